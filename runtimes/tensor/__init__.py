@@ -15,6 +15,7 @@ catalogue/         small real models to start with
 service.py         inference, whichever wire a request came over
 delivery.py        outputs into shared memory, or as classes: shared_memory.py, classification.py
 texts.py           large BYTES tensors without an object for each element; text_index.py: their rows, off the loop
+off_loop.py        work on large buffers in threads
 datatypes.py       the protocol's datatypes in numpy
 statistics.py      counts and times of a version
 """

@@ -10,11 +10,11 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.shared_memory import SharedMemory
 
 
-def with_inputs(inference: Inference, memory: SharedMemory) -> None:
+async def with_inputs(inference: Inference, memory: SharedMemory) -> None:
     """Put those inputs in that lie in shared memory. Raises `CallerError`."""
     for at, tensor in enumerate(inference.inputs):
         if SHARED_MEMORY in tensor.parameters:
-            inference.inputs[at] = memory.read(tensor)
+            inference.inputs[at] = await memory.read(tensor)
 
 
 def is_special(inference: Inference) -> bool:
@@ -53,6 +53,6 @@ async def delivered(
             batched = config.max_batch_size > 0
             tensor = await offload.run(len(tensor.data), classify, tensor, count, labels, batched=batched)
         elif SHARED_MEMORY in parameters:
-            tensor = memory.write(tensor, parameters)
+            tensor = await memory.write(tensor, parameters)
         delivered_outputs.append(tensor)
     return delivered_outputs

@@ -153,7 +153,7 @@ class InferenceService:
         """Read inputs from shared memory. Returns whether any output needs more than its tensor."""
         for tensor in inference.inputs:
             if tensor.parameters:
-                delivery.with_inputs(inference, self.memory)
+                await delivery.with_inputs(inference, self.memory)
                 break
         for tensor in inference.inputs:
             if tensor.datatype == "BYTES" and len(tensor.data) >= offload.LARGE:

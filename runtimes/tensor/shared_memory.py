@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 
 from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.tensors import ITEM_SIZE, SHARED_MEMORY, Data, Parameter, Parameters, Tensor, byte_size
+from runtimes.tensor.off_loop import LARGE, off_loop
 
+T = TypeVar("T")
 FOLDER = Path("/dev/shm")  # noqa: S108 - where POSIX shared memory is
 MAX_REGIONS = 1024
 OFFSET = "shared_memory_offset"
@@ -95,7 +98,7 @@ class SharedMemory:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, tensor: Tensor) -> Tensor:
+    async def read(self, tensor: Tensor) -> Tensor:
         """An input with a copy of its data. Raises `CallerError`."""
         region, offset, size = self._part(tensor.parameters, tensor.name)
         if tensor.datatype in ITEM_SIZE and size != (expected := byte_size(tensor.datatype, tensor.shape)):
@@ -104,7 +107,7 @@ class SharedMemory:
                 f" {list(tensor.shape)} has {expected}.",
                 param=tensor.name,
             )
-        data = os.pread(region.descriptor, size, region.offset + offset)
+        data = await _with_file(region, size, lambda file: os.pread(file, size, region.offset + offset))
         if len(data) < size:
             raise CallerError(f"The shared memory of region `{region.name}` has become smaller.", param=tensor.name)
         return Tensor(tensor.name, tensor.datatype, tensor.shape, data, _rest(tensor.parameters))
@@ -113,7 +116,7 @@ class SharedMemory:
         """Check the destination of an output before it is computed. Raises `CallerError`."""
         self._part(parameters, name)
 
-    def write(self, tensor: Tensor, parameters: Parameters) -> Tensor:
+    async def write(self, tensor: Tensor, parameters: Parameters) -> Tensor:
         """Write an output to its region; the reference that replaces its data. Raises `CallerError`."""
         region, offset, room = self._part(parameters, tensor.name)
         if len(tensor.data) > room:
@@ -121,7 +124,7 @@ class SharedMemory:
                 f"Output `{tensor.name}` has {len(tensor.data)} bytes, and {room} are there for it in shared memory.",
                 param=tensor.name,
             )
-        _write(region, tensor.data, offset, tensor.name)
+        await _with_file(region, len(tensor.data), lambda file: _write(file, region, tensor.data, offset, tensor.name))
         reference: dict[str, Parameter] = {SHARED_MEMORY: region.name, BYTE_SIZE: len(tensor.data)}
         if offset:
             reference[OFFSET] = offset
@@ -156,14 +159,32 @@ def _open(path: Path, key: str) -> int:
     return descriptor
 
 
-def _write(region: Region, data: Data, offset: int, name: str) -> None:
+async def _with_file(region: Region, size: int, work: Callable[[int], T]) -> T:
+    """Call `work` with the file of a region; in a thread if it moves many bytes.
+
+    The thread has a descriptor of its own: the region may be unregistered meanwhile.
+    """
+    if size < LARGE:
+        return work(region.descriptor)
+    descriptor = os.dup(region.descriptor)
+
+    def work_and_close() -> T:
+        try:
+            return work(descriptor)
+        finally:
+            os.close(descriptor)
+
+    return await off_loop(work_and_close)
+
+
+def _write(file: int, region: Region, data: Data, offset: int, name: str) -> None:
     """A region that was truncated must not grow again: a hole that no client sees would look like success."""
-    if os.fstat(region.descriptor).st_size < region.offset + offset + len(data):
+    if os.fstat(file).st_size < region.offset + offset + len(data):
         raise CallerError(f"The shared memory of region `{region.name}` has become smaller.", param=name)
     at = 0
     view = memoryview(data)
     while at < len(view):
-        at += os.pwrite(region.descriptor, view[at:], region.offset + offset + at)
+        at += os.pwrite(file, view[at:], region.offset + offset + at)
 
 
 def _rest(parameters: Parameters) -> Parameters:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from math import inf
 from typing import Any
 
 from adapters.errors import CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Inference, Tensor
+from runtimes.tensor.off_loop import LARGE, off_loop
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.pending import Execution
 from runtimes.tensor.scheduling.recorder import Recorder
-from runtimes.tensor.scheduling.response_store import ResponseStore, digest
+from runtimes.tensor.scheduling.response_store import ResponseStore, copies, digest
 from runtimes.tensor.scheduling.responses import Responses
 
 
@@ -37,6 +39,18 @@ class Sharer(asyncio.Future[list[Tensor]]):
             return False
         self.flight.left()
         return True
+
+
+class Hashing(asyncio.Task[list[Tensor]]):
+    """A large request, whose digest is computed in a thread."""
+
+    def __init__(
+        self, work: Coroutine[Any, Any, list[Tensor]], arrived: float, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__(work, loop=loop)
+        self.arrived = arrived
+        self.execution: Execution | None = None
+        self.device_seconds = 0.0
 
 
 class Flight:
@@ -71,6 +85,8 @@ class Cached:
         self._clock = clock(self._loop)
         self._flights: dict[bytes, Flight] = {}
         self._deadlines = Deadlines(self._loop, self._clock, self._end_overdue)
+        self._copying: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.holds = inner.holds
         self.drain = inner.drain
 
@@ -89,7 +105,20 @@ class Cached:
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
         """See `Scheduler`."""
         now = self._clock()
-        key = digest(self._owner, inference)
+        if sum(len(tensor.data) for tensor in inference.inputs) < LARGE:
+            return self._infer(digest(self._owner, inference), inference, deadline, now)
+        return Hashing(self._hash_and_infer(inference, deadline, now), now, self._loop)
+
+    async def _hash_and_infer(self, inference: Inference, deadline: float, now: float) -> list[Tensor]:
+        key = await off_loop(lambda: digest(self._owner, inference))
+        task, future = asyncio.current_task(), self._infer(key, inference, deadline, now)
+        try:
+            return await future
+        finally:
+            if isinstance(task, Hashing) and isinstance(future, Sharer):
+                task.execution, task.device_seconds = future.execution, future.device_seconds
+
+    def _infer(self, key: bytes, inference: Inference, deadline: float, now: float) -> asyncio.Future[list[Tensor]]:
         outputs = self._store.get(key, now)
         if outputs is not None:
             hit: asyncio.Future[list[Tensor]] = self._loop.create_future()
@@ -116,6 +145,7 @@ class Cached:
         return Responses(self.infer(inference, deadline))
 
     async def aclose(self) -> None:
+        self._closed = True
         self._deadlines.stop()
         await self._inner.aclose()
         self._store.forget(self._owner)
@@ -135,7 +165,7 @@ class Cached:
         if error is None and not work.cancelled():
             outputs = work.result()
             self._end(flight)
-            self._store.put(flight.key, self._owner, outputs, self._ttl, self._clock())
+            self._put(flight.key, outputs)
             self._deliver(flight, work)
             for sharer in flight.sharers:
                 if not sharer.done():
@@ -148,6 +178,22 @@ class Cached:
         else:
             self._end(flight)
             _fail(flight.sharers, error)
+
+    def _put(self, key: bytes, outputs: list[Tensor]) -> None:
+        size = sum(len(tensor.data) for tensor in outputs)
+        if not self._store.takes(size):
+            return
+        if size < LARGE:
+            self._store.put(key, self._owner, copies(outputs), self._ttl, self._clock())
+            return
+        task = self._loop.create_task(self._copy_and_put(key, outputs))
+        self._copying.add(task)
+        task.add_done_callback(self._copying.discard)
+
+    async def _copy_and_put(self, key: bytes, outputs: list[Tensor]) -> None:
+        copied = await off_loop(lambda: copies(outputs))
+        if not self._closed:
+            self._store.put(key, self._owner, copied, self._ttl, self._clock())
 
     def _deliver(self, flight: Flight, work: asyncio.Future[list[Tensor]]) -> None:
         assert flight.leader is not None

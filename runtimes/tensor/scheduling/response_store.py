@@ -8,7 +8,10 @@ from math import inf
 from struct import Struct
 from typing import NamedTuple
 
-from adapters.tensors import Inference, Tensor
+import numpy as np
+
+from adapters.tensors import Data, Inference, Tensor
+from runtimes.tensor.off_loop import LARGE
 
 PART = 8
 """A response takes at most an eighth of the store."""
@@ -27,6 +30,16 @@ def digest(owner: int, inference: Inference) -> bytes:
         add(tensor.data)
     add("\0".join(["", *[output.name for output in inference.outputs]]).encode())
     return hashed.digest()
+
+
+def copies(outputs: list[Tensor]) -> list[Tensor]:
+    """The outputs with data of their own: those of a batch are one buffer, of which a response is a part."""
+    return [Tensor(t.name, t.datatype, t.shape, _copy(t.data), t.parameters) for t in outputs]
+
+
+def _copy(data: Data) -> Data:
+    # numpy copies large arrays without Python's lock.
+    return bytes(data) if len(data) < LARGE else np.frombuffer(data, np.uint8).copy().data
 
 
 def _name(tensor: Tensor) -> str:
@@ -68,16 +81,19 @@ class ResponseStore:
         self._entries.move_to_end(key)
         return entry.outputs
 
+    def takes(self, size: int) -> bool:
+        """Whether a response with so many bytes of tensors can be stored."""
+        return OVERHEAD + size <= self._max_bytes // PART
+
     def put(self, key: bytes, owner: int, outputs: list[Tensor], ttl: float, now: float) -> None:
-        """Store a response for `ttl` seconds, 0 for as long as there is room; not if it is too large."""
-        size = OVERHEAD + sum(len(tensor.data) for tensor in outputs)
-        if size > self._max_bytes // PART:
+        """Store copied outputs for `ttl` seconds, 0 for as long as there is room; not if they are too large."""
+        size = sum(len(tensor.data) for tensor in outputs)
+        if not self.takes(size):
             return
+        size += OVERHEAD
         if key in self._entries:
             self._drop(key)
-        # Copies: the outputs of a batch are one buffer, of which a response is a part.
-        entry = [Tensor(t.name, t.datatype, t.shape, bytes(t.data), t.parameters) for t in outputs]
-        self._entries[key] = _Entry(entry, size, now + ttl if ttl > 0 else inf, owner)
+        self._entries[key] = _Entry(outputs, size, now + ttl if ttl > 0 else inf, owner)
         self.size += size
         while self.size > self._max_bytes:
             self._drop(next(iter(self._entries)))

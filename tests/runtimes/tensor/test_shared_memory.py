@@ -1,6 +1,9 @@
 """Shared memory of clients: what may be registered, and that no lie about it reaches further than an error."""
 
+import asyncio
 import os
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import pytest
 
 from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.tensors import Parameter, Tensor
+from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.shared_memory import SharedMemory
 
 
@@ -34,16 +38,16 @@ def tensor(**parameters: object) -> Tensor:
     return Tensor("INPUT0", "INT32", (2,), b"", {**lies(**parameters), "own": 1})
 
 
-def test_an_input_is_read_where_it_lies(memory: SharedMemory) -> None:
+async def test_an_input_is_read_where_it_lies(memory: SharedMemory) -> None:
     memory.register("r", "/input", 16, 32)
-    read = memory.read(tensor(offset=4))
+    read = await memory.read(tensor(offset=4))
     assert read.data == bytes(range(20, 28))
     assert read.parameters == {"own": 1}
 
 
-def test_an_output_is_written_where_it_is_wanted(memory: SharedMemory, folder: Path) -> None:
+async def test_an_output_is_written_where_it_is_wanted(memory: SharedMemory, folder: Path) -> None:
     memory.register("r", "/input", 16, 32)
-    reported = memory.write(Tensor("OUTPUT0", "INT32", (1,), b"abcd"), lies(size=8, offset=4))
+    reported = await memory.write(Tensor("OUTPUT0", "INT32", (1,), b"abcd"), lies(size=8, offset=4))
     assert (folder / "input").read_bytes()[20:24] == b"abcd"
     assert reported.data == b""
     assert reported.parameters == {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": 4}
@@ -90,27 +94,27 @@ def test_regions_that_are_not_there(memory: SharedMemory, offset: int, size: int
         {"size": 4}, {"size": 12}, {"offset": 2**63}, {"region": "other"}, {"region": 7},
     ],
 )  # fmt: skip
-def test_tensors_that_lie(memory: SharedMemory, parameters: dict[str, object]) -> None:
+async def test_tensors_that_lie(memory: SharedMemory, parameters: dict[str, object]) -> None:
     memory.register("r", "/input", 16, 32)
     with pytest.raises(CallerError):
-        memory.read(tensor(**parameters))
+        await memory.read(tensor(**parameters))
 
 
-def test_an_output_that_does_not_fit(memory: SharedMemory, folder: Path) -> None:
+async def test_an_output_that_does_not_fit(memory: SharedMemory, folder: Path) -> None:
     memory.register("r", "/input", 16, 32)
     before = (folder / "input").read_bytes()
     with pytest.raises(CallerError, match="4 are there for it"):
-        memory.write(Tensor("OUTPUT0", "INT32", (2,), b"abcdefgh"), lies(size=4))
+        await memory.write(Tensor("OUTPUT0", "INT32", (2,), b"abcdefgh"), lies(size=4))
     assert (folder / "input").read_bytes() == before
 
 
-def test_memory_that_a_client_cuts_off_is_an_error_and_no_crash(memory: SharedMemory, folder: Path) -> None:
+async def test_memory_that_a_client_cuts_off_is_an_error_and_no_crash(memory: SharedMemory, folder: Path) -> None:
     memory.register("r", "/input", 16, 32)
     os.truncate(folder / "input", 18)
     with pytest.raises(CallerError, match="has become smaller"):
-        memory.read(tensor())
+        await memory.read(tensor())
     with pytest.raises(CallerError, match="has become smaller"):
-        memory.write(Tensor("OUTPUT0", "INT32", (2,), b"abcdefgh"), lies())
+        await memory.write(Tensor("OUTPUT0", "INT32", (2,), b"abcdefgh"), lies())
     assert (folder / "input").stat().st_size == 18
 
 
@@ -140,3 +144,42 @@ def test_regions_are_bounded_and_their_files_closed(memory: SharedMemory, monkey
         memory.register("a", "/input", 0, 8)
     memory.unregister()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def open_files() -> set[str]:
+    """The paths of the descriptors of this process."""
+    links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return {os.readlink(link) for link in links if link.is_symlink()}
+
+
+@pytest.mark.parametrize("size", [0, 1, LARGE - 1, LARGE, LARGE + 1])
+async def test_large_tensors_are_moved_in_a_thread_and_the_region_may_go_meanwhile(
+    size: int, memory: SharedMemory, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(size)
+    (folder / "input").write_bytes(bytes(16) + content)
+    memory.register("r", "/input", 16 if size else 0, max(size, 1))
+    threads: list[bool] = []
+    pread, pwrite = os.pread, os.pwrite
+
+    def reading(file: int, length: int, offset: int) -> bytes:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        if size >= LARGE:
+            loop.call_soon_threadsafe(memory.unregister)
+            while memory.regions():
+                time.sleep(0)
+        return pread(file, length, offset)
+
+    def writing(file: int, data: bytes, offset: int) -> int:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return pwrite(file, data, offset)
+
+    monkeypatch.setattr(os, "pread", reading)
+    monkeypatch.setattr(os, "pwrite", writing)
+    loop = asyncio.get_running_loop()
+    await memory.write(Tensor("OUT", "UINT8", (size,), b"x" * size), lies(size=size))
+    read = await memory.read(Tensor("IN", "UINT8", (size,), b"", lies(size=size)))
+    assert read.data == b"x" * size
+    assert threads == [size >= LARGE] * len(threads)
+    files = open_files()
+    assert (str(folder / "input") in files) == (size < LARGE), "descriptors of threads are closed"

@@ -11,7 +11,7 @@ from adapters.errors import BackendError, CapacityError, DeadlineError, Inferenc
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from runtimes.tensor.configuration.model_config import DynamicBatching, QueuePolicy, ResponseCache
 from runtimes.tensor.scheduling.cached import Cached
-from runtimes.tensor.scheduling.response_store import OVERHEAD, PART, ResponseStore, digest
+from runtimes.tensor.scheduling.response_store import OVERHEAD, PART, ResponseStore, copies, digest
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.statistics import ModelStatistics
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
@@ -144,7 +144,7 @@ async def test_what_only_the_first_ran_into_is_not_the_others_problem() -> None:
 async def test_the_store_stays_within_its_bytes_and_keeps_what_is_used() -> None:
     size = OVERHEAD + 8
     store = ResponseStore(PART * size)
-    outputs = [Tensor("OUT", "INT32", (1, 2), memoryview(b"12345678"))]
+    outputs = copies([Tensor("OUT", "INT32", (1, 2), memoryview(b"12345678"))])
     for n in range(PART):
         store.put(bytes([n]), 1, outputs, 0, 0.0)
     assert store.get(b"\0", 1e9) is not None
