@@ -1,4 +1,4 @@
-"""A JSON body taken apart one level deep: values stay encoded until somebody wants one."""
+"""Decodes a JSON body one level deep: values stay encoded until they are read."""
 
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def open_body(body: bytes) -> dict[str, Raw]:
-    """Its fields. Raises `CallerError` for what is no JSON object, and for a known field in another case."""
+    """Decode a body's fields. Raises `CallerError` if it is not a JSON object, or has a field in the wrong case."""
     try:
         fields = _fields(body)
     except RecursionError:
@@ -34,7 +34,7 @@ def open_body(body: bytes) -> dict[str, Raw]:
 
 
 def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:
-    """One field's value. Raises `CallerError` that names it."""
+    """Decode one field. Raises `CallerError` that names it."""
     raw = fields.get(name)
     if raw is None:
         if required:

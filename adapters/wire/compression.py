@@ -1,4 +1,4 @@
-"""Bodies that are compressed (RFC 9110 8.4), with a bound on what they become."""
+"""Compression of bodies (RFC 9110 8.4), with a bound on the decompressed size."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ from adapters.errors import CallerError, TooLarge
 zstandard: Any
 try:
     zstandard = importlib.import_module("zstandard")
-except ImportError:  # a body in it is then refused as one in any unknown coding
+except ImportError:  # the coding is then unsupported
     zstandard = None
 
 brotli: Any
@@ -24,18 +24,18 @@ FREE_BYTES = 4 * 1024 * 1024
 MAX_RATIO = 256
 """A body may become `FREE_BYTES` and `MAX_RATIO` times its size, whatever the limit: only a bomb becomes more."""
 SMALLEST = 860
-"""Bytes. Less than that would rather grow."""
+"""Bytes. Smaller bodies may grow."""
 _SLICE = 256
 _ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 SUPPORTED = ", ".join(
     ["gzip", "deflate", *(["zstd"] if zstandard is not None else []), *(["br"] if brotli is not None else [])]
 )
-"""For the `accept-encoding` of a refusal."""
+"""The `accept-encoding` of a refusal."""
 
 
 def decompress(body: bytes, coding: str, limit: int) -> bytes:
-    """What a `content-encoding` hides. Raises `TooLarge` over `limit` bytes and `CallerError` for what is broken."""
+    """Decompress a body. Raises `TooLarge` over `limit` bytes and `CallerError` for malformed data."""
     coding = coding.strip().lower()
     if coding in ("", "identity"):
         return body
@@ -50,7 +50,7 @@ def decompress(body: bytes, coding: str, limit: int) -> bytes:
     except (zlib.error, _ZSTD_ERROR, _BROTLI_ERROR):
         raise CallerError(f"The body is not valid {coding}.", code="invalid_encoding") from None
     raise CallerError(
-        f"The content-encoding `{coding[:32]}` is not known here. Send one of: {SUPPORTED}.",
+        f"The content-encoding `{coding[:32]}` is not supported. Send one of: {SUPPORTED}.",
         code="unsupported_media_type",
     )
 
@@ -60,7 +60,7 @@ _ZSTD_ERROR: type[Exception] = zstandard.ZstdError if zstandard is not None else
 
 
 def _inflate(body: bytes, bits: int, limit: int) -> bytes:
-    """Some send deflate without its header, since all clients read it."""
+    """Decompress gzip or deflate; some clients send deflate without its header."""
     if bits == 15 and (len(body) < 2 or body[0] & 15 != 8 or int.from_bytes(body[:2], "big") % 31):
         bits = -15
     inflater = zlib.decompressobj(bits)
@@ -73,7 +73,7 @@ def _inflate(body: bytes, bits: int, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    """Fed in slices, none of which can become more than a few megabytes: it has no bound of its own."""
+    """Decompress in slices of a few megabytes at most: the decoder has no bound of its own."""
     inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     pieces: list[bytes] = []
     size = fed = 0
@@ -103,7 +103,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def chosen(accept_encoding: str | None) -> str | None:
-    """The coding that a client takes and that costs us least; None: send it plain."""
+    """The cheapest coding that a client accepts; None for no compression."""
     if accept_encoding is None:
         return None
     weights: dict[str, float] = {}
@@ -129,7 +129,7 @@ def _weight(parameters: str) -> float:
 
 
 def compress(body: bytes, coding: str) -> bytes:
-    """`coding` is one that `chosen` gave."""
+    """Compress with a coding that `chosen` returned."""
     return _ENCODERS[coding](body)
 
 

@@ -1,4 +1,4 @@
-"""The text of a failed model, as far as clients and the log may have it.
+"""The text of a model's failure, without secrets and addresses.
 
 A server writes what its model raised: that may hold a traceback, paths, addresses and credentials of the machine.
 """

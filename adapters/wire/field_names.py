@@ -1,7 +1,7 @@
-"""Errors in the words of the door that they leave by.
+"""Translates field names in errors into those of the client's API.
 
-A request may become one of another protocol on its way. What refuses it there names that protocol's fields, and the
-client knows only the fields of its own.
+A request may be translated into another protocol. A refusal then names that protocol's fields, and the
+client needs the fields of its own.
 """
 
 import re
@@ -28,19 +28,19 @@ class FieldNames:
         self._bare = {word: name for word, name in {**inner, **fields}.items() if "_" in word}
 
     def field(self, path: str) -> str:
-        """The name of a field. A part of a field that is built otherwise here has the name of the field."""
+        """Translate a field's path. A part of a field with another structure gets the name of the field."""
         head, *rest = re.split(r"[.\[]", path)
         if head in self._fields:
             return self._fields[head]
         return head if any(part in self._inner for part in rest) else path
 
     def sentence(self, message: str) -> str:
-        """A message with its quoted fields, and with its words that only the other protocol has."""
+        """Translate the field names in a message."""
         message = _PATH.sub(lambda match: f"{match[1]}{self.field(match[2])}{match[1]}", message)
         return _WORD.sub(lambda match: self._bare.get(match[0], match[0]), message)
 
     def of(self, error: E) -> E:
-        """The same error in these words, once."""
+        """Translate an error in place, once."""
         if error.own_words or not isinstance(error, CallerError):
             return error
         error.own_words = True

@@ -1,7 +1,7 @@
-"""`multipart/form-data` (RFC 7578), as far as the name of a model in it is concerned: found, and replaced.
+"""Reads and replaces the name of a model in `multipart/form-data` (RFC 7578).
 
-Everything else stays the bytes that the client sent, which its server reads by itself. So whatever two readers could
-read in two ways is refused: a form is authorised for the model that its server sees.
+All other bytes are forwarded unchanged, and the server parses them itself. Ambiguous forms are therefore refused: the
+gateway authorises the model that the server sees.
 """
 
 import re
@@ -17,7 +17,7 @@ _PARAMETER = re.compile(r';[ \t]*([A-Za-z0-9*_-]+)=("(?:[^"\\\r\n]|\\.)*"|[^\s;"
 
 
 class FormField(NamedTuple):
-    """Where a value is."""
+    """A field's value and its position in the body."""
 
     value: str
     start: int
@@ -29,7 +29,7 @@ def is_form(content_type: str) -> bool:
 
 
 def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
-    """The one field of that name. Raises `CallerError` for a form that cannot be read in one way only."""
+    """The only field of that name. Raises `CallerError` for a malformed or ambiguous form."""
     boundary = _boundary(content_type)
     form_field: FormField | None = None
     for start, end in _parts(body, boundary):
@@ -54,7 +54,7 @@ def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
 
 
 def with_field(content_type: str, body: bytes, name: str, value: str) -> bytes:
-    """The form with one more field, the first. Neither text may have a line break."""
+    """The form with another field at its start. Neither name nor value may have a line break."""
     part = f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
     return b"%b\r\n%b%b" % (_boundary(content_type), part.encode(), body)
 
@@ -68,7 +68,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
-    """Where each part begins, with its head, and ends."""
+    """The start and the end of each part, with its head."""
     if not body.startswith(boundary + b"\r\n"):
         raise _unreadable("it does not begin with its boundary")
     parts: list[tuple[int, int]] = []
@@ -85,7 +85,7 @@ def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
             raise _unreadable("a boundary does not end")
         start = after + 2
     if body.count(boundary) != len(parts) + 1 or body[after + 2 :].strip(b"\r\n"):
-        # A more lenient reader would cut it elsewhere.
+        # A lenient parser would split it elsewhere.
         raise _unreadable("its boundary is in a part, or something follows the last one")
     return parts
 
@@ -105,7 +105,7 @@ def _disposition(head: bytes) -> dict[str, str]:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Each but once, and nothing else beside them."""
+    """Parse parameters. Raises `CallerError` for duplicates and other text."""
     values: dict[str, str] = {}
     at = 0
     while at < len(text.rstrip()):

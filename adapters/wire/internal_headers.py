@@ -1,6 +1,6 @@
-"""What the gateway tells its own LLM runtime of a request in headers: whose it is, and how urgent.
+"""Headers from the gateway to its own LLM runtime: the tenant of a request and its priority.
 
-No client can say it: the gateway sends on no header of a client's. Whoever asks the runtime itself may.
+Clients of the gateway cannot set them: it forwards no header of a client. A direct client of the runtime can.
 """
 
 from collections.abc import Mapping
@@ -15,38 +15,38 @@ PRIORITY = "x-headrace-priority"
 TIMEOUT = "x-headrace-timeout"
 SALT = "x-headrace-salt"
 REFUSED = "x-headrace-refused"
-"""Of an answer: whose requests the runtime refuses, the `tenant`'s or all (`server`). Its queue is fair, so what is
-refused for want of a place is the tenant's own."""
+"""A response header: the scope of a refusal, `tenant` or `server`. The runtime's queue is fair, so a full queue refuses
+only the tenant's own requests."""
 
 PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
-"""As vLLM's `priority` counts: the lowest goes first."""
+"""vLLM's `priority`: the lowest value goes first."""
 
 
 class HeaderFields(Protocol):
-    """Of a message."""
+    """The headers of a message."""
 
     def get(self, name: str, /) -> str | None: ...
 
 
 class InternalHeaders(NamedTuple):
-    """`priority` None: nothing was said. `seconds` is how long the answer may take from now on."""
+    """Decoded headers. `priority` is None without the header. `seconds` is the time left for the response."""
 
     tenant: str = ""
     share: float = 1.0
     priority: int | None = None
     seconds: float = inf
     salt: str | None = None
-    """Whose prefixes it may share, where that is not its tenant's alone."""
+    """The group that shares prefixes, if it is not the tenant."""
 
 
 def encode(tenant: str, share: float, priority: str, seconds: float, salt: str) -> tuple[tuple[str, str], ...]:
-    """As header fields."""
+    """Encode the headers."""
     standing = (TENANT, tenant), (SHARE, f"{share:g}"), (PRIORITY, priority), (TIMEOUT, f"{seconds:.3f}")
     return (*standing, (SALT, salt))
 
 
 def decode(fields: HeaderFields) -> InternalHeaders:
-    """Raises `CallerError` for what `encode` does not write."""
+    """Decode the headers. Raises `CallerError` for values that `encode` does not produce."""
     priority = fields.get(PRIORITY)
     if priority is not None and priority not in PRIORITIES:
         raise CallerError(f"`{PRIORITY}` is {', '.join(PRIORITIES)}.", param=PRIORITY)

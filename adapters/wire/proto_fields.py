@@ -1,4 +1,4 @@
-"""Fields of a protobuf message by their tags, cut out and put in without protobuf, which would copy them."""
+"""Cuts fields out of a protobuf message, and inserts them, by their tags and without copies."""
 
 from functools import lru_cache
 
@@ -8,18 +8,18 @@ _DELIMITED = 2
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are no message of protobuf."""
+    """Bytes that are not a protobuf message."""
 
 
 def tag(number: int) -> int:
-    """Of a text, bytes or message field, up to number 15."""
+    """The tag of a string, bytes or message field up to number 15."""
     return number << 3 | _DELIMITED
 
 
 def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
-    """A message without two of its fields, and those: the last of tag `text`, and all of tag `raw`.
+    """Split off two fields of a message: the last value of tag `text`, and all values of tag `raw`.
 
-    From a tag on that no message of the Open Inference Protocol has, everything is left in the message.
+    Everything from the first unknown tag on stays in the message.
     """
     view, parts, values = memoryview(message), list[bytes](), list[Data]()
     at = copied = 0
@@ -50,7 +50,7 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
 
 
 def bytes_beside(message: bytes, raw: int, most: int) -> int:
-    """Bytes of a message beside its fields of tag `raw`; all of them where it has more than `most` fields."""
+    """Bytes of a message without its fields of tag `raw`; all of them if it has more than `most` fields."""
     at, end, beside = 0, len(message), 0
     try:
         for _ in range(most):
@@ -68,7 +68,7 @@ def bytes_beside(message: bytes, raw: int, most: int) -> int:
 
 
 def numbers(message: bytes) -> set[int]:
-    """Which fields a message has, as far as they are delimited. Raises `MalformedMessage`."""
+    """The numbers of a message's length-delimited fields. Raises `MalformedMessage`."""
     present, at = set[int](), 0
     try:
         while at < len(message) and message[at] & 7 == _DELIMITED:
@@ -83,7 +83,7 @@ def numbers(message: bytes) -> set[int]:
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:
-    """Where a field's value begins, and how long it is."""
+    """The start and the length of a field's value."""
     length = shift = 0
     while True:
         byte = message[at]
@@ -97,7 +97,7 @@ def _length(message: bytes, at: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def head(tag: int, length: int) -> bytes:
-    """What goes before the value of a field."""
+    """A field's tag and length."""
     out = bytearray((tag,))
     while length > 127:
         out.append(length & 127 | 128)

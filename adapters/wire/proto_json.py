@@ -1,4 +1,4 @@
-"""Messages of protobuf as plain objects, as Triton writes them as JSON: the fields' own names, integers as numbers."""
+"""Converts protobuf messages to plain objects as Triton does: original field names, integers as numbers."""
 
 from typing import Any, TypeVar
 
@@ -11,7 +11,7 @@ M = TypeVar("M")
 
 
 def plain(message: Any, *, defaults: bool = True) -> dict[str, Any]:
-    """All fields; those that hold nothing are left out, and with `defaults` False those that hold a default too."""
+    """Convert a message. Empty fields are left out, and default values too if `defaults` is False."""
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -44,7 +44,7 @@ def _one(field: Any, value: Any, defaults: bool) -> Any:
 
 
 def fill(message: M, value: dict[str, Any]) -> M:
-    """The message with the fields of a plain object. Unknown ones are left. Raises `CallerError`."""
+    """Fill a message from a plain object. Unknown fields are ignored. Raises `CallerError`."""
     try:
         return ParseDict(value, message, ignore_unknown_fields=True)  # type: ignore[no-any-return]
     except ParseError as error:

@@ -1,7 +1,7 @@
-"""How busy a server is, read from its metrics: Prometheus' text format, and TensorRT-LLM's and TorchServe's JSON.
+"""Reads a server's load from its metrics: Prometheus' text format, and TensorRT-LLM's and TorchServe's JSON.
 
-The names are those of the servers' own sources and documentation, current and former ones, and include all that the
-Kubernetes Gateway API Inference Extension expects of a model server (its plugin metric protocol).
+Metric names come from the servers' sources and documentation, current and former versions, and include those of the
+Kubernetes Gateway API Inference Extension.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,22 +16,22 @@ from adapters.wire.torchserve import management as torchserve
 
 
 class ServerLoad(NamedTuple):
-    """Requests that run and that wait, over all models and engines of the server, and its KV cache in use, 0 … 1."""
+    """Running and waiting requests over all models and engines of a server, and the used share of its KV cache."""
 
     running: float
     waiting: float
     cache: float
     adapters: frozenset[str] = frozenset()
-    """LoRA adapters that it has at hand, or is about to have."""
+    """LoRA adapters that are loaded or loading."""
     block_size: int = 0
-    """Tokens in a block of the cache; 0 where it does not tell."""
+    """Tokens in a block of the cache; 0 if unknown."""
     blocks: int = 0
     """Blocks of one engine's cache."""
 
 
 class _Names(NamedTuple):
-    """Of each, current and former ones. `NAME{LABEL=VALUE}`: only the samples with that label. `NAME/LABEL`: what that
-    label says, and not the number."""
+    """Metric names, current and former. `NAME{LABEL=VALUE}`: only samples with that label. `NAME/LABEL`: the label's
+    value instead of the number."""
 
     running: tuple[str, ...]
     waiting: tuple[str, ...]
@@ -94,10 +94,10 @@ SERVERS = {
 
 
 def read(body: bytes, server: str) -> ServerLoad | None:
-    """What `server` (or, for ``auto``, any of them) reports; None when nothing known is in it.
+    """Read the load that `server` (or, for ``auto``, any server) reports; None without a supported metric.
 
-    Raises `ValueError` for what is not in the format. Several engines or ranks behind one address add up, and
-    of their caches the mean counts. Only the lines wanted are parsed: a vLLM's page has thousands.
+    Raises `ValueError` for another format. Several engines or ranks behind one address are added up, and the use of
+    their caches is averaged. Other lines are not parsed: a page of vLLM's has thousands.
     """
     if server == "torchserve":
         return _workers(body)
@@ -127,7 +127,7 @@ def _metric(name: str) -> str:
 
 
 def _numbers(page: _Samples, names: tuple[str, ...]) -> list[float]:
-    """Every sample that one of the names means."""
+    """The values of all samples with one of the names."""
     numbers: list[float] = []
     for name in names:
         samples = page.get(_metric(name), ())
@@ -145,7 +145,7 @@ def _first(numbers: list[float]) -> int:
 
 
 def _adapters(page: _Samples, names: tuple[str, ...]) -> frozenset[str]:
-    """Of the newest sample: its value is the time at which it was true."""
+    """The adapters of the newest sample, whose value is its time."""
     listed: list[str] = []
     for name in names:
         if samples := page.get(_metric(name)):
@@ -195,7 +195,7 @@ _decode = msgspec.json.Decoder(list[_Iteration]).decode
 
 
 def _iterations(body: bytes) -> ServerLoad:
-    """The engine's steps since somebody asked last; none where it had nothing to do."""
+    """Read the engine's steps since the last request for them; an idle engine has none."""
     try:
         steps = _decode(body)
     except decoding.MALFORMED_JSON:
@@ -215,7 +215,7 @@ def _iterations(body: bytes) -> ServerLoad:
 
 
 def _workers(body: bytes) -> ServerLoad:
-    """Its metrics tell nothing of its queues, and what it tells of a model does: of all versions together."""
+    """Read a model's description, which has the queues of all versions; the metrics have none."""
     try:
         versions = torchserve.decode_described(body)
     except BackendError:

@@ -1,14 +1,14 @@
-"""Server-sent events (WHATWG HTML 9.2), as far as inference servers use them: `data` lines."""
+"""Server-sent events (WHATWG HTML 9.2): `data` lines, which inference servers use."""
 
 MAX_EVENT = 4 * 1024 * 1024
 
 
 class EventTooLarge(ValueError):
-    """An event that does not end."""
+    """An event beyond `MAX_EVENT`."""
 
 
 def encode(data: bytes) -> bytes:
-    """One event. `data` holds no line break."""
+    """Encode an event. `data` holds no line break."""
     return b"data: " + data + b"\n\n"
 
 
@@ -21,7 +21,7 @@ def data_of(event: bytes) -> bytes:
 
 
 class Splitter:
-    """Cuts a byte stream into events, wherever the network cut it.
+    """Splits a byte stream into events.
 
     Line ends are normalised to LF; an event is returned without the blank line that ends it.
     """
@@ -34,7 +34,7 @@ class Splitter:
 
     @property
     def halfway(self) -> bool:
-        """Whether an event has begun and is not over."""
+        """Whether an event is incomplete."""
         return bool(self._rest.strip(b"\n"))
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -47,12 +47,12 @@ class Splitter:
         self._rest = events.pop()
         if len(self._rest) > MAX_EVENT:
             raise EventTooLarge(f"an event exceeds {MAX_EVENT} bytes")
-        # A blank line more than needed is no event.
+        # An extra blank line is not an event.
         return [event.lstrip(b"\n") for event in events if event.strip(b"\n")]
 
     @property
     def rest(self) -> bytes:
-        """What has come of an event that has not ended."""
+        """The bytes of an incomplete event."""
         return self._rest
 
     def _normalise(self, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Whole answers: a chat's as a message, and a message as a chat's."""
+"""Whole responses: a chat completion as a message, and a message as a chat completion."""
 
 from typing import Any
 
@@ -25,12 +25,12 @@ FINISH_REASONS = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
-"""What else a message ends for is a chat's `stop`."""
+"""Every other reason is a chat's `stop`."""
 
 _encode = msgspec.json.Encoder().encode
 
 
-# ── a chat's answer as a message ──────────────────────────────────────────────────────────────────────
+# ── a chat completion as a message ──────────────────────────────────────────────────────────────────────
 
 
 class _Function(msgspec.Struct):
@@ -60,9 +60,9 @@ class _Choice(msgspec.Struct):
     message: _Said
     finish_reason: str | None = None
     stop_reason: Any = None
-    """vLLM's: the text that it stopped at."""
+    """vLLM's field for the stop string."""
     matched_stop: Any = None
-    """SGLang's word for it."""
+    """SGLang's field for it."""
 
 
 class _Completion(msgspec.Struct):
@@ -76,7 +76,7 @@ _completion = msgspec.json.Decoder(_Completion)
 
 
 def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
-    """The message that says what a chat's whole answer does. `usage` counts where the answer itself does not."""
+    """Encode a chat completion as a message. `usage` applies if the completion reports none."""
     with decoding.Checked(IndexError):
         completion = _completion.decode(body)
         choice = completion.choices[0]
@@ -110,28 +110,28 @@ def _blocks(message: _Said) -> list[Any]:
 
 
 def message_id(id_: str) -> str:
-    """A message's id for that of a chat's answer."""
+    """The message id for the id of a chat completion."""
     return id_ if id_.startswith("msg_") else f"msg_{id_.removeprefix('chatcmpl-')}"
 
 
 def call_id(i: int) -> str:
-    """For a server that gives its calls no ids. One answer's must differ from each other."""
+    """An id for a tool call without one, unique within a response."""
     return f"toolu_{i}"
 
 
 def stop_reason(finish: str | None, matched: tuple[Any, ...], stops: list[str]) -> tuple[str, str | None]:
-    """A message's `stop_reason` and `stop_sequence`. Most servers do not tell at which text they stopped."""
+    """A message's `stop_reason` and `stop_sequence`. Most servers do not report the stop string."""
     sequence = next((text for text in matched if isinstance(text, str) and text in stops), None)
     if finish == "stop" and sequence is not None:
         return "stop_sequence", sequence
     return STOP_REASONS.get(finish or "stop", "end_turn"), None
 
 
-# ── a message as a chat's answer ──────────────────────────────────────────────────────────────────────
+# ── a message as a chat completion ──────────────────────────────────────────────────────────────────────
 
 
 class _Block(msgspec.Struct):
-    """Of any type. What a chat has no word for is left out of it."""
+    """A block of any type; fields without an equivalent in a chat are left out."""
 
     type: str
     text: str = ""
@@ -156,7 +156,7 @@ _block = msgspec.json.Decoder(_Block)
 
 
 def read_message(body: bytes) -> _Message:
-    """Raises `BackendError` for what is no message."""
+    """Decode a message. Raises `BackendError`."""
     message = decoding.decode(_message.decode, body)
     if message.type != "message":
         raise decoding.bad_response("The upstream's response is not a message.")
@@ -164,7 +164,7 @@ def read_message(body: bytes) -> _Message:
 
 
 def completion_of(message: _Message, created: int) -> bytes:
-    """The whole answer of a chat that says what a message does."""
+    """Encode a message as a chat completion."""
     with decoding.Checked():
         chat_message = _said([(raw, _block.decode(raw)) for raw in message.content])
     ended = finish(message.stop_reason, message.stop_sequence)
@@ -199,6 +199,6 @@ def _call(block: _Block) -> Object:
 
 
 def finish(reason: str | None, sequence: str | None) -> Object:
-    """A choice's `finish_reason`; and where a text that the client named ended it, which, as vLLM tells that."""
+    """A choice's `finish_reason`, and the client's stop string that ended it, in vLLM's field."""
     fields: Object = {"finish_reason": FINISH_REASONS.get(reason or "", "stop")}
     return fields if sequence is None else fields | {"stop_reason": sequence}

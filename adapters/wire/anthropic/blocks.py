@@ -1,4 +1,4 @@
-"""The blocks of Anthropic's messages, and what each is in a chat."""
+"""The content blocks of Anthropic's messages, and their form in a chat."""
 
 from typing import Any, Literal
 
@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 INVALID = "INVALID_JSON"
-"""The key under which Anthropic has a client send back arguments that are no JSON."""
+"""The key under which a client returns arguments that are not JSON."""
 
 Object = dict[str, Any]
 
@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Untranslatable(ValueError):
-    """A chat has no word for it. The message goes on after the name of the field."""
+    """A chat has no equivalent. The text completes a sentence that begins with the field's name."""
 
 
 class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, kw_only=True):
@@ -25,7 +25,7 @@ class _Cited(msgspec.Struct, forbid_unknown_fields=True):
     enabled: bool | None = None
 
 
-# ── where pictures and files are ──────────────────────────────────────────────────────────────────────
+# ── sources of images and files ──────────────────────────────────────────────────────────────────────
 
 
 class Base64(msgspec.Struct, tag_field="type", tag="base64", forbid_unknown_fields=True):
@@ -62,7 +62,7 @@ class TextBlock(_Base, tag="text"):
     citations: Any = None
 
     def parts(self) -> list[Object]:
-        """As parts of a chat's message."""
+        """The parts of a chat message."""
         return as_parts(self.text)
 
 
@@ -72,7 +72,7 @@ class ImageBlock(_Base, tag="image"):
 
     def parts(self) -> list[Object]:
         if isinstance(self.source, Stored):
-            raise Untranslatable("names a file that only Anthropic's own API has: send the image itself.")
+            raise Untranslatable("names a file that only Anthropic's own API stores: send the image itself.")
         return [{"type": "image_url", "image_url": {"url": self.source.url}}]
 
 
@@ -84,7 +84,7 @@ class DocumentBlock(_Base, tag="document"):
 
     def parts(self) -> list[Object]:
         if self.citations is not None and self.citations.enabled:
-            raise Untranslatable("asks for citations, which only Anthropic's own API gives.")
+            raise Untranslatable("requests citations, which only Anthropic's own API provides.")
         about = [text for text in (self.title, self.context) if text]
         source = self.source
         if isinstance(source, Base64):
@@ -109,7 +109,7 @@ class SearchResultBlock(_Base, tag="search_result"):
 
     def parts(self) -> list[Object]:
         if self.citations is not None and self.citations.enabled:
-            raise Untranslatable("asks for citations, which only Anthropic's own API gives.")
+            raise Untranslatable("requests citations, which only Anthropic's own API provides.")
         return as_parts("\n\n".join([f"{self.title}\n{self.source}", *[block.text for block in self.content]]))
 
 
@@ -130,7 +130,7 @@ class ToolUseBlock(_Base, tag="tool_use"):
     toolset_name: None = None
 
     def call(self) -> Object:
-        """As a chat's `tool_calls` have it."""
+        """An entry of a chat's `tool_calls`."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self._arguments()}}
 
     def _arguments(self) -> str:
@@ -148,7 +148,7 @@ class ToolResultBlock(_Base, tag="tool_result"):
     toolset_name: None = None
 
     def text_and_files(self) -> tuple[str | list[Object], list[Object]]:
-        """What a chat's tool may say, which is text, and the pictures and files beside it."""
+        """The text of a tool's result, and its images and files, which a chat has in a message of its own."""
         parts = _parts(self.content) if isinstance(self.content, list) else as_parts(self.content or "")
         texts = [part["text"] for part in parts if part["type"] == "text"]
         if self.is_error:
@@ -170,7 +170,7 @@ Block = (
 
 
 def as_parts(*content: str | list[Object]) -> list[Object]:
-    """What a message holds, as a list of parts in any case."""
+    """A message's content as a list of parts."""
     parts = list[Object]()
     for entry in content:
         parts += entry if isinstance(entry, list) else [{"type": "text", "text": entry}]
@@ -178,11 +178,11 @@ def as_parts(*content: str | list[Object]) -> list[Object]:
 
 
 def only(content: str | list[Block], *kinds: type) -> None:
-    """Raise `Untranslatable` for a block that this side of a conversation does not have."""
+    """Raise `Untranslatable` for a block that this role may not send."""
     for block in () if isinstance(content, str) else content:
         if not isinstance(block, kinds):
             name = block.__struct_config__.tag
-            raise Untranslatable(f"has a block of type `{name}`, which has no place there.")
+            raise Untranslatable(f"has a block of type `{name}`, which is not allowed there.")
 
 
 def _parts(content: list[TextBlock | ImageBlock | DocumentBlock | SearchResultBlock]) -> list[Object]:

@@ -1,4 +1,4 @@
-"""A Messages request as the chat that asks for the same.
+"""Translates a Messages request into a chat.
 
 What a chat has no word for is refused, and the client told so; docs/adapters.md lists what is left out instead, since
 no answer depends on it: hints to Anthropic's caches and capacity, signatures of thoughts that only it can check.
@@ -62,7 +62,7 @@ def chat_fields(request: MessagesRequest) -> dict[str, Raw]:
     chat: Object = {"messages": messages, **choice_fields(native), **_output(native)}
     if request.stream:
         chat["stream_options"] = {"include_usage": True}
-    if messages[-1]["role"] == "assistant":  # the answer goes on where this ends
+    if messages[-1]["role"] == "assistant":  # the response continues this message
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
     if stops := request.hints.stops(field(native, "stop_sequences", _stops)):
         chat["stop"] = stops

@@ -1,4 +1,4 @@
-"""A message's stream as a chat's: Anthropic's events in, OpenAI's chunks out."""
+"""Translates a message stream into a chat stream: Anthropic's events in, OpenAI's chunks out."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ class ChatChunks:
         self._said = False
 
     def take(self, event: MessageEvent, usage: MessageUsage) -> bytes:
-        """What an event is in a chat; may be nothing. `usage` is what the message has told of its cost."""
+        """Translate an event into chunks, possibly none. `usage` is what the message has reported so far."""
         match event.type:
             case "content_block_delta" if event.delta is not None:
                 return self._more(event.delta)
@@ -125,7 +125,7 @@ class ChatChunks:
         return b""
 
     def _stop(self) -> bytes:
-        """A call without arguments says nothing of them here, and `{}` in a chat."""
+        """A tool call without arguments has no argument events here, and `{}` in a chat."""
         silent = self._call is not None and not self._said
         out = self._calling({"function": {"arguments": "{}"}}) if silent else b""
         self._call = None

@@ -1,4 +1,4 @@
-"""Anthropic's errors, both ways."""
+"""Anthropic's errors: encoding and decoding."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ from adapters.wire.openai import refusals
 
 MAX_MESSAGE = 2_000
 _OURS = re.compile(r"credit balance|API usage limits|billing", re.IGNORECASE)
-"""What is refused as the request's fault, and is the matter of who pays for it."""
+"""A refusal of type `invalid_request_error` that is about the account's billing."""
 _TOO_LONG = "prompt is too long"
 """By these words clients know that a conversation must be shortened."""
 
@@ -41,7 +41,7 @@ _whole = msgspec.json.Decoder(_Whole).decode
 
 
 def decode_error(body: bytes) -> ErrorBody:
-    """Empty when there is none to find."""
+    """Decode an error body; empty if it holds no error."""
     try:
         return _whole(body).error or ErrorBody()
     except decoding.MALFORMED_JSON:

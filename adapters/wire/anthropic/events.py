@@ -1,4 +1,4 @@
-"""A chat's stream as a message's: OpenAI's chunks in, Anthropic's events out."""
+"""Translates a chat stream into a message stream: OpenAI's chunks in, Anthropic's events out."""
 
 from typing import Any
 
@@ -88,7 +88,7 @@ class MessageEvents:
         return b"".join(out)
 
     def _start(self, chunk: _Chunk) -> bytes:
-        """The prompt's tokens are told here only if the server tells them with its first chunk: else with its last."""
+        """The start event. It has the prompt's tokens if the first chunk reports them."""
         self._started = True
         cost = (chunk.usage or ChatUsage()).fields()
         message: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A chat as the Messages request that asks for the same, for servers of Anthropic's wire.
+"""Translates a chat into a Messages request, for servers of Anthropic's API.
 
 What such a server has no word for, and what would change its answer, is refused. docs/adapters.md lists what is left
 out: who keeps which books, and hints.
@@ -20,7 +20,7 @@ from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_to
 Object = dict[str, Any]
 
 _SAME = ("stream", "temperature", "thinking", "top_k", "top_p")
-"""Fields that go on as they are."""
+"""Fields that are copied unchanged."""
 _SAID = (
     "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
@@ -41,7 +41,7 @@ _NEUTRAL = {
     "top_logprobs": ("0",),
     "verbosity": ('"medium"',),
 }
-"""What may be said of other fields without asking for anything; null always may."""
+"""Values of other fields that request nothing, beside null."""
 _KNOWN = frozenset((*_SAME, *_SAID, *thinking.NAMES, "model", "stream_options"))
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 _TIERS = {"auto": "auto", "default": "standard_only"}
@@ -105,7 +105,7 @@ def _check_known(fields: dict[str, Raw], hints: IgnoredFields) -> None:
             continue
         if msgspec.json.format(value, indent=-1).decode() not in _NEUTRAL.get(name, ()):
             if name not in _LEFT_OUT and name not in NAMES:
-                message = f"`{name[:64]}` cannot be asked of this model, whose servers speak Anthropic's protocol."
+                message = f"`{name[:64]}` is not supported by this model, whose servers speak Anthropic's protocol."
                 raise CallerError(message, param=name[:64], code="unsupported_parameter")
             hints.ignore(name)
 
@@ -130,7 +130,7 @@ def _output(fields: dict[str, Raw], body: Object) -> Object:
         config["effort"] = _EFFORTS[effort]
     requested = field(fields, "response_format", _response_format)
     if requested is not None and requested.type == "json_object":
-        message = "This model's servers speak Anthropic's protocol, which wants a schema: say `json_schema`."
+        message = "This model's servers speak Anthropic's protocol, which requires a schema: use `json_schema`."
         raise CallerError(message, param="response_format", code="unsupported_parameter")
     if requested is not None and requested.type == "json_schema":
         if requested.json_schema is None:

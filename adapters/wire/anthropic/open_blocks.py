@@ -1,4 +1,4 @@
-"""The blocks of a streamed message: one after the other, each begun, added to and ended."""
+"""The content blocks of a streamed message, one open at a time."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from adapters.wire.anthropic.answers import call_id
 
 MAX_CALLS = 1024
 MAX_ARGUMENTS = 4 * 1024 * 1024
-"""Characters of one answer's calls: they are kept until it is known where each ends."""
+"""Characters of a response's tool calls that are buffered until each call is complete."""
 
 _encode = msgspec.json.Encoder().encode
 _DELTA = (
@@ -42,7 +42,7 @@ class _Call:
         self.name = name
         self.said: list[str] = []
         self.pending = ""
-        """Of what it said, what was not sent yet."""
+        """Arguments that are not sent yet."""
 
     @property
     def is_whole(self) -> bool:
@@ -70,7 +70,7 @@ class OpenBlocks:
         self._waiting: list[_Call] = []
 
     def text(self, text: str) -> list[bytes]:
-        """More of what is said."""
+        """Append text."""
         out = self._become("text", {"type": "text", "text": ""})
         return [*out, self._delta(b"text_delta", b"text", text)]
 
@@ -96,7 +96,7 @@ class OpenBlocks:
         return [*out, self._delta(b"signature_delta", b"signature", thought.signature), *self._close()]
 
     def call(self, index: int | None, id_: str | None, name: str | None, arguments: str) -> list[bytes]:
-        """More of a tool's call, which may be a new one. Without an index, an id tells one from the other."""
+        """Append to a tool call, or open a new one. Without an index, the id distinguishes calls."""
         if index is None:
             index = len(self._calls) - (not id_ and bool(self._calls))
         call = self._calls.get(index)

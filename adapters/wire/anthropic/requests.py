@@ -1,4 +1,4 @@
-"""Anthropic's wire (Messages, version 2023-06-01): requests in, taken apart one level deep.
+"""Anthropic's Messages API (version 2023-06-01): decodes requests one level deep.
 
 What routing, limits and billing need is decoded here. A server that speaks this wire too gets the client's own bytes;
 for any other the request is made a chat (anthropic_chat.py).
@@ -66,7 +66,7 @@ def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
 
 
 def count_of(request: ChatRequest) -> TokenCount:
-    """The count of a request's tokens in the place of its answer."""
+    """The request for a token count of a chat."""
     request.stream = False
     return TokenCount(
         model=request.model,
@@ -109,7 +109,7 @@ def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
 
 
 def _leave_thread(fields: dict[str, Raw], hints: IgnoredFields) -> None:
-    """A client library asks for a conversation that the server holds, and sends all messages where there is none."""
+    """Clients can refer to a stored conversation, and send all messages if there is none."""
     thread = field(fields, "thread", _thread)
     fields.pop("thread", None)
     if thread is None:
@@ -146,7 +146,7 @@ def estimated_fields(request: ChatRequest) -> dict[str, Raw]:
 
 
 def estimate(fields: dict[str, Raw]) -> int:
-    """How many tokens a prompt may have, by its length, where nobody can be asked: one for every four bytes of
+    """Estimate the tokens of a prompt from its length, if no server can count them: one for every four bytes of
     text, whatever the model's tokenizer is."""
     measured = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
     size, pictures = map(sum, zip(*measured, strict=True))
@@ -168,7 +168,7 @@ def _measured(value: Any) -> tuple[int, int]:
 
 
 def model(name: str, created: int) -> dict[str, object]:
-    """`/v1/models/{name}`: when it became known (unix seconds)."""
+    """`/v1/models/{name}`: its creation in Unix seconds."""
     since = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": "model", "id": name, "display_name": name, "created_at": since, "lifecycle": "active"}
 
@@ -179,11 +179,11 @@ def encode_models(models: list[dict[str, object]]) -> bytes:
     return _encode({"data": models, "has_more": False, **ends})
 
 
-# ── what routing asks of it, and does to it ───────────────────────────────────────────────────────────
+# ── routing and rewriting ───────────────────────────────────────────────────────────────────────────────
 
 
 class _Messages(Codec):
-    """Its requests are all `MessagesRequest`s: they are made here."""
+    """The codec of `MessagesRequest`."""
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         assert isinstance(request, MessagesRequest)
@@ -202,7 +202,7 @@ class _Messages(Codec):
         request.fields = {**request.fields, "model": name} if request.reworded else {}
 
     def fields(self, request: ModelRequest) -> dict[str, Raw]:
-        """By OpenAI's names, where it has them: a route's rewrite holds for whatever door a request came by."""
+        """The fields under OpenAI's names where those exist, so that a route's rewrite applies to every API."""
         assert isinstance(request, MessagesRequest)
         fields = {**request.native, **request.added}
         if "stop_sequences" in fields:
@@ -238,7 +238,7 @@ class _Messages(Codec):
 
 
 class _Counted(Codec):
-    """A count is what is asked of the request that it is about."""
+    """The codec of a token count: delegates to the chat's own codec."""
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         assert isinstance(request, TokenCount)

@@ -1,4 +1,4 @@
-"""The names that a route's rewrite, which has a chat's, may use for the fields of a message."""
+"""The names of a chat's fields that a route's rewrite uses for the fields of a message."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Tools, and which of them may or must be called: Anthropic's words and OpenAI's for them."""
+"""Tool definitions and tool choice, between Anthropic's and OpenAI's form."""
 
 from typing import Any, Literal
 
@@ -126,7 +126,7 @@ def _tool_of(tool: _FunctionTool) -> Object:
 
 
 def choice_of(fields: dict[str, Raw]) -> Object:
-    """A message's `tool_choice` for what a chat says. Raises `CallerError`."""
+    """A message's `tool_choice` for a chat's. Raises `CallerError`."""
     chosen = field(fields, "tool_choice", _chosen)
     parallel = field(fields, "parallel_tool_calls", _bool)
     if chosen is None and parallel is None:

@@ -1,4 +1,4 @@
-"""The turns of a chat as those of Anthropic's messages."""
+"""Translates the messages of a chat into Anthropic's turns."""
 
 import re
 from typing import Any, Literal
@@ -88,7 +88,7 @@ _Content = str | list[_Text | _Refusal | _Image | _File] | None
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
-    """`name` and thoughts without a signature have no place in a message; what must be null asks for nothing."""
+    """A chat message. `name` and reasoning without a signature have no equivalent; the last fields must be null."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: _Content = None
@@ -189,7 +189,7 @@ def _said(message: _Message) -> list[Object | Any]:
 
 
 def arguments(text: str) -> Any:
-    """A tool's arguments as the object that they must be; what is none goes as Anthropic asks for it."""
+    """A tool call's arguments as an object; malformed arguments in Anthropic's form for them."""
     try:
         return _object.decode(text or "{}")
     except decoding.MALFORMED_JSON:

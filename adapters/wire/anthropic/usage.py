@@ -1,4 +1,4 @@
-"""What an answer cost, in Anthropic's words and in OpenAI's."""
+"""Token usage, in Anthropic's and in OpenAI's form."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ class _OutputDetails(msgspec.Struct):
 
 
 class MessageUsage(msgspec.Struct):
-    """Anthropic's. Of a stream the beginning tells one half and the end the other."""
+    """Anthropic's usage. A stream reports one half in its first event and the other in its last."""
 
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -56,7 +56,7 @@ class MessageUsage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
     def over(self, before: "MessageUsage") -> "MessageUsage":
-        """This, with what only the one before told."""
+        """Merge with an earlier report: this one's values take precedence."""
         names = self.__struct_fields__
         return MessageUsage(*[new if (new := getattr(self, n)) is not None else getattr(before, n) for n in names])
 

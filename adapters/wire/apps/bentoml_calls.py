@@ -1,4 +1,4 @@
-"""BentoML's calls: tensors as the arguments of a method, and its answer as tensors."""
+"""BentoML calls: encodes tensors as the arguments of a method, and decodes its response."""
 
 import hashlib
 from typing import Any
@@ -15,7 +15,7 @@ from adapters.wire.tfserving.predict_v1_responses import nested
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 PICKLE = "application/vnd.bentoml+pickle"
-"""Never sent and never read: who unpickles runs the sender's program."""
+"""Neither sent nor accepted: unpickling executes the sender's code."""
 _MAX_MESSAGE = 2_000
 _INTEGERS = frozenset(name for name in oip_data.CODES if "INT" in name)
 _FITS = {"INT64": _INTEGERS, "FP64": _INTEGERS | oip_data.FLOATS, "BOOL": {"BOOL"}, "BYTES": {"BYTES"}}
@@ -116,7 +116,7 @@ def _root(value: Any) -> tuple[bytes, str]:
 
 
 def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
-    """Files as they are, anything else as JSON. No file can hold the boundary, which is made from all of them."""
+    """Encode a form: files unchanged, other values as JSON. The boundary is a digest of all files."""
     parts = list[tuple[str, bytes]]()
     for name, value in values.items():
         disposition = f'form-data; name="{name.translate(_QUOTED)}"'
@@ -168,7 +168,7 @@ def _columns(rows: list[dict[str, Any]]) -> list[Tensor]:
 
 
 def error_of(body: bytes) -> str | None:
-    """What a 4xx says, with each argument that did not pass. A refusal of the method's own comes in a list."""
+    """The message of a 4xx, with each invalid argument. A method's own refusal comes in a list."""
     try:
         decoded = _decode(body)
     except decoding.MALFORMED_JSON:

@@ -1,4 +1,4 @@
-"""BentoML's `/schema.json`: a service's methods, and of each the tensors that it takes and gives.
+"""BentoML's `/schema.json`: the methods of a service, with their input and output tensors.
 
 The schema is JSON Schema with three types of its own: `tensor`, `dataframe` and `file`. What it leaves open is told
 as the widest: an array without a datatype as FP64, numpy's own, of two dimensions.
@@ -14,7 +14,7 @@ from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 
 Kind = Literal["tensor", "scalar", "dataframe", "json", "file", "any"]
 INPUT, OUTPUT = "input", "output"
-"""Names of what has none: a positional argument, and an answer that is no object."""
+"""Names of values without one: a positional argument, and a response that is not an object."""
 _UNTOLD = "FP64"
 _ANY_SHAPE = (-1, -1)
 _DEEPEST = 8
@@ -30,7 +30,7 @@ _DATATYPES = {
 
 
 class SchemaField(NamedTuple):
-    """An argument, or a part of an answer. `datatype` is empty and `shape` None where the schema does not tell."""
+    """An argument, or a part of a response. `datatype` is empty and `shape` None if the schema has none."""
 
     name: str
     kind: Kind
@@ -40,7 +40,7 @@ class SchemaField(NamedTuple):
     required: bool = True
 
     def metadata(self) -> list[TensorMetadata]:
-        """A data frame's columns are tensors of their own."""
+        """The tensors of a field: a data frame has one for each column."""
         if self.columns:
             return [TensorMetadata(f"{self.name}.{column}", self.datatype or _UNTOLD, (-1,)) for column in self.columns]
         shape = self.shape if self.shape is not None else _ANY_SHAPE
@@ -56,12 +56,12 @@ class Api(NamedTuple):
     outputs: dict[str, SchemaField]
     is_root: bool
     is_object: bool
-    """Whether its answer is an object of outputs."""
+    """Whether its response is an object of outputs."""
     is_stream: bool
     is_task: bool
 
     def completed(self, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> "Api":
-        """With what somebody else knows of those tensors that it has and says nothing of."""
+        """The method with declared metadata for tensors that its schema leaves open."""
         if not self.is_object and len(outputs) == 1:
             (field,) = self.outputs.values()
             gives = {outputs[0].name: _known(field._replace(name=outputs[0].name), outputs)}
@@ -71,7 +71,7 @@ class Api(NamedTuple):
         return self._replace(inputs=takes, outputs=gives)
 
     def metadata(self) -> ModelMetadata:
-        """As the Open Inference Protocol has it."""
+        """The metadata in the Open Inference Protocol's form."""
         inputs = [tensor for field in self.inputs.values() for tensor in field.metadata()]
         outputs = [tensor for field in self.outputs.values() for tensor in field.metadata()]
         return ModelMetadata(self.name, [], "bentoml", inputs, outputs)

@@ -1,4 +1,4 @@
-"""Tensors of plain JSON values, from servers whose bodies have no word for a shape or a datatype."""
+"""Decodes tensors from plain JSON values, for servers whose bodies have no shapes or datatypes."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -20,7 +20,7 @@ _TYPES: dict[frozenset[type], str] = {
     frozenset({int}): "INT64",
     frozenset({str}): "BYTES",
 }
-"""What a JSON list's elements are taken for where nobody says: as numpy takes them, and null is what is no number."""
+"""Datatypes inferred from the elements of a JSON list, as numpy infers them; null is NaN."""
 
 
 def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
@@ -42,7 +42,7 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
 
 
 def _flattened(value: Any) -> tuple[tuple[int, ...], list[Any] | None]:
-    """Dimensions and elements; None where lists of one level differ, or hold objects."""
+    """Dimensions and elements; None if lists of one level differ in length or hold objects."""
     if not isinstance(value, list):
         return (1,), None if isinstance(value, dict) else [value]
     dims, items = [len(value)], value

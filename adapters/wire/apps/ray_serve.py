@@ -1,4 +1,4 @@
-"""Ray Serve's own answers: its proxy's, and the Serve REST API's."""
+"""Ray Serve's own responses: of its proxy and of the Serve REST API."""
 
 from typing import Any, NamedTuple
 
@@ -47,12 +47,12 @@ _details = msgspec.json.Decoder(_Details).decode
 
 
 def is_no_route(body: bytes) -> bool:
-    """Whether a 404 is the proxy's: an application's own says something else."""
+    """Whether a 404 is the proxy's and not an application's."""
     return body.startswith(_NO_ROUTE) and b"Ping http://.../-/routes" in body
 
 
 def has_route(body: bytes, prefix: str) -> bool:
-    """Whether `GET /-/routes` tells of an application there. Raises `BackendError`."""
+    """Whether `GET /-/routes` lists an application under this prefix. Raises `BackendError`."""
     return (prefix or "/") in _read(_routes, body)
 
 
@@ -69,7 +69,7 @@ def status_of(body: bytes, application: str) -> ApplicationStatus:
 
 
 def details_of(body: bytes, application: str) -> msgspec.Raw | None:
-    """All that it tells. Raises `BackendError`."""
+    """All details of an application. Raises `BackendError`."""
     decoded: _Details = _read(_details, body)
     return decoded.applications.get(application)
 

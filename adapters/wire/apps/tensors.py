@@ -1,6 +1,6 @@
-"""Tensors as the JSON of apps that know no protocol for them: an object of named lists, or KServe's rows.
+"""Encodes tensors as plain JSON for apps: an object of named lists, or KServe's rows.
 
-What an app answers is held against the outputs that are declared for it: names, datatypes and shapes are that word.
+Responses are checked against the declared outputs, which define names, datatypes and shapes.
 """
 
 import json
@@ -73,7 +73,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
-    """An only output may come without its name."""
+    """A single output may come without its name."""
     if isinstance(value, dict):
         return value
     if len(outputs) == 1:
@@ -82,5 +82,5 @@ def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
 
 
 def _undeclared(words: str) -> BackendError:
-    message = f"The app's answer does not hold the outputs that are declared for it: {words.rstrip('.')[:300]}."
+    message = f"The app's response does not match its declared outputs: {words.rstrip('.')[:300]}."
     return decoding.bad_response(message)

@@ -1,7 +1,6 @@
-"""The Open Inference Protocol over HTTP: everything that is not inference. Triton's repository extension included.
+"""The Open Inference Protocol over HTTP beside inference: metadata, and Triton's repository extension.
 
-Configuration and statistics have many fields, which only their makers and readers know: they are plain JSON
-objects here, in Triton's words.
+Configuration and statistics are plain JSON objects with Triton's fields.
 """
 
 import base64
@@ -28,7 +27,7 @@ EXTENSIONS = (
     "trace",
     "logging",
 )
-"""Triton's names of what a server can beyond the protocol's core."""
+"""Triton's names of a server's extensions."""
 
 T = TypeVar("T")
 
@@ -50,7 +49,7 @@ class ModelMetadata(msgspec.Struct, omit_defaults=True):
     inputs: list[TensorMetadata]
     outputs: list[TensorMetadata]
     signature_def: dict[str, Any] = {}
-    """Of TensorFlow Serving: every signature, as it tells them; inputs and outputs are of the default one."""
+    """TensorFlow Serving's signatures. `inputs` and `outputs` are those of the default signature."""
 
 
 class ServerMetadata(msgspec.Struct):
@@ -62,7 +61,7 @@ class ServerMetadata(msgspec.Struct):
 
 
 class IndexEntry(msgspec.Struct, omit_defaults=True):
-    """One version of a model in the repository; neither version nor state of one that was never loaded."""
+    """One version of a model in the repository. A model that was never loaded has no version and no state."""
 
     name: str
     version: str = ""
@@ -71,7 +70,7 @@ class IndexEntry(msgspec.Struct, omit_defaults=True):
 
 
 class _Metadata(msgspec.Struct):
-    """As servers of this family send it: what a model may lack, some leave out."""
+    """Metadata as servers send it: some leave fields out."""
 
     name: str
     versions: list[str] | None = None
@@ -94,7 +93,7 @@ class _Unload(msgspec.Struct):
 
 
 class Load(msgspec.Struct):
-    """What a load request changes of the repository's own: `config` is JSON, `files` go by their path."""
+    """A load request's overrides: `config` is JSON, `files` are by path."""
 
     config: str | None
     files: dict[str, bytes]
@@ -108,11 +107,11 @@ _index = msgspec.json.Decoder(list[IndexEntry])
 _object = msgspec.json.Decoder(dict[str, Any])
 
 encode = oip.encode_json
-"""A body: of the structures above, or of plain objects."""
+"""Encode a body from the structures above or from plain objects."""
 
 
 def decode_index_request(body: bytes) -> bool:
-    """Whether only models that are ready are asked for. Raises `CallerError`."""
+    """Whether only ready models are requested. Raises `CallerError`."""
     return bool(body.strip()) and _decoded(_index_request, body).ready
 
 
@@ -133,12 +132,12 @@ def decode_load(body: bytes) -> Load:
         else:
             raise CallerError(f"Unknown load parameter `{name}`. Known: config, file:PATH.", param=name)
     if load.files and load.config is None:
-        raise CallerError("Files are given without a `config` that says how to run them.", param="config")
+        raise CallerError("Files require a `config` that defines how to run them.", param="config")
     return load
 
 
 def decode_unload(body: bytes) -> bool:
-    """Whether the models that only this one needs are to go too. Raises `CallerError`."""
+    """Whether models that only this one depends on are unloaded too. Raises `CallerError`."""
     parameters = (_decoded(_unload, body).parameters if body.strip() else None) or {}
     value = parameters.get("unload_dependents", False)
     if not isinstance(value, bool):
@@ -147,12 +146,12 @@ def decode_unload(body: bytes) -> bool:
 
 
 def decode_object(body: bytes) -> dict[str, Any]:
-    """A JSON object, empty for no body. Raises `CallerError`."""
+    """Decode a JSON object; an empty body is an empty object. Raises `CallerError`."""
     return _decoded(_object, body) if body.strip() else {}
 
 
 def decode_metadata(body: bytes) -> ModelMetadata:
-    """What an upstream tells of a model. Raises `BackendError`."""
+    """Decode an upstream's model metadata. Raises `BackendError`."""
     decoded = _answered(_metadata, body)
     return ModelMetadata(
         decoded.name,
@@ -165,12 +164,12 @@ def decode_metadata(body: bytes) -> ModelMetadata:
 
 
 def decode_index(body: bytes) -> list[IndexEntry]:
-    """What an upstream has in its repository. Raises `BackendError`."""
+    """Decode an upstream's repository index. Raises `BackendError`."""
     return _answered(_index, body)
 
 
 def decode_response_object(body: bytes) -> dict[str, Any]:
-    """Any object that an upstream answered. Raises `BackendError`."""
+    """Decode any JSON object from an upstream. Raises `BackendError`."""
     return _answered(_object, body)
 
 

@@ -1,8 +1,8 @@
-"""Triton's generate extension: one JSON object in, one out, whose keys are tensors by their names.
+"""Triton's generate extension: JSON objects whose keys are the names of tensors.
 
 A key that names an input becomes that tensor; any other is a parameter of the request, and so are those within
-`parameters`. The object says nothing of shapes, so they are made from the model's. A stream of answers is one
-such object an event, and its end has no mark.
+`parameters`. The object has no shapes: they come from the model's metadata. A stream has one object in each event, and
+no event marks its end.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _count = msgspec.json.Decoder(list[Raw]).decode
 def decode_generate(
     body: bytes, model_name: str, model_version: str, inputs: Mapping[str, TensorMetadata]
 ) -> Inference:
-    """Raises `CallerError` that names the key at fault."""
+    """Decode a request. Raises `CallerError` that names the key at fault."""
     fields = _open(body, "body")
     parameters: dict[str, Parameter] = {}
     tensors: dict[str, Tensor] = {}
@@ -60,7 +60,7 @@ def _tensor(value: Raw, metadata: TensorMetadata) -> Tensor:
 
 
 def _shape(count: int, metadata: TensorMetadata) -> tuple[int, ...]:
-    """The innermost variable dimension takes what the fixed ones leave; other variable ones are 1."""
+    """The shape of so many elements: the innermost variable dimension takes the rest, the others are 1."""
     fixed = prod([dim for dim in metadata.shape if dim >= 0])
     last = max((i for i, dim in enumerate(metadata.shape) if dim < 0), default=None)
     left, rest = divmod(count, fixed) if fixed else (0, count)
@@ -89,7 +89,7 @@ def _read(decode: Any, value: Raw, name: str) -> Any:
 
 
 def encode_generate(inferred: Inferred) -> bytes:
-    """One response as an object. Raises `CallerError` for an output that JSON has no form for."""
+    """Encode a response. Raises `CallerError` for an output that JSON cannot represent."""
     fields: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
         fields["id"] = inferred.id

@@ -1,7 +1,7 @@
-"""A tensor's elements as JSON, both ways: `data` of the Open Inference Protocol.
+"""Elements of a tensor as JSON: the `data` of the Open Inference Protocol.
 
-Numbers are read by a decoder made for the datatype, so that what does not fit is found while it is parsed, and
-nothing is looked at twice. A list may be flat, or nested as the shape is; what goes out is flat.
+Each datatype has its own decoder, which rejects values out of range while it parses. A list may be flat or nested like
+the shape; encoded lists are flat.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ from adapters.wire import decoding
 
 MAX_RANK = 32
 MAX_NESTED = 100
-"""Lists within lists, where dimensions of 1 may be added. As many as Triton reads."""
+"""The depth of nested lists, with added dimensions of 1. Triton's limit."""
 _EXACT = 2**53
-"""Up to here a float has every whole number."""
+"""A float represents every integer up to this one."""
 
 _KNOWN = ", ".join(sorted(DATATYPES))
 CODES = {
@@ -35,7 +35,7 @@ FLOATS = frozenset({"FP16", "FP32", "FP64"})
 
 
 def _element(datatype: str) -> Any:
-    """The type of one element. 64-bit bounds are left to `struct`, where msgspec has none."""
+    """The type of one element. `struct` checks 64-bit bounds, which msgspec does not support."""
     if datatype == "BYTES":
         return str
     if datatype in FLOATS:
@@ -52,7 +52,7 @@ def _element(datatype: str) -> Any:
 def _decoder(
     datatype: str, depth: int, nulls: bool = False, floats: bool = False
 ) -> Callable[[Raw | bytes], list[Any]]:
-    """`floats` takes any number where integers belong."""
+    """Make a decoder. `floats`: accept any number in the place of integers."""
     kind = int | float if floats else _element(datatype)
     if nulls and datatype in FLOATS:
         kind = kind | None
@@ -65,7 +65,7 @@ _FLAT = {datatype: _decoder(datatype, 1) for datatype in (*CODES, "BYTES")}
 
 
 def check_shape(name: str, shape: tuple[int, ...]) -> None:
-    """Refuse one that no array can have. Where there is data, its size is held against the shape elsewhere."""
+    """Raise `CallerError` for a shape that no array can have. The size of data is compared with the shape elsewhere."""
     if len(shape) > MAX_RANK:
         raise CallerError(f"`{name}` has more than {MAX_RANK} dimensions.", param=name)
     if 0 in shape and prod([dim for dim in shape if dim]) > MAX_ELEMENTS:
@@ -73,9 +73,9 @@ def check_shape(name: str, shape: tuple[int, ...]) -> None:
 
 
 def read(raw: Raw, datatype: str, shape: tuple[int, ...], name: str, *, nulls: bool = False) -> bytes:
-    """The binary form of a tensor's JSON. Raises `CallerError` that names the tensor and says what to change.
+    """Convert a tensor's JSON to binary form. Raises `CallerError` that names the tensor and the change to make.
 
-    `nulls` takes null for a number that JSON has no word for.
+    `nulls`: null is NaN.
     """
     flat = _FLAT.get(datatype)
     if flat is None:
@@ -111,7 +111,7 @@ def _pack(values: list[Any], datatype: str, count: int, name: str, nulls: bool) 
 def _nested(
     raw: Raw, datatype: str, shape: tuple[int, ...], name: str, nulls: bool, flat: msgspec.ValidationError
 ) -> list[Any]:
-    """Lists within lists, which must have the shape's dimensions; those of 1 may be left out or added."""
+    """Decode nested lists, which must have the shape's dimensions; those of 1 may be left out or added."""
     depth = _depth(raw)
     if depth > MAX_NESTED:
         raise CallerError(f"The data of `{name}` is nested deeper than {MAX_NESTED} lists.", param=name)
@@ -147,7 +147,7 @@ def _nested(
 
 
 def _with_floats(raw: Raw, datatype: str, depth: int) -> list[Any] | None:
-    """Integers, some of which are written as floats; None where that is not what they are."""
+    """Decode integers, some of them written as floats; None if a value is not an integer."""
     if "INT" not in datatype:
         return None
     try:
@@ -170,15 +170,15 @@ def _integer(value: float, datatype: str, name: str) -> int:
 
 
 def _depth(raw: Raw) -> int:
-    """How many lists open before the first element."""
+    """The number of lists that open before the first element."""
     head = bytes(memoryview(raw)[:1024]).translate(None, b" \t\r\n")
     return len(head) - len(head.lstrip(b"["))
 
 
 def written(tensor: Tensor) -> Sequence[Any]:
-    """The elements, for a JSON encoder, which writes null for what is no number.
+    """The elements for a JSON encoder, which encodes NaN as null.
 
-    Raises `CallerError` for what has no form in JSON.
+    Raises `CallerError` for values that JSON cannot represent.
     """
     count = prod(tensor.shape)
     code = CODES.get(tensor.datatype)
@@ -186,14 +186,14 @@ def written(tensor: Tensor) -> Sequence[Any]:
         return unpack(f"<{count}{code}", tensor.data)
     if tensor.datatype != "BYTES":
         raise CallerError(
-            f"{tensor.datatype} has no form in JSON. Ask for output `{tensor.name}` with `binary_data: true`.",
+            f"{tensor.datatype} has no form in JSON. Request output `{tensor.name}` with `binary_data: true`.",
             param=tensor.name,
         )
     try:
         return [element.decode() for element in split_bytes(tensor.data, count, tensor.name)]
     except UnicodeDecodeError:
         raise CallerError(
-            f"Output `{tensor.name}` holds bytes that are not text. Ask for it with `binary_data: true`.",
+            f"Output `{tensor.name}` holds bytes that are not text. Request it with `binary_data: true`.",
             param=tensor.name,
         ) from None
 

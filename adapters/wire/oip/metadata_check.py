@@ -1,4 +1,4 @@
-"""Tensors held against what is known of their model."""
+"""Checks a request's tensors against the metadata of their model."""
 
 from collections.abc import Iterable, Sequence
 
@@ -9,7 +9,7 @@ from adapters.wire.oip.bodies import TensorMetadata
 
 
 def check(inference: Inference, inputs: Sequence[TensorMetadata]) -> None:
-    """Raises `CallerError` in Triton's words for tensors that are not those which the model takes."""
+    """Raise `CallerError`, with Triton's text, for tensors that the model does not accept."""
     model, declared = inference.model_name, {tensor.name: tensor for tensor in inputs}
     for tensor in inference.inputs:
         name, expected = tensor.name, declared.pop(tensor.name, None)

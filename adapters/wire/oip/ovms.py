@@ -1,4 +1,4 @@
-"""OpenVINO Model Server's word on all its models."""
+"""OpenVINO Model Server's list of models."""
 
 import msgspec
 
@@ -17,6 +17,6 @@ _config = msgspec.json.Decoder(dict[str, _Model]).decode
 
 
 def state_of(body: bytes, model: str) -> bool | None:
-    """Whether a version of it is ready; None where it is not served. Raises `BackendError`."""
+    """Whether a version of a model is ready; None if it is not served. Raises `BackendError`."""
     decoded = decoding.decode(_config, body).get(model)
     return None if decoded is None else any(version.state == "AVAILABLE" for version in decoded.model_version_status)

@@ -1,6 +1,6 @@
 """The parameters that the Open Inference Protocol and Triton's extensions define, and the type of each.
 
-A value of another type is refused. Parameters of other names are the model's own and have any type.
+A value of another type is refused. Parameters with other names are the model's own, of any type.
 """
 
 from collections.abc import Callable, Mapping
@@ -52,7 +52,7 @@ OF_AN_OUTPUT: Mapping[str, tuple[Fits, str]] = {**_MEMORY, CLASSES: _COUNT, BINA
 
 
 def check(parameters: Parameters, declared: Mapping[str, tuple[Fits, str]] = OF_A_REQUEST, of: str = "") -> None:
-    """Raise `CallerError` for a known parameter with a value of another type. `of` names the input or output."""
+    """Raise `CallerError` for a parameter with a value of the wrong type. `of` names the input or output."""
     for name in parameters.keys() & declared.keys():
         fits, kind = declared[name]
         if not fits(parameters[name]):

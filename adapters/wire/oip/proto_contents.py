@@ -17,11 +17,11 @@ _FIELDS = {
     "FP32": ("fp32_contents", "f"), "FP64": ("fp64_contents", "d"),
     "BYTES": ("bytes_contents", ""),
 }  # fmt: skip
-"""Where each datatype's elements are. FP16 and BF16 have no place."""
+"""The field of each datatype's elements. FP16 and BF16 have none."""
 
 
 def has_form(datatype: str) -> bool:
-    """Whether typed contents can hold it."""
+    """Whether typed contents can hold a datatype."""
     return datatype in _FIELDS
 
 
@@ -31,7 +31,7 @@ def there(tensor: Any) -> bool:
 
 
 def read(contents: Any, datatype: str, shape: tuple[int, ...], name: str) -> bytes:
-    """The binary form of typed contents. Raises `CallerError`."""
+    """Convert typed contents to binary form. Raises `CallerError`."""
     if datatype not in _FIELDS:
         raise CallerError(f"{datatype} has no typed contents. Send `{name}` with `raw_input_contents`.", param=name)
     field, code = _FIELDS[datatype]
@@ -63,14 +63,14 @@ def write(contents: Any, tensor: Tensor) -> None:
 
 
 def typed(parameter: Any, name: str, field: str) -> Any:
-    """The value of a parameter that has one type. Raises `CallerError` for any other."""
+    """The value of a parameter message. Raises `CallerError` unless it has exactly one type."""
     if parameter.WhichOneof("parameter_choice") != field:
         raise CallerError(f"invalid value type for '{name[:64]}' parameter, expected {field}", param=name[:64])
     return getattr(parameter, field)
 
 
 def parameters_of(encoded: Mapping[str, Any]) -> Parameters:
-    """Parameters as they are everywhere else."""
+    """Decode the parameters of a message."""
     if not encoded:
         return NO_PARAMETERS
     parameters: dict[str, Parameter] = {}
@@ -81,7 +81,7 @@ def parameters_of(encoded: Mapping[str, Any]) -> Parameters:
 
 
 def put_parameters(message: Any, parameters: Parameters) -> None:
-    """Raises `CallerError` for a number that no kind of parameter holds."""
+    """Encode parameters. Raises `CallerError` for a number out of range."""
     for name, value in parameters.items():
         one = message[name]
         if isinstance(value, bool):

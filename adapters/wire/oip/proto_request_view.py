@@ -1,4 +1,4 @@
-"""A request of the Open Inference Protocol over gRPC as a gateway sees it. Reading all of it costs next to nothing."""
+"""The gateway's view of an Open Inference Protocol request over gRPC, which is decoded whole."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
 def request_of(inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind) -> InferRequest:
-    """What a front got, and decoded. Raises `CallerError` for a sequence that cannot be one."""
+    """The request of a decoded message. Raises `CallerError` for an invalid sequence id."""
     request = InferRequest(
         model=model,
         version=version,
@@ -41,7 +41,7 @@ def request_of(inference: Inference, message: bytes, *, model: str, version: str
 
 
 class _Grpc(Codec):
-    """Its requests are all `InferRequest`s: they are made here."""
+    """The codec of these requests."""
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, InferRequest)
@@ -67,7 +67,7 @@ class _Grpc(Codec):
         return decode_infer_request(request.body)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """As it was written, with its id."""
+        """The message as it is, with its id."""
         assert isinstance(request, InferRequest)
         return _encode((request.wire, request.kind, request.model, request.version)), request.body
 

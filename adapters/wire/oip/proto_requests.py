@@ -1,9 +1,8 @@
-"""The Open Inference Protocol over gRPC: requests, both ways.
+"""Encodes and decodes Open Inference Protocol requests over gRPC.
 
-Of a message, protobuf is given only what tells names, datatypes, shapes and parameters: that is short and mostly
-the same from call to call, so it is parsed once and known from then on. Ids and tensors' bytes are cut out of the
-message and put into it by their tags; what was cut is a view of the message, no copy. What is known is shared by
-requests: nobody may change it.
+Protobuf parses only the envelope: names, datatypes, shapes and parameters. Envelopes are short and repeat from call to
+call, so they are cached. Ids and tensor data are cut out of the message and inserted by their tags; the data is a view
+of the message, not a copy. Cached envelopes are shared by requests and must not be changed.
 """
 
 from collections.abc import Sequence
@@ -40,10 +39,10 @@ from adapters.wire.proto_fields import MalformedMessage, bytes_beside, head, spl
 from adapters.wire.protos import inference as messages
 
 MAX_CACHED_ENVELOPE = 1024
-"""Bytes. What is longer is parsed each time, so that what is remembered stays small."""
+"""Bytes. A longer envelope is parsed each time, so that the cache stays small."""
 
 MOST_FIELDS = 1024
-"""A message with more of them is parsed slowly."""
+"""Fields. A message with more of them is parsed slowly."""
 
 _NAME, _VERSION, _ID, _RAW = tag(1), tag(2), tag(3), tag(7)
 
@@ -52,7 +51,7 @@ Described = tuple[str, str, tuple[int, ...]]
 
 
 class _Input(NamedTuple):
-    """`size` is None where only the data itself tells; `data` where it is among the raw contents."""
+    """`size` is None if the shape does not define it; `data` is None if it is among the raw contents."""
 
     name: str
     datatype: str
@@ -69,17 +68,17 @@ class _Asked(NamedTuple):
     inputs: tuple[_Input, ...]
     outputs: tuple[RequestedOutput, ...]
     raw: Sequence[bytes]
-    """Raw contents behind a tag that nobody knows."""
+    """Collect raw contents that follow an unknown tag."""
     typed: bool
 
 
 def parsed_bytes(message: bytes) -> int:
-    """Bytes of a request that take parsing: raw contents do not."""
+    """Bytes of a request without its raw contents, which are not parsed."""
     return bytes_beside(message, _RAW, MOST_FIELDS)
 
 
 def decode_infer_request(message: bytes) -> Inference:
-    """Raises `CallerError` that names what is wrong and what to change."""
+    """Decode a request. Raises `CallerError` that names the fault and the change to make."""
     try:
         envelope, id_, raw = split(message, _ID, _RAW)
         request = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
@@ -105,7 +104,7 @@ def decode_infer_request(message: bytes) -> Inference:
 
 
 def _nothing(name: str, size: int | None, raw: Sequence[Data]) -> bytes:
-    """A tensor without elements may be told with nothing at all."""
+    """A tensor without elements may have no contents."""
     if size != 0 or raw:
         raise CallerError(f"Input `{name}` has neither `contents` nor `raw_input_contents`.", param=name)
     return b""
@@ -118,7 +117,7 @@ def _read(envelope: bytes) -> _Asked:
     if len({tensor.name for tensor in inputs}) != len(inputs):
         raise CallerError("Two inputs have the same name.", param="inputs")
     if len({output.name for output in outputs}) != len(outputs):
-        raise CallerError("Two of the outputs that are asked for have the same name.", param="outputs")
+        raise CallerError("Two requested outputs have the same name.", param="outputs")
     parameters = oip_contents.parameters_of(message.parameters)
     oip_parameters.check(parameters)
     for output in outputs:
@@ -154,7 +153,7 @@ def _input(tensor: Any) -> _Input:
 
 
 def encode_infer_request(inference: Inference) -> bytes:
-    """With raw contents. Raises `CallerError` for a parameter that has no form there."""
+    """Encode a request with raw contents. Raises `CallerError` for a parameter without a form in gRPC."""
     described = describe(inference.inputs)
     if described is None or any(output.parameters for output in inference.outputs):
         envelope = _write(inference)
@@ -174,7 +173,7 @@ def encode_infer_request(inference: Inference) -> bytes:
 
 
 def encode_names(model: str, version: str) -> bytes:
-    """Fields that, behind a request, replace its model's name and version."""
+    """Fields that replace the model's name and version when they are appended to a request."""
     name, number = model.encode(), version.encode()
     return b"".join((head(_NAME, len(name)), name, head(_VERSION, len(number)), number))
 
@@ -195,11 +194,11 @@ def _written(name: str, version: str, inputs: tuple[Described, ...], outputs: tu
     return _write(Inference(name, version, inputs=tensors, outputs=[RequestedOutput(output) for output in outputs]))
 
 
-# ── what responses need too ───────────────────────────────────────────────────────────────────────────
+# ── shared with responses ───────────────────────────────────────────────────────────────────────────────
 
 
 def describe(tensors: Sequence[Tensor]) -> tuple[Described, ...] | None:
-    """What a message tells of them, to be known by; None where one has parameters of its own."""
+    """A cache key for the envelope of these tensors; None if a tensor has parameters."""
     described = list[Described]()
     for tensor in tensors:
         if tensor.parameters:
@@ -209,14 +208,14 @@ def describe(tensors: Sequence[Tensor]) -> tuple[Described, ...] | None:
 
 
 def put_tensor(messages: Any, tensor: Tensor) -> Any:
-    """Tell of a tensor, without its data."""
+    """Add a tensor to a message, without its data."""
     encoded = messages.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
     oip_contents.put_parameters(encoded.parameters, oip.without_framing(tensor.parameters))
     return encoded
 
 
 def add_id(parts: list[Data], id_: str) -> None:
-    """Both messages have it under the same number."""
+    """Add an id, which has the same field number in requests and responses."""
     if id_:
         encoded = id_.encode()
         parts += (head(_ID, len(encoded)), encoded)

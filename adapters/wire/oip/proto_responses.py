@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC: responses, both ways, alone and in a stream."""
+"""Encodes and decodes Open Inference Protocol responses over gRPC, single and in streams."""
 
 from functools import lru_cache
 from math import prod
@@ -23,7 +23,7 @@ _OF_A_STREAM = frozenset({_FAILURE, 2})
 
 
 def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
-    """With raw contents, or typed ones where every datatype has them."""
+    """Encode a response with raw contents, or with typed ones if every datatype has them."""
     outputs = inferred.outputs
     if not raw and all(oip_contents.has_form(tensor.datatype) for tensor in outputs):
         parts: list[Data] = [_write(inferred, typed=True)]
@@ -44,7 +44,7 @@ def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
 
 
 def as_raw(message: bytes) -> bytes:
-    """An answer with raw contents, whatever it came with. Raises `BackendError` when it cannot be read."""
+    """Convert a response to raw contents. Raises `BackendError` for a malformed response."""
     return encode_infer_response(decode_infer_response(message))
 
 
@@ -67,17 +67,17 @@ class _Told(NamedTuple):
     model_version: str
     parameters: Parameters
     outputs: tuple[Tensor, ...]
-    """Those without typed contents are without data."""
+    """Outputs without typed contents have no data."""
     typed: bool
 
 
 def parsed_bytes(message: bytes) -> int:
-    """Bytes of a response that take parsing: raw contents do not."""
+    """Bytes of a response without its raw contents, which are not parsed."""
     return bytes_beside(message, _RAW, MOST_FIELDS)
 
 
 def decode_infer_response(message: bytes) -> Inferred:
-    """What an upstream answered, with raw or typed contents. Raises `BackendError` when it cannot be read."""
+    """Decode an upstream's response, with raw or typed contents. Raises `BackendError`."""
     with decoding.Checked(MalformedMessage, DecodeError, CallerError):
         envelope, id_, raw = split(message, _ID, _RAW)
         encoded = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
@@ -106,7 +106,7 @@ def _output(tensor: Any, typed: bool) -> Tensor:
 
 
 def _with_data(described: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
-    """Servers differ in whether an output in shared memory has raw contents too, which are then empty."""
+    """Add raw contents to outputs. Some servers send empty raw contents for an output in shared memory."""
     outputs = list[Tensor]()
     rest = iter(raw)
     each = len(raw) == len(described)
@@ -119,7 +119,7 @@ def _with_data(described: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
                 raise MalformedMessage("an output has no contents")
             data = b""
         elif not elsewhere and (size := ITEM_SIZE.get(datatype)) is not None and len(data) != size * prod(shape):
-            raise MalformedMessage("an output is not as long as its shape says")
+            raise MalformedMessage("an output's size does not match its shape")
         outputs.append(Tensor(name, datatype, shape, data, parameters))
     return outputs
 
@@ -156,10 +156,10 @@ def is_final(message: bytes) -> bool:
 
 
 def encode_stream_error(message: str, id_: str = "", model: str = "", code: str = "") -> bytes:
-    """A failure of one request, which does not end the stream; `id_` says of which.
+    """Encode the failure of one request, which does not end the stream; `id_` is the request's.
 
-    `model` is given where the model itself failed, and nowhere else: so Triton's readers tell it from a refusal.
-    `code` is the stable code of the error, where clients of ours go by it.
+    `model` is given only if the model itself failed, which distinguishes a failure from a refusal for Triton's clients.
+    `code` is the stable code of the error, for Headrace's own clients.
     """
     encoded = messages.ModelStreamInferResponse(error_message=message)
     if id_:
@@ -172,8 +172,8 @@ def encode_stream_error(message: str, id_: str = "", model: str = "", code: str 
 
 
 def decode_stream_error(message: bytes) -> tuple[str, bool, str]:
-    """What a failure says, whether it was the model that failed, and the code of the error where a runtime of ours
-    gives it. Raises `BackendError` when it cannot be read."""
+    """A failure's message, whether the model itself failed, and the error code that a bundled runtime sends. Raises
+    `BackendError` for a malformed message."""
     encoded = _streamed(message)
     response = encoded.infer_response
     code = response.parameters[ERROR_CODE].string_param if ERROR_CODE in response.parameters else ""
@@ -187,12 +187,12 @@ def is_bare(message: bytes) -> bool:
 
 
 def is_failure(message: bytes) -> bool:
-    """Whether a message of a stream, that is not bare, tells of one."""
+    """Whether a message of a stream, which is not bare, is a failure."""
     return _FAILURE in numbers(message)
 
 
 def split_stream_response(message: bytes) -> tuple[str, bytes]:
-    """A failure, or one encoded response. Raises `BackendError` when it cannot be read."""
+    """Split a message of a stream into a failure and one encoded response. Raises `BackendError`."""
     if is_bare(message):
         return "", message
     encoded = _streamed(message)

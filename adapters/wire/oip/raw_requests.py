@@ -1,4 +1,4 @@
-"""Raw requests of the Open Inference Protocol: a body that is one input's data, and what its model knows of it."""
+"""Raw requests of the Open Inference Protocol: the body is one input's data, and the model's metadata describes it."""
 
 from collections.abc import Sequence
 from math import prod
@@ -9,7 +9,7 @@ from adapters.wire.oip import json_data as oip_data
 
 
 def complete(inference: Inference, name: str, datatype: str, dims: tuple[int, ...], *, batched: bool) -> Inference:
-    """The same with what its model knows of its only input; `dims` leave out the batch. Raises `CallerError`."""
+    """Complete a raw request from the model's only input; `dims` are without the batch. Raises `CallerError`."""
     data = inference.inputs[0].data
     fixed = prod([dim for dim in dims if dim >= 0])
     variable = sum(dim < 0 for dim in dims)
@@ -22,7 +22,8 @@ def complete(inference: Inference, name: str, datatype: str, dims: tuple[int, ..
         raise oip_data.unknown_datatype(datatype, name)
     elif variable > 1:
         raise CallerError(
-            f"Input `{name}` has several variable dimensions, {list(dims)}: a raw request cannot tell them.", param=name
+            f"Input `{name}` has several variable dimensions, {list(dims)}: a raw request cannot define them.",
+            param=name,
         )
     else:
         row = fixed * ITEM_SIZE[datatype]
@@ -40,8 +41,8 @@ def complete(inference: Inference, name: str, datatype: str, dims: tuple[int, ..
 
 
 def complete_from_metadata(inference: Inference, inputs: Sequence[tuple[str, str, tuple[int, ...]]]) -> Inference:
-    """The same for who has only a model's metadata (name, datatype, shape of each input), whose shapes may begin with
-    a batch: a first variable dimension beside another is one. Raises `CallerError`.
+    """Complete a raw request from the model's metadata (name, datatype, shape of each input). A first variable
+    dimension beside another one is the batch. Raises `CallerError`.
     """
     if len(inputs) != 1:
         raise CallerError(f"A raw request is for models with one input, and this one has {len(inputs)}.")

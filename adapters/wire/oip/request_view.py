@@ -1,6 +1,6 @@
-"""A request of the Open Inference Protocol over HTTP as a gateway sees it: looked into as far as somebody must know.
+"""The gateway's view of an Open Inference Protocol request over HTTP.
 
-What is looked at are the shapes and the parameters; data is skipped, and goes on as the bytes that it is.
+Shapes and parameters are decoded; data is skipped and forwarded unchanged.
 """
 
 from hashlib import blake2b
@@ -27,7 +27,7 @@ class _Shape(msgspec.Struct, gc=False):
 
 
 class _Parameters(msgspec.Struct, gc=False):
-    """Null is a value of another type, and absent is not null."""
+    """Null has the wrong type, and differs from an absent value."""
 
     sequence_id: Annotated[int, Meta(ge=0)] | str = 0
     sequence_start: bool = False
@@ -44,7 +44,7 @@ class _Asked(msgspec.Struct, gc=False):
 
 
 class _Prompt(_Parameters, gc=False):
-    """Of the generate extension, whose parameters may stand beside its inputs."""
+    """A request of the generate extension, which may have parameters beside its inputs."""
 
     parameters: _Parameters | None = None
 
@@ -56,7 +56,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class RequestSummary(NamedTuple):
-    """What there is to know of a request before it is sent on."""
+    """The fields of a request that routing reads."""
 
     rows: int = 1
     sequence: str = ""
@@ -65,14 +65,14 @@ class RequestSummary(NamedTuple):
 
 
 def rows_of(shape: tuple[int, ...]) -> int:
-    """A batch's first dimension. One tensor of one dimension is a row, for a batch has another."""
+    """The first dimension of a batch. A tensor of one dimension is a single row."""
     return max(1, shape[0]) if len(shape) > 1 else 1
 
 
 def sequence_name(id_: int | str | None) -> str:
-    """What tells sequences apart: numbers and texts are different ones. Zero and an empty text are none.
+    """The identity of a sequence: a number differs from a text. Zero and an empty text are no sequence.
 
-    Raises `CallerError` for a text that is longer than servers take: they are remembered.
+    Raises `CallerError` for a text beyond the length that servers accept.
     """
     if not id_:
         return ""
@@ -93,7 +93,7 @@ def request_of(
     opened: bytes = b"",
     seen: RequestSummary | None = None,
 ) -> InferRequest:
-    """What a front got; `opened` is the body without its `encoding`. Raises `CallerError` for no such request."""
+    """The request of a body; `opened` is the body without its `encoding`. Raises `CallerError`."""
     request = InferRequest(
         model=model,
         version=version,
@@ -114,7 +114,7 @@ def request_of(
 
 
 def request_from(inference: Inference, size: int) -> InferRequest:
-    """One that a front of another protocol has made. `size` is that of the body which its client sent."""
+    """The request of an inference from another protocol. `size` is that of the client's body."""
     body, length = oip.encode_request(inference)
     request = InferRequest(
         model=inference.model_name,
@@ -131,7 +131,7 @@ def request_from(inference: Inference, size: int) -> InferRequest:
 
 
 def summarize(body: bytes, kind: InferKind, header_length: int | None) -> RequestSummary:
-    """What routing reads of a body. Raises `CallerError`."""
+    """Decode the fields that routing reads. Raises `CallerError`."""
     if header_length == 0:
         return RequestSummary()
     head, _ = oip.split(body, header_length)
@@ -152,12 +152,12 @@ def _told(rows: int, parameters: _Parameters) -> RequestSummary:
 
 
 def without_model(fields: Fields) -> Fields:
-    """A parameter of that name is the model's own: what a route writes under it is the request's model."""
+    """The fields without the model's own parameter of that name: a route's value of `model` is the request's model."""
     return {name: value for name, value in fields.items() if name != MODEL}
 
 
 def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
-    """The parameters out of what a route wrote, which may have given the request another model."""
+    """The parameters that a route wrote. The route may have set another model."""
     if MODEL in fields:
         request.model = msgspec.json.decode(fields[MODEL], type=str)
         fields = without_model(fields)
@@ -165,7 +165,7 @@ def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
 
 
 def separate(request: ModelRequest, tenant: str) -> None:
-    """See `Codec.separate`. A number stays a number and a text a text, as models may look at them."""
+    """See `Codec.separate`. A number stays a number and a text stays a text."""
     fields = request.codec.fields(request)
     if SEQUENCE in fields:
         fields = {**fields, SEQUENCE: _own(tenant, fields[SEQUENCE])}
@@ -185,7 +185,7 @@ def _own(tenant: str, raw: Raw) -> Raw:
 
 
 class _Http(Codec):
-    """Its requests are all `InferRequest`s: they are made here."""
+    """The codec of these requests."""
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, InferRequest)
@@ -207,7 +207,7 @@ class _Http(Codec):
 
     @staticmethod
     def _parameters(request: InferRequest, opened: Fields) -> Fields:
-        """Of the generate extension, all that its object holds."""
+        """The parameters of a request; of the generate extension, the whole object."""
         if request.kind in ("generate", "generate_stream"):
             return opened
         parameters = opened.get("parameters", _NULL)
@@ -220,7 +220,7 @@ class _Http(Codec):
         return oip.decode_request(request.plain, request.header_length, request.model, request.version)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """As it was written, with its id: that of a kept answer is the one that its request had."""
+        """The body as it is, with its id: a cached response has the id of its request."""
         assert isinstance(request, InferRequest)
         key = (
             request.kind,
@@ -233,7 +233,7 @@ class _Http(Codec):
         return _encode(key), request.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
-        """A model of tensors has no dice; what generates text has."""
+        """Inference is deterministic, and text generation is not."""
         assert isinstance(request, InferRequest)
         return request.kind == "infer"
 

@@ -1,7 +1,7 @@
-"""The Open Inference Protocol over HTTP: requests, both ways. JSON, and the binary extension after it.
+"""Encodes and decodes Open Inference Protocol requests over HTTP, with the binary extension.
 
-With the extension, a body is a JSON object of a length that a header tells, then the data of those inputs whose
-`binary_data_size` says that it is there, in their order. Decoded binary data is a view of the body, no copy.
+With the extension, a body is a JSON object, whose length is in a header, and then the data of the inputs that have a
+`binary_data_size`, in their order. Decoded binary data is a view of the body, not a copy.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from adapters.wire.oip import parameters as oip_parameters
 
 HEADER = "inference-header-content-length"
 RAW = "raw_input"
-"""Name of the only input of a raw request, which is all of its body; `oip_raw` gives it its real one."""
+"""The placeholder name of the only input of a raw request; `raw_requests` replaces it."""
 
 _ABSENT = Raw(b"")
 _RAW_PARAMETERS: dict[str, Parameter] = {BINARY_OUTPUT: True}
@@ -67,7 +67,7 @@ encode_json = msgspec.json.Encoder().encode
 
 
 def header_length(value: str | None) -> int | None:
-    """What `Inference-Header-Content-Length` says; None without one. Raises `CallerError`."""
+    """Decode `Inference-Header-Content-Length`; None without a value. Raises `CallerError`."""
     if value is None:
         return None
     if not (value.isascii() and value.isdigit() and len(value) <= 12):
@@ -76,7 +76,7 @@ def header_length(value: str | None) -> int | None:
 
 
 def split(body: bytes, length: int | None) -> tuple[Data, memoryview]:
-    """The JSON, and what follows it. Raises `CallerError`."""
+    """Split a body into the JSON and the binary data. Raises `CallerError`."""
     if length is None:
         return body, memoryview(b"")
     if length > len(body):
@@ -88,10 +88,10 @@ def split(body: bytes, length: int | None) -> tuple[Data, memoryview]:
 
 
 def decode_request(body: bytes, header_length: int | None, model_name: str, model_version: str = "") -> Inference:
-    """Raises `CallerError` that names what is wrong and what to change.
+    """Decode a request. Raises `CallerError` that names the fault and the change to make.
 
-    Where `header_length` is 0 the body is the data of the model's only input, whose name, datatype and shape only
-    the model knows: see `oip_raw`.
+    If `header_length` is 0, the body is the data of the model's only input. Its name, datatype and shape come from the
+    model's metadata: see `raw_requests`.
     """
     if header_length == 0:
         tensor = Tensor(RAW, "", (), memoryview(body))
@@ -136,15 +136,13 @@ def _plain(item: _Input, parameters: Parameters | None) -> bytes:
 def cut(
     rest: memoryview, at: int, size: Parameter, name: str, datatype: str, shape: tuple[int, ...], *, given: bool
 ) -> memoryview:
-    """A tensor's part of the bytes after the JSON. Raises `CallerError` where its size is not what it says."""
+    """Cut a tensor's data out of the binary part. Raises `CallerError` for a wrong size."""
     if given:
         raise CallerError(f"`{name}` has both `data` and `binary_data_size`. Send one.", param=name)
     if type(size) is not int or size < 0:
         raise CallerError(f"The `binary_data_size` of `{name}` is not a number of bytes.", param=name)
     if size > len(rest) - at:
-        raise CallerError(
-            f"`{name}` says that it has {size} bytes after the JSON, and {len(rest) - at} are left.", param=name
-        )
+        raise CallerError(f"`{name}` declares {size} bytes after the JSON, and {len(rest) - at} are left.", param=name)
     item = ITEM_SIZE.get(datatype)
     if item is None:
         if datatype != "BYTES":
@@ -173,13 +171,13 @@ def _check_names(inputs: list[Tensor], outputs: list[RequestedOutput]) -> None:
     if len({tensor.name for tensor in inputs}) != len(inputs):
         raise CallerError("Two inputs have the same name.", param="inputs")
     if outputs and len({output.name for output in outputs}) != len(outputs):
-        raise CallerError("Two of the outputs that are asked for have the same name.", param="outputs")
+        raise CallerError("Two requested outputs have the same name.", param="outputs")
     for tensor in inputs:
         oip_data.check_shape(tensor.name, tensor.shape)
 
 
 def not_json(error: Exception) -> CallerError:
-    """Why a body is no request."""
+    """The error for a malformed request."""
     if isinstance(error, RecursionError):
         return CallerError("The JSON of the request is nested too deeply.", code="invalid_json")
     if isinstance(error, msgspec.ValidationError):
@@ -188,9 +186,9 @@ def not_json(error: Exception) -> CallerError:
 
 
 def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes, int | None]:
-    """A body and the length of its JSON, None where that is all of it. All outputs are asked for in the same form.
+    """Encode a request: the body, and the length of its JSON, None if all is JSON. Outputs are requested in one form.
 
-    Raises `CallerError` for a datatype that JSON has no form for, where `binary` is False.
+    Raises `CallerError` for a datatype that JSON cannot represent, if `binary` is False.
     """
     blobs = list[Data]()
     inputs = [describe(tensor, binary, blobs) for tensor in inference.inputs]
@@ -216,7 +214,7 @@ _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def with_id(body: bytes, length: int | None, id_: str) -> tuple[bytes, int | None]:
-    """A body whose request has an id, its own or else this one. Raises `CallerError`."""
+    """The body with its own id, or else with this id. Raises `CallerError`."""
     head, rest = split(body, length)
     try:
         if _id_of(head).id:
@@ -235,7 +233,7 @@ def _asked(output: RequestedOutput, binary: bool) -> dict[str, Any]:
 
 
 def describe(tensor: Tensor, binary: bool, blobs: list[Data]) -> dict[str, Any]:
-    """A tensor as JSON; its data goes into `blobs` where that is how it is sent."""
+    """Encode a tensor's JSON; binary data is appended to `blobs`."""
     fields: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape}
     parameters = without_framing(tensor.parameters) if tensor.parameters else None
     if parameters and SHARED_MEMORY in parameters:
@@ -251,5 +249,5 @@ def describe(tensor: Tensor, binary: bool, blobs: list[Data]) -> dict[str, Any]:
 
 
 def without_framing(parameters: Parameters) -> dict[str, Parameter]:
-    """Those that go with the tensor on any wire."""
+    """The parameters that do not depend on the encoding."""
     return {name: value for name, value in parameters.items() if name not in FRAMING}

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over HTTP: responses, both ways."""
+"""Encodes and decodes Open Inference Protocol responses over HTTP."""
 
 import json
 from collections.abc import Mapping
@@ -25,10 +25,10 @@ from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import requests as oip
 
 BinaryOutputs = bool | Mapping[str, bool]
-"""Which outputs go out in binary form: all or none, or by name."""
+"""Outputs in binary form: all or none, or by name."""
 
 ERROR = b'{"error"'
-"""What an error begins with where it comes in the place of an answer."""
+"""The first bytes of an error in the place of a response."""
 MAX_MESSAGE = 2_000
 _ABSENT = Raw(b"")
 
@@ -54,8 +54,8 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def binary_outputs(inference: Inference) -> BinaryOutputs:
-    """Which outputs a request wants in binary form: each by its own parameter, else by the request's. The decoder has
-    checked that they are booleans."""
+    """The outputs that a request wants in binary form: by the output's parameter, or else by the request's. The decoder
+    ensures that they are booleans."""
     default = bool(inference.parameters.get(BINARY_OUTPUT))
     for output in inference.outputs:
         if output.parameters:
@@ -73,9 +73,9 @@ def json_bytes(inferred: Inferred, binary: BinaryOutputs = False) -> int:
 
 
 def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[bytes, int | None]:
-    """A body, and the length of its JSON, None where that is all of it.
+    """Encode a response: the body, and the length of its JSON, None if all is JSON.
 
-    Raises `CallerError` for an output that JSON has no form for, and that was not asked for in binary form.
+    Raises `CallerError` for an output that JSON cannot represent and that was not requested in binary form.
     """
     blobs = list[Data]()
     if isinstance(binary, bool):
@@ -84,7 +84,7 @@ def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[
         outputs = [oip.describe(tensor, binary.get(tensor.name, False), blobs) for tensor in inferred.outputs]
     for tensor, output in zip(inferred.outputs, outputs, strict=True):
         if SHARED_MEMORY in tensor.parameters:
-            # Told as Triton tells it: its C++ client takes an output with parameters for one in binary form.
+            # As Triton does: its C++ client reads an output with parameters as binary.
             del output["parameters"]
     fields: dict[str, Any] = {"model_name": inferred.model_name, "model_version": inferred.model_version}
     if inferred.id:
@@ -97,7 +97,7 @@ def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[
 
 
 def decode_response(body: bytes, header_length: int | None) -> Inferred:
-    """What an upstream answered. Raises `BackendError` when it cannot be read."""
+    """Decode an upstream's response. Raises `BackendError`."""
     with decoding.Checked(CallerError, ValueError):
         head, rest = oip.split(body, header_length)
         response = _parse(head)
@@ -117,7 +117,7 @@ def decode_response(body: bytes, header_length: int | None) -> Inferred:
 
 
 def _parse(head: Data) -> _Response:
-    """Servers in Python write NaN and Infinity, which are no JSON."""
+    """Decode JSON. Servers in Python send NaN and Infinity, which are not JSON."""
     try:
         return _decode(head)
     except msgspec.ValidationError:
@@ -127,7 +127,7 @@ def _parse(head: Data) -> _Response:
 
 
 def scalars(parameters: dict[str, Any] | None) -> dict[str, str | int | float | bool]:
-    """Those that every wire has a form for; servers of this family add objects of their own."""
+    """Parameters with scalar values; some servers add objects."""
     if not parameters:
         return {}
     return {name: value for name, value in parameters.items() if isinstance(value, str | int | float | bool)}
@@ -143,7 +143,7 @@ _error = msgspec.json.Decoder(_Error).decode
 
 
 def error_of(body: bytes) -> str | None:
-    """The message of an error in the shapes that servers of this family use; None where there is none."""
+    """The message of an error body, in any server's format; None if there is none."""
     try:
         decoded = _error(body)
     except decoding.MALFORMED_JSON:
@@ -155,13 +155,13 @@ def error_of(body: bytes) -> str | None:
 
 
 def check_object(body: bytes) -> None:
-    """Raise `BackendError` for what is not even an object."""
+    """Raise `BackendError` unless a body is a JSON object."""
     with decoding.Checked():
-        _object(body)  # its values are skipped, with whatever bytes are in their texts
+        _object(body)  # skips values without a check of their bytes
         if not body.isascii():
             body.decode()
 
 
 def encode_error(message: str) -> bytes:
-    """The error body of the protocol."""
+    """Encode an error body."""
     return oip.encode_json({"error": message})

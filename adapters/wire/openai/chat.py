@@ -1,7 +1,7 @@
-"""OpenAI's wire (API specification 2.3): requests in, answers and events looked at, errors both ways.
+"""OpenAI's API (specification 2.3): decodes requests, reads usage and errors of responses, encodes errors.
 
-Bodies are taken apart one level deep. What routing, limits and billing need is decoded; everything else
-stays the bytes that the client or the server sent.
+Bodies are decoded one level deep. Only the values that routing, limits and billing need are decoded further; all
+others are forwarded unchanged.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ BYTES_PER_TOKEN = 4
 MAX_CHOICES = 128
 MAX_TOKENS = 2**31 - 1
 LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
-"""Names of one field: which of them counts differs from server to server."""
+"""Names of one field, which differ from server to server."""
 MAX_MESSAGE = 2_000
 CACHE_SALT = "cache_salt"
 FAILED_MID_STREAM = "The upstream failed in the middle of its answer."
@@ -49,7 +49,7 @@ R = TypeVar("R", bound=GenerateRequest)
 
 
 Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-"""Bounded, since counts are added up and priced."""
+"""Bounded, because counts are summed and priced."""
 
 
 class _Usage(msgspec.Struct):
@@ -81,7 +81,7 @@ _prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
 
 
 def decode_chat(body: bytes) -> ChatRequest:
-    """Raises `CallerError` that names the field at fault."""
+    """Decode a chat. Raises `CallerError` that names the field at fault."""
     fields = _open(body)
     if not _field(fields, "messages", _array, required=True):
         raise CallerError("`messages` must not be empty.", param="messages")
@@ -94,21 +94,21 @@ def chat_request(fields: dict[str, Raw]) -> ChatRequest:
 
 
 def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
-    """Of a body that its server is to read itself. Raises `CallerError` that names the field at fault."""
+    """The request of a Response that its server decodes itself. Raises `CallerError` that names the field at fault."""
     request = _request(ResponsesRequest, fields, prompt=fields["input"])
-    request.n, request.include_usage = 1, True  # which its streams always tell
+    request.n, request.include_usage = 1, True  # its streams always report usage
     return request
 
 
 def decode_completion(body: bytes) -> CompletionRequest:
-    """Raises `CallerError` that names the field at fault."""
+    """Decode a completion. Raises `CallerError` that names the field at fault."""
     fields = _open(body)
     _field(fields, "prompt", _prompt, required=True)
     return _request(CompletionRequest, fields, prompt=fields["prompt"])
 
 
 def decode_embedding(body: bytes) -> EmbeddingRequest:
-    """Raises `CallerError` that names the field at fault."""
+    """Decode an embedding request. Raises `CallerError` that names the field at fault."""
     fields = _open(body)
     if not _field(fields, "input", _prompt, required=True):
         raise CallerError("`input` must not be empty.", param="input")
@@ -120,7 +120,7 @@ def decode_embedding(body: bytes) -> EmbeddingRequest:
 def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
     options = _field(fields, "stream_options", _options) or {}
     model = _field(fields, "model", _string, required=True)
-    fields["model"] = fields.pop("model")  # last: a server that takes `Model` for it too goes by the last it reads
+    fields["model"] = fields.pop("model")  # last: a case-insensitive server uses the last of `Model` and `model`
     view = memoryview(prompt)
     return kind(
         model=model or "",
@@ -137,7 +137,7 @@ def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
 
 
 def _max_tokens(fields: dict[str, Raw]) -> int | None:
-    """The longest answer that any server may make of it."""
+    """The greatest length that any server may read from the fields."""
     most = None
     for name in LENGTHS:
         if name in fields and (given := _field(fields, name, _tokens)) is not None and (most is None or given > most):
@@ -146,7 +146,7 @@ def _max_tokens(fields: dict[str, Raw]) -> int | None:
 
 
 class _OpenAI(Codec):
-    """Its requests are all `GenerateRequest`s: they are made here."""
+    """The codec of `GenerateRequest`."""
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         return features.READ[feature](self.fields(request))
@@ -186,7 +186,7 @@ _CODEC = _OpenAI()
 
 
 def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
-    """What a route says of the answer's length, by the only name that a Response has for it."""
+    """Rename a route's length limit to the name that a Response has for it."""
     lengths = [raw for name in LENGTHS if (raw := fields.pop(name, _NULL)) != _NULL]
     return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
@@ -198,12 +198,12 @@ def upstream_body(
     salt: str = "",
     added: Mapping[str, Raw] = MappingProxyType({}),
 ) -> bytes:
-    """The body to send on: the client's values, the upstream's name of the model, usage always asked for.
+    """Encode the upstream's body: the client's values, the upstream's model name, and a request for usage.
 
-    A `salt` is the tenant's, for the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
-    further, and never leads to those of another tenant. Fields `added` for the server go before the client's.
+    `salt` separates tenants in the server's prefix cache. The client's own `cache_salt` divides the tenant's prompts
+    further and never reaches another tenant's. `added` fields for the server precede the client's.
 
-    Built anew, so that a key given twice reaches the upstream once, with the value that was authorised.
+    The body is built from the fields, so that a duplicate key reaches the upstream once, with the authorised value.
     """
     fields = request.fields
     if added:
@@ -225,7 +225,7 @@ def upstream_body(
 
 
 def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Raw]:
-    """Fields by the names that a server knows. What it has a value for by that name already is kept."""
+    """Rename fields for a server. A field that exists under the new name takes precedence."""
     renamed = dict(fields)
     for name, new_name in renames.items():
         if (value := renamed.pop(name, None)) is not None and value != _NULL:
@@ -233,11 +233,11 @@ def _renamed(fields: dict[str, Raw], renames: Mapping[str, str]) -> dict[str, Ra
     return renamed
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+# ── responses ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
-    """What a whole answer says it cost. Raises `BackendError` when it is none: it has no list named `answered`."""
+    """Read the usage of a response. Raises `BackendError` unless it has a list named `answered`."""
     whole = decoding.decode(_whole, body)
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(body))
@@ -247,15 +247,15 @@ def usage_of_body(body: bytes, answered: str = "choices") -> Usage | None:
 
 
 class ChatEvent(NamedTuple):
-    """What one event of a stream means to us."""
+    """The relevant part of one event of a stream."""
 
     usage: Usage | None
     only_usage: bool
-    """The extra last chunk that `include_usage` asks for: no choices."""
+    """The extra last chunk of `include_usage`, without choices."""
 
 
 def read_event(data: bytes) -> ChatEvent:
-    """Raises `BackendError` for an error event and for what is no chunk at all."""
+    """Read one event. Raises `BackendError` for an error event and for malformed data."""
     whole = decoding.decode(_whole, data, "stream")
     if whole.error != _NULL or whole.object == "error":
         raise error_in_body(decode_error(data), FAILED_MID_STREAM)
@@ -273,7 +273,7 @@ def _usage(usage: _Usage | None) -> Usage | None:
 
 
 def is_too_long(error: ErrorBody) -> bool:
-    """Whether a refusal is about the model's context."""
+    """Whether an error is about the length of the model's context."""
     return refusals.is_too_long(error.message, error.type, error.code)
 
 
@@ -289,16 +289,16 @@ def error_in_body(error: ErrorBody, otherwise: str = model_failures.FAILED) -> I
 
 
 def encode_error(error: InferenceError, type_: str) -> bytes:
-    """OpenAI's error object, with all four keys."""
+    """Encode OpenAI's error object, with all four keys."""
     body: dict[str, Any] = {"message": error.message, "type": type_, "param": error.param, "code": error.code}
     return _encode({"error": body})
 
 
 def encode_models(models: list[dict[str, object]]) -> bytes:
-    """`/v1/models`."""
+    """Encode `/v1/models`."""
     return _encode({"object": "list", "data": models})
 
 
 def model(name: str, created: int, kind: str) -> dict[str, object]:
-    """`/v1/models/{name}`: when it became known (unix seconds), and which kind of runtime its like has."""
+    """`/v1/models/{name}`: its creation in Unix seconds, and the kind of its runtime."""
     return {"id": name, "object": "model", "created": created, "owned_by": "headrace", "kind": kind}

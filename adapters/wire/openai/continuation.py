@@ -1,12 +1,12 @@
-"""A stream that broke, as a request for its rest.
+"""Builds the request for the rest of a broken stream.
 
-Two ways to ask, whichever the engine knows:
+Two modes, by the engine:
 
 ``text``    vLLM's and SGLang's. Of a chat, the text so far is its last message, which `continue_final_message`
-            goes on with; of a completion, it follows the prompt. The engine encodes that text anew, so the rest
-            is *an* answer that begins so, not always the one that was cut.
-``tokens``  Headrace's own runtime's. Its streams tell their tokens (`return_token_ids`), and `continue_token_ids`
-            brings another one to the very same state. Limits, stop strings and usage stay those of the whole.
+            continues; of a completion, it is appended to the prompt. The engine tokenizes that text again, so
+            the rest continues the text, but may differ from the response that broke.
+``tokens``  Headrace's own runtime's. Its streams report token ids (`return_token_ids`), and `continue_token_ids`
+            restores the same state. Limits, stop strings and usage apply to the whole response.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,7 @@ _array = msgspec.json.Decoder(list[Raw]).decode
 
 NULL, _TRUE, _FALSE = Raw(b"null"), Raw(b"true"), Raw(b"false")
 NOTHING = frozenset({b"null", b"false", b"0", b"[]", b"{}", b'""'})
-# What makes more of an answer than the text so far tells, or needs an engine to see all of it at once: only with
-# these values can it be continued.
+# Fields whose effect depends on more than the text so far. A stream can be continued only with these values.
 _STRUCTURED = ("guided_choice", "guided_grammar", "guided_json", "guided_regex", "structured_outputs")
 _TOOLS = ("function_call", "functions", "tools")
 _DETAILS = ("logprobs", "prompt_logprobs", "return_token_ids", "top_logprobs")
@@ -43,7 +42,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens", "min_tokens")
 
 
 def can_continue(request: GenerateRequest, mode: Mode) -> bool:
-    """Whether the rest of its answer could be asked for: one stream of plain text."""
+    """Whether the rest of a response can be requested: a single stream of plain text."""
     if not request.stream or request.n != 1 or not isinstance(request, ChatRequest | CompletionRequest):
         return False
     for name, raw in request.fields.items():
@@ -53,7 +52,7 @@ def can_continue(request: GenerateRequest, mode: Mode) -> bool:
 
 
 def _one_prompt(fields: Fields, mode: Mode) -> bool:
-    """A text prompt can be added to, if how long the answer may be is known; token ids only by an engine."""
+    """Whether the prompt can be continued. Text mode requires a text prompt and a length limit."""
     prompt = bytes(fields["prompt"]).lstrip()
     if mode == "text":
         return prompt.startswith(b'"') and bytes(fields.get("max_tokens", NULL)) != b"null"
@@ -61,17 +60,17 @@ def _one_prompt(fields: Fields, mode: Mode) -> bool:
 
 
 def initial_fields(request: GenerateRequest, mode: Mode) -> Fields:
-    """The fields to begin with, so that a rest can be asked for later."""
+    """The fields of the first request, which allow a continuation later."""
     return {**request.fields, "return_token_ids": _TRUE} if mode == "tokens" else request.fields
 
 
 def after_tokens(request: GenerateRequest, emitted: Sequence[int]) -> Fields:
-    """The fields that ask for what follows these tokens of the answer."""
+    """The fields that request the continuation of these tokens."""
     return {**initial_fields(request, "tokens"), "continue_token_ids": Raw(_encode(emitted))}
 
 
 def after_text(request: GenerateRequest, emitted: str, tokens: int) -> Fields | None:
-    """The fields that ask for what follows this text of so many tokens; None when it may not be any longer."""
+    """The fields that request the continuation of this text of so many tokens; None if the length limit is reached."""
     fields = dict(request.fields)
     for name in _LIMITS:
         if bytes(raw := fields.get(name, NULL)) != b"null":

@@ -1,4 +1,4 @@
-"""What servers of OpenAI's family do each in a way of their own, as data."""
+"""The differences between servers of OpenAI's family, as data."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -6,30 +6,30 @@ from typing import NamedTuple
 from adapters.wire.openai.thinking import Way
 
 MODELS = "models"
-"""The list of models, below the API's root, in the place of a path that tells of health."""
+"""The list of models below the API's root, in the place of a health path."""
 
 
 class OpenAIDialect(NamedTuple):
-    """One server's. What is not said here is as OpenAI has it."""
+    """The dialect of one server. Defaults are OpenAI's."""
 
     health: tuple[str, ...] = ("/health",)
-    """What is asked for its health, below the server's root: the first that it knows."""
+    """Health paths below the server's root; the first that exists is used."""
     renames: Mapping[str, str] = {}
-    """Fields of a chat that it refuses, or reads over, and the name that it knows them by."""
+    """Fields of a chat that it refuses or ignores, and their names in its dialect."""
     takes_stream_options: bool = True
-    """Whether it can be asked to tell usage at the end of a stream. Who cannot tells it anyway."""
+    """Whether it accepts `stream_options`. Servers without it always report usage."""
     root: str = "/v1"
-    """Where the API is below a URL that does not say."""
+    """The API's path below a URL without a path."""
     owners: frozenset[str] = frozenset()
-    """Whose its models are, in its list of them: how it is known."""
+    """The owner in its list of models, which identifies the server."""
     sleeps: bool = False
-    """Whether it can be put to sleep, and tells that it is."""
+    """Whether it has a sleep mode and reports it."""
     salts: bool = False
-    """Whether it keeps prompts of another `cache_salt` apart in its prefix cache."""
+    """Whether its prefix cache separates prompts by `cache_salt`."""
     orders: str = ""
-    """Whose way of loading and unloading models it has."""
+    """The API for loading and unloading models."""
     thinking: Way = ""
-    """How a chat that was made of a message says whether the model is to think."""
+    """The form in which a chat translated from a message enables thinking."""
 
 
 _TO_MAX_TOKENS = {"max_completion_tokens": "max_tokens"}
@@ -37,9 +37,9 @@ _TO_MAX_COMPLETION_TOKENS = {"max_tokens": "max_completion_tokens"}
 
 PLAIN = OpenAIDialect()
 OURS = OpenAIDialect(thinking="own")
-"""Of our own runtime."""
+"""The bundled runtime."""
 DIALECTS = {
-    "openai": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many call their models OpenAI's
+    "openai": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS),  # many servers report OpenAI as the owner
     "azure": OpenAIDialect((MODELS,), _TO_MAX_COMPLETION_TOKENS, root="/openai/v1"),
     "mistral": OpenAIDialect(
         (MODELS,),
@@ -59,11 +59,11 @@ DIALECTS = {
     "kserve": OpenAIDialect(("/v2/health/ready",), root="/openai/v1"),
 }
 AUTO = OpenAIDialect(("/health", MODELS))
-"""Of a server that is not known yet."""
+"""A server that is not detected yet."""
 
 
 def of_owners(owners: set[str]) -> OpenAIDialect | None:
-    """The dialect of a server whose models are all owned so; None where that tells nothing."""
+    """The dialect of a server by the owners of its models; None if they identify no server."""
     for dialect in DIALECTS.values():
         if owners and owners <= dialect.owners:
             return dialect

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings, as whoever makes them reads and writes them: what is asked for, and the answer's body."""
+"""Decodes OpenAI's embedding requests and encodes their responses, for servers of embeddings."""
 
 import base64
 from collections.abc import Sequence
@@ -27,17 +27,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EmbeddingFields(NamedTuple):
-    """Texts, or their tokens; and the form of the vectors."""
+    """Texts or tokens, and the form of the vectors."""
 
     model: str
-    """As a route may have written it; empty if the request has none."""
+    """The model, which a route may have set; empty if the request has none."""
     inputs: Inputs
     base64: bool
     dimensions: int | None
 
 
 def decode(fields: dict[str, Raw]) -> EmbeddingFields:
-    """Raises `CallerError` that names the field at fault."""
+    """Decode a request. Raises `CallerError` that names the field at fault."""
     inputs = _inputs(fields["input"])
     if len(inputs) > MAX_INPUTS:
         raise CallerError(f"`input` has {len(inputs)} entries, and {MAX_INPUTS} at most are taken.", param="input")
@@ -49,7 +49,7 @@ def decode(fields: dict[str, Raw]) -> EmbeddingFields:
 
 
 def _inputs(raw: Raw) -> Inputs:
-    """A text or several, the tokens of one or of several."""
+    """Decode one text or several, or the tokens of one or several."""
     first = bytes(memoryview(raw)[:1])
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         if first == b'"':
@@ -82,7 +82,7 @@ def _floats(data: bytes) -> tuple[float, ...]:
 
 
 def encode(vectors: Sequence[Vector], *, model: str, tokens: int, in_base64: bool) -> bytes:
-    """The answer's body, in the order of the inputs."""
+    """Encode a response, in the order of the inputs."""
     data = [
         {
             "object": "embedding",

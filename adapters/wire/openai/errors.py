@@ -1,8 +1,7 @@
-"""Refusals of servers that speak OpenAI, in any of the shapes that they have.
+"""Decodes errors of servers with OpenAI's API, in any of their formats.
 
-Nested (OpenAI, vLLM from 0.10 on, llama.cpp), flat (SGLang, TensorRT-LLM, older vLLMs, Mistral), a text alone (Ollama's
-own, TGI), and FastAPI's `detail`, which is a text or a list of fields, and which Mistral puts into its message, as an
-object or once more as JSON.
+Nested (OpenAI, vLLM from 0.10 on, llama.cpp), flat (SGLang, TensorRT-LLM, older vLLMs, Mistral), a text (Ollama's own,
+TGI), and FastAPI's `detail`, a text or a list of fields. Mistral has `detail` within its message, as an object or JSON.
 """
 
 from typing import Any
@@ -12,11 +11,11 @@ import msgspec
 from adapters.wire import decoding
 
 MAX_FIELDS = 5
-"""Of those at fault, how many are told."""
+"""Reported fields at most."""
 
 
 class ErrorBody(msgspec.Struct):
-    """OpenAI's four keys, all optional, code a string or a number."""
+    """OpenAI's four keys, all optional; `code` is a string or a number."""
 
     message: str | None = None
     type: str | None = None
@@ -28,7 +27,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def decode_error(body: bytes) -> ErrorBody:
-    """The error in a body; empty when there is none to find."""
+    """Decode the error in a body; empty if there is none."""
     try:
         decoded = _decode(body)
     except decoding.MALFORMED_JSON:
@@ -51,7 +50,7 @@ def _flat(body: dict[str, Any]) -> ErrorBody:
 
 
 def _worded(value: Any) -> tuple[str | None, str | None]:
-    """What is wrong, and with which field."""
+    """The message, and the field at fault."""
     if isinstance(value, str) and value.startswith("{"):
         try:
             inner = _decode(value.encode())
@@ -66,7 +65,7 @@ def _worded(value: Any) -> tuple[str | None, str | None]:
 
 
 def _fields(value: list[Any]) -> tuple[str | None, str | None]:
-    """As pydantic lists them: `loc` begins with where the field was looked for."""
+    """Read pydantic's list of errors: `loc` begins with the part of the request."""
     messages: list[tuple[str, str]] = []
     for each in value[:MAX_FIELDS]:
         if isinstance(each, dict) and (message := _text(each.get("msg"))):

@@ -1,7 +1,7 @@
-"""What an OpenAI request asks of a model beside text, found in fields that are still encoded.
+"""Detects the features that an OpenAI request uses: tools, a JSON schema, images.
 
-Bodies may be large, so nothing is parsed where a look at the bytes can rule it out; where it cannot, the parts
-that matter are parsed properly, since a text may hold any words.
+Bodies may be large, so the bytes are searched first. Only if a search matches are the relevant parts decoded, because a
+text may hold the same words.
 """
 
 import re
@@ -39,7 +39,7 @@ class _Message(msgspec.Struct):
 class _Part(msgspec.Struct):
     type: Any = None
     image_url: Raw = _NULL
-    """Some servers take a part that has this and no type."""
+    """Some servers accept a part with this field and without a type."""
 
     @property
     def is_image(self) -> bool:
@@ -54,7 +54,7 @@ _parts = msgspec.json.Decoder(list[_Part])
 
 
 def _tools(fields: Mapping[str, Raw]) -> bool:
-    """`tools`, or `functions` as they were called before."""
+    """Whether there are `tools`, or `functions`, their former name."""
     return any(_has_entries(fields[name]) for name in ("tools", "functions") if name in fields)
 
 
@@ -68,7 +68,7 @@ def _has_entries(raw: Raw) -> bool:
 def _json_schema(fields: Mapping[str, Raw]) -> bool:
     raw = fields.get("response_format")
     try:
-        if raw is None:  # as Responses says it
+        if raw is None:  # the field of Responses
             raw = _text.decode(fields["text"]).format if "text" in fields else _NULL
         return raw != _NULL and bool(_typed.decode(raw).type == "json_schema")
     except msgspec.DecodeError:
@@ -84,18 +84,18 @@ def _vision(fields: Mapping[str, Raw]) -> bool:
     try:
         return any(_has_image(message.content) for message in _messages.decode(raw))
     except (msgspec.DecodeError, RecursionError):
-        return False  # no list of messages: the upstream will say so
+        return False  # not a list of messages: the upstream refuses it
 
 
 def evaluated(request: R) -> R:
-    """The request; `vision` of a large prompt is evaluated, and the request remembers it."""
+    """The request, with `vision` evaluated and cached if its prompt is large."""
     if len(request.prompt) >= EAGER:
         request.uses_feature("vision")
     return request
 
 
 def may_hold_image(messages: Raw) -> bool:
-    """Whether the word `image` may be in them. JSON may have its letters as escapes."""
+    """Whether the word `image` may be in them. JSON may encode its letters as escapes."""
     view = memoryview(messages)
     return _IMAGE.search(view) is not None or _ESCAPED.search(view) is not None
 

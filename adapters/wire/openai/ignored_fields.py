@@ -11,21 +11,21 @@ STRICT = "x-headrace-strict"
 IGNORED = "x-headrace-ignored"
 """The header of an answer that lists the fields which were left out."""
 NAMES = frozenset({"metadata", "prediction", "reasoning_effort", "verbosity"})
-"""Fields of a chat that no answer has to follow. `stop` with an empty text is another one."""
+"""Optional fields of a chat. `stop` with an empty text is another one."""
 MAX_LISTED = 16
 _CODES = {"thread": "thread_unsupported_request"}
-"""Codes by which a client's library recovers; the other fields have the common one."""
+"""Codes by which client libraries recover; other fields have the common code."""
 
 
 class Headers(Protocol):
-    """Header fields of a message."""
+    """The headers of a message."""
 
     def get(self, name: str, /) -> str | None: ...
 
 
 @dataclass(slots=True)
 class IgnoredFields:
-    """What one request has lost on its way. The names are a chat's, whichever door the request came through."""
+    """The ignored fields of one request, under the names of a chat's fields."""
 
     strict: bool = False
     ignored: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class IgnoredFields:
 
     @classmethod
     def of(cls, headers: Headers) -> "IgnoredFields":
-        """As the gateway's header has it."""
+        """Read the gateway's header."""
         return cls(headers.get(STRICT) == "true")
 
     def ignore(self, name: str) -> None:
@@ -45,11 +45,11 @@ class IgnoredFields:
             self.ignored.append(name)
 
     def add(self, names: Iterable[str]) -> None:
-        """List fields that the model's server has left out."""
+        """Add fields that the model's server ignored."""
         self.ignored += [name for name in names if name not in self.ignored][: MAX_LISTED - len(self.ignored)]
 
     def enforce(self, strict: bool, dropped: frozenset[str]) -> None:
-        """Apply the route to what its door has left out. The route itself drops `dropped`. Raises `CallerError`."""
+        """Apply the route's strictness to the ignored fields. The route drops `dropped`. Raises `CallerError`."""
         self.strict, self.dropped = strict, dropped
         if self.ignored:
             self.ignored[:] = [name for name in self.ignored if name not in dropped]
@@ -57,7 +57,7 @@ class IgnoredFields:
             raise _refusal(self.ignored[0])
 
     def stops(self, stop: str | list[str] | None) -> list[str]:
-        """The texts that end an answer. An empty text ends none."""
+        """The stop strings of a response. An empty string is ignored."""
         given = [stop] if isinstance(stop, str) else stop or []
         if "" in given:
             self.ignore("stop")
@@ -70,9 +70,9 @@ def _refusal(name: str) -> CallerError:
 
 
 def allowed_tools(fields: dict[str, Any]) -> dict[str, Any]:
-    """A chat's fields with `tool_choice: {type: allowed_tools}` as the tools that it allows, and its mode.
+    """Replace `tool_choice: {type: allowed_tools}` by the allowed tools and the mode.
 
-    Anything else stays for the reader of the fields to check. Raises `CallerError` for a tool that is not there.
+    Other values are unchanged. Raises `CallerError` for an unknown tool.
     """
     match fields.get("tool_choice"):
         case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode, "tools": list(allowed)}}:

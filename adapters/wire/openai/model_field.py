@@ -1,4 +1,4 @@
-"""Bodies that name a model and are otherwise nobody's business here: JSON objects and forms."""
+"""Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
 
 import msgspec
 from msgspec import Raw
@@ -16,14 +16,14 @@ _optional_string = msgspec.json.Decoder(str | None)
 
 
 class ModelFieldCodec(Codec):
-    """The codec of such requests."""
+    """The codec of these requests."""
 
     def rename(self, request: ModelRequest, model: str) -> None:
         assert isinstance(request, AppRequest)
         request.model, request.body = model, with_model(request.content_type, request.body, model)
 
     def fields(self, request: ModelRequest) -> dict[str, Raw]:
-        """Of JSON. A form's are not a route's to rewrite."""
+        """The fields of a JSON body. A route cannot rewrite a form."""
         assert isinstance(request, AppRequest)
         return {} if form.is_form(request.content_type) else open_body(request.body)
 
@@ -41,7 +41,7 @@ CODEC = ModelFieldCodec()
 
 
 def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:
-    """The model, whether a stream is asked for, and the user. Raises `CallerError`."""
+    """Read the model, whether a stream is requested, and the user. Raises `CallerError`."""
     if not form.is_form(content_type):
         _require_json(content_type)
         fields = open_body(body)
@@ -55,19 +55,19 @@ def read(content_type: str, body: bytes) -> tuple[str, bool, str | None]:
 
 
 def names_model(content_type: str, body: bytes) -> bool:
-    """Whether there is such a field, whatever its value is. Raises `CallerError`."""
+    """Whether a body has a `model`, of any value. Raises `CallerError`."""
     if form.is_form(content_type):
         return form.field_of(content_type, body, "model") is not None
     return "model" in open_body(body)
 
 
 def with_model(content_type: str, body: bytes, model: str) -> bytes:
-    """The body under another model's name. Of JSON each value is as it was, and there once."""
+    """Replace the model's name. The other values of JSON are unchanged, and duplicates are removed."""
     if not form.is_form(content_type):
         _require_json(content_type)
         fields = open_body(body)
         fields.pop("model", None)
-        # Last: a server that takes `Model` for it too goes by the last that it reads.
+        # Last: a case-insensitive server uses the last of `Model` and `model`.
         return _encode({**fields, "model": model})
     model_field = form.field_of(content_type, body, "model")
     if "\r" in model or "\n" in model:
@@ -104,7 +104,7 @@ MAX_TOKENS = 2**31 - 1
 
 
 def usage_of(body: bytes) -> Usage | None:
-    """What an answer says of tokens, by any of the names; None where it says nothing, or nothing that can be."""
+    """The tokens that a response reports under any name; None without a plausible report."""
     try:
         usage = _answer(body).usage
     except decoding.MALFORMED_JSON:

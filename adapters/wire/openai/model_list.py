@@ -1,4 +1,4 @@
-"""A server's list of models, as OpenAI and those that speak like it have it."""
+"""A server's list of models in OpenAI's form."""
 
 import msgspec
 
@@ -6,12 +6,12 @@ from adapters.wire import decoding
 
 
 class ListedModel(msgspec.Struct):
-    """One of them."""
+    """One entry of the list."""
 
     id: str = ""
     owned_by: str | None = None
     parent: str | None = None
-    """Of a LoRA adapter: the model that it adapts."""
+    """The base model of a LoRA adapter."""
 
 
 class _List(msgspec.Struct):
@@ -22,5 +22,5 @@ _decode = msgspec.json.Decoder(_List).decode
 
 
 def decode_models(body: bytes) -> list[ListedModel]:
-    """Raises `BackendError`."""
+    """Decode a list of models. Raises `BackendError`."""
     return decoding.decode(_decode, body, "list of models").data

@@ -85,7 +85,7 @@ _TABLE: dict[str, frozenset[str]] = {
     "/v1/images/variations": frozenset({"image", "model", "n", "response_format", "size", "user"}),
     "/v1/moderations": frozenset({"input", "model"}),
 }  # fmt: skip
-"""By path: of text the API's, of passed calls the gateway's."""
+"""By path: the API's for text, the gateway's for passed operations."""
 FIELDS = frozenset().union(COUNT, *_TABLE.values())
 """The fields of all operations."""
 
@@ -102,5 +102,5 @@ def fields_of(path: str) -> frozenset[str]:
 
 
 def accepts(fields: frozenset[str], name: str) -> bool:
-    """Whether an operation with these fields may be sent a field of this name."""
+    """Whether an operation with these fields accepts a field of this name."""
     return name in fields or name not in FIELDS

@@ -1,4 +1,4 @@
-"""OpenAI's calls beside text, and those that its family has added, which are passed on as they are."""
+"""OpenAI's operations beside text, and additions of its family: their bodies are forwarded unchanged."""
 
 from typing import Literal, NamedTuple
 
@@ -6,12 +6,12 @@ Kind = Literal["rerank", "score", "tokenize", "audio", "images", "moderations"]
 
 
 class PassthroughOperation(NamedTuple):
-    """One path."""
+    """One operation."""
 
     kind: Kind
     path: str
     below: Literal["api", "server"] = "api"
-    """What the path is below, at a server."""
+    """The root of the path at a server."""
 
 
 PASSTHROUGH = {
@@ -30,4 +30,4 @@ PASSTHROUGH = {
     "/v1/images/variations": PassthroughOperation("images", "/images/variations"),
     "/v1/moderations": PassthroughOperation("moderations", "/moderations"),
 }
-"""By the gateway's path."""
+"""The operations by the gateway's path."""

@@ -1,4 +1,4 @@
-"""What servers of OpenAI's family mean when they refuse: each has words of its own."""
+"""Classifies the refusals of servers of OpenAI's family by type, code and text."""
 
 import re
 
@@ -12,8 +12,7 @@ _TOO_LONG = re.compile(
     r"|exceeds max_(num_tokens|seq_len)|context overflow",
     re.IGNORECASE | re.DOTALL,
 )
-"""vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, LM Studio, OpenVINO, and hosted APIs, most of which say it as OpenAI
-does."""
+"""The texts of vLLM, SGLang, llama.cpp, TGI, TensorRT-LLM, LM Studio, OpenVINO and hosted APIs."""
 
 
 _CALLERS_WORDS = re.compile(
@@ -22,9 +21,9 @@ _CALLERS_WORDS = re.compile(
 
 
 def is_too_long(message: str | None, type_: str | None, code: str | int | None) -> bool:
-    """Whether prompt and answer do not fit the model's context.
+    """Whether prompt and response exceed the model's context.
 
-    A code of its own says so, or that it is about something else; only where there is none, the text counts.
+    A specific code decides; the text counts only without one.
     """
     if code == "context_length_exceeded" or type_ in _TOO_LONG_TYPES:
         return True
@@ -32,10 +31,10 @@ def is_too_long(message: str | None, type_: str | None, code: str | int | None) 
 
 
 def blames_the_caller(type_: str | None, code: str | int | None) -> bool:
-    """Whether the request itself is wrong."""
+    """Whether an error blames the request itself."""
     return code in (400, 422) or type_ in _CALLER_TYPES
 
 
 def sounds_like_the_callers(message: str) -> bool:
-    """Whether a refusal speaks of what was asked, of a server whose one status is for its own failures too."""
+    """Whether a text blames the request, for servers with one status for refusals and failures."""
     return _CALLERS_WORDS.search(message) is not None

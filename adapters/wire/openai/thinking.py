@@ -1,4 +1,4 @@
-"""How a model is to think, from one wire's fields to another's."""
+"""Translates the fields that control thinking between APIs."""
 
 from typing import Annotated, Any, Literal
 
@@ -9,16 +9,16 @@ from adapters.wire.body import field
 
 Fields = dict[str, Raw]
 Way = Literal["", "template", "own"]
-"""How servers of chats take it: not at all, by variables of their template, or in a field `thinking` as Anthropic's."""
+"""How a server accepts thinking options: not at all, as template variables, or in Anthropic's field `thinking`."""
 
 BUDGETS = ("thinking_token_budget", "thinking_budget", "max_thinking_tokens")
-"""Names of a thought's most tokens in a chat: vLLM's, Qwen's and another."""
+"""Names of the thinking budget in a chat: vLLM's, Qwen's and another."""
 NAMES = frozenset((*BUDGETS, "enable_thinking"))
-"""Fields of a chat that a message says with `thinking`."""
+"""Fields of a chat that correspond to a message's `thinking`."""
 
 
 class ChatThinking(msgspec.Struct, omit_defaults=True):
-    """Anthropic's field, as far as other servers know it."""
+    """Anthropic's field, with the values that other servers support."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
@@ -32,8 +32,8 @@ _count = msgspec.json.Decoder(Annotated[int, Meta(ge=0, le=2**31 - 1)] | None)
 
 
 def of_message(native: Fields, fields: Fields, way: Way) -> Fields:
-    """A message's `thinking` as fields of the chat that asks for the same of a server with this way. A budget has no
-    name among variables. Raises `CallerError`."""
+    """Translate a message's `thinking` into fields of a chat for a server. Template variables have no budget. Raises
+    `CallerError`."""
     thinking = field(native, "thinking", _thinking) if way else None
     if thinking is None:
         return {}
@@ -45,7 +45,7 @@ def of_message(native: Fields, fields: Fields, way: Way) -> Fields:
 
 
 def of_chat(fields: Fields) -> dict[str, Any] | None:
-    """A chat's wishes as a message's `thinking`; None if it has none. Raises `CallerError`."""
+    """Translate a chat's fields into a message's `thinking`; None if it has none. Raises `CallerError`."""
     given = [budget for name in BUDGETS if (budget := field(fields, name, _count)) is not None]
     enabled = field(fields, "enable_thinking", _flag)
     if enabled is False or (given and min(given) == 0):

@@ -1,4 +1,4 @@
-"""What a stream has said: kept, so that its rest can be asked for, and the rest made to fit it."""
+"""Records a stream, so that its rest can be requested after a break, and aligns the rest with it."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, initial_fields
 
 MAX_TRANSCRIPT = 1024 * 1024
-"""Characters, or tokens, beyond which a stream is not carried on."""
+"""Characters or tokens beyond which a stream is not resumed."""
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
@@ -60,7 +60,7 @@ _chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 class Transcript:
-    """What one stream has said so far. `take` each piece of it in turn, and of the streams that carry it on."""
+    """The transcript of one stream. `take` receives each piece of it and of the streams that resume it."""
 
     __slots__ = ("_before", "_count", "_head", "_known", "_mode", "_resumed", "_size", "_text", "_tokens", "finished")
 
@@ -75,12 +75,12 @@ class Transcript:
         self._resumed = False
         self._before = 0
         self.finished = False
-        """A choice gave its finish_reason: nothing is missing that a model could add."""
+        """A choice has its finish_reason: the response is complete."""
 
     # ── the stream ────────────────────────────────────────────────────────────────────────────────────
 
     def take(self, piece: bytes) -> bytes:
-        """Whole events, as the client is to get them; empty when they hold nothing for it."""
+        """Process whole events. Returns them in the client's form; empty if nothing is left for the client."""
         return b"".join([self._event(event) for event in piece.split(b"\n\n") if event])
 
     def _event(self, event: bytes) -> bytes:
@@ -105,7 +105,7 @@ class Transcript:
                 fields = _fields(data)
                 self._head = {name: fields[name] for name in _HEAD if name in fields}
         except decoding.MALFORMED_JSON:
-            self._forget()  # it goes on as it came
+            self._forget()  # forwarded unchanged
             return
         for choice in choices:
             self._note_choice(choice)
@@ -113,7 +113,7 @@ class Transcript:
     def _note_choice(self, choice: _Choice) -> None:
         delta = choice.delta
         thinks = delta is not None and delta.is_thought
-        # A thought goes on from its tokens. Its text is no beginning of an answer.
+        # Reasoning can be resumed from its tokens only: its text is not the start of a response.
         if choice.index or not (delta is None or delta.is_plain) or (thinks and self._mode == "text"):
             self._forget()
             return
@@ -125,7 +125,7 @@ class Transcript:
             if not text:
                 return
             self._text.append(text)
-            self._count += 1  # servers send a token an event
+            self._count += 1  # servers send one token in each event
             self._size += len(text)
         elif choice.token_ids is not None:
             self._tokens += choice.token_ids
@@ -136,7 +136,7 @@ class Transcript:
             self._forget()
 
     def _forget(self) -> None:
-        """What comes from here on cannot be carried on."""
+        """From here on, the stream cannot be resumed."""
         self._known = False
         self._text.clear()
         self._tokens.clear()
@@ -144,7 +144,7 @@ class Transcript:
     # ── the rest ──────────────────────────────────────────────────────────────────────────────────────
 
     def rest(self, request: GenerateRequest) -> Fields | None:
-        """The fields that ask for what is missing; None when nobody can be asked for that."""
+        """The fields that request the rest; None if the stream cannot be resumed."""
         if not self._known or self.finished:
             return None
         if not self._count:
@@ -154,19 +154,19 @@ class Transcript:
         return after_text(request, "".join(self._text), self._count)
 
     def resumed(self) -> None:
-        """What is taken from now on comes from another endpoint."""
+        """Mark the following pieces as another endpoint's."""
         self._resumed = True
         self._before = self._count
 
     def usage(self, last: Usage) -> Usage:
-        """What the whole cost, by what the last endpoint counted: the prompt once, and each token once."""
+        """The usage of the whole stream from the last endpoint's: the prompt once, and each token once."""
         if not self._resumed or (self._mode == "tokens" and last.exact):
             return last
         prompt = last.prompt_tokens - self._before if last.exact else last.prompt_tokens
         return Usage(max(prompt, 0), last.completion_tokens + self._before, last.exact, bytes=last.bytes)
 
     def _aligned(self, data: bytes) -> bytes | None:
-        """An event of the rest as the first stream would have sent it; None for one that repeats its opening."""
+        """Rewrite an event of the rest as the first stream's; None for a repeated opening."""
         try:
             fields = _fields(data)
             for name in _HEAD:
@@ -192,7 +192,7 @@ class Transcript:
 
 
 def _without_roles(raw: bytes) -> Raw | None:
-    """Choices without their roles; None when nothing is left to say."""
+    """Choices without their roles; None if nothing else is in them."""
     choices, has_content = _choices(raw), False
     for choice in choices:
         delta = _fields(choice.get("delta", b"{}"))
@@ -204,6 +204,6 @@ def _without_roles(raw: bytes) -> Raw | None:
 
 
 def _without_token_ids(event: bytes) -> bytes:
-    """Only we asked for them. A quote cannot stand in a JSON string unescaped, so this is never a text."""
+    """Remove token ids, which the client did not request. JSON escapes quotes, so this matches no text."""
     before, separator, after = event.partition(_TOKEN_IDS)
     return before + after.partition(b"]")[2] if separator else event

@@ -1,4 +1,4 @@
-"""Chats as completions and completions as chats, of servers that have only the other; all else stays as it is."""
+"""Translates chats to completions and back, for servers that support only one of them."""
 
 from dataclasses import fields as fields_of
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ _CHATS_OWN = frozenset((
     "messages", "max_completion_tokens", "logprobs", "top_logprobs", "chat_template_kwargs", "add_generation_prompt",
     "continue_final_message", "tool_choice", "parallel_tool_calls",
 ))  # fmt: skip
-"""Which a completion has no such field for: it says them otherwise, or they mean nothing without what is refused."""
+"""Fields without an equivalent in a completion: they are translated, or depend on refused fields."""
 _ONLY_CHATS = frozenset((
     "tools", "functions", "function_call", "modalities", "audio", "prediction", "web_search_options",
     "reasoning_effort", "verbosity",
@@ -72,7 +72,7 @@ _text_logprobs = msgspec.json.Decoder(_TextLogprobs | None).decode
 
 
 def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> CompletionRequest:
-    """`max_tokens` counts where the chat names no length: a completion would end after 16. Raises `CallerError`."""
+    """Translate a chat. `max_tokens` applies if it has no limit: a completion's default is 16. Raises `CallerError`."""
     _refuse(request, _ONLY_CHATS)
     fields = request.fields
     given = {name: raw for name, raw in fields.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
@@ -85,7 +85,7 @@ def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> Complet
 
 
 def chat_of(request: CompletionRequest) -> ChatRequest:
-    """The prompt is what a user says. Raises `CallerError`."""
+    """Translate a completion: its prompt is a user's message. Raises `CallerError`."""
     _refuse(request, _ONLY_COMPLETIONS)
     prompt = prompt_request.prompt(request)
     fields = request.fields
@@ -104,7 +104,7 @@ def _same(kind: type[R], request: GenerateRequest, given: Fields, prompt: Raw) -
 
 
 def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
-    """What the other kind has no such thing as, unless its value asks for nothing."""
+    """Refuse fields without an equivalent, unless their value requests nothing."""
     for name in names & request.fields.keys():
         raw = bytes(request.fields[name])
         value = msgspec.json.format(raw, indent=-1)
@@ -115,7 +115,7 @@ def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
         if name in NAMES:
             request.hints.ignore(name)
         else:
-            raise Unsupported(f"`{name}` cannot be asked of this model: its servers do not know it.", param=name)
+            raise Unsupported(f"`{name}` is not supported by this model's servers.", param=name)
 
 
 def _is_given(fields: Fields, name: str) -> bool:
@@ -130,11 +130,11 @@ def _read(fields: Fields, name: str) -> bool | int | None:
     return value
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── responses ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def chat_body(body: bytes) -> bytes:
-    """A whole completion as a chat's answer. Raises `BackendError`."""
+    """Translate a completion's response to a chat's. Raises `BackendError`."""
 
     def message(choice: Fields) -> Fields:
         fields = {"role": "assistant", "content": _text(choice.pop("text", _NULL)) or "", "refusal": None}
@@ -144,7 +144,7 @@ def chat_body(body: bytes) -> bytes:
 
 
 def completion_body(body: bytes) -> bytes:
-    """A chat's whole answer as a completion. Raises `BackendError`."""
+    """Translate a chat's response to a completion's. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
         content = _of_chat(choice.pop("message")).content or ""
@@ -154,7 +154,7 @@ def completion_body(body: bytes) -> bytes:
 
 
 def chat_chunk(data: bytes, begun: set[bytes]) -> bytes:
-    """A completion's chunk as a chat's. `begun` are the choices that have had their first. Raises `BackendError`."""
+    """Translate a completion's chunk to a chat's. `begun` has the choices with a first chunk. Raises `BackendError`."""
 
     def delta(choice: Fields) -> Fields:
         index, text = bytes(choice.get("index", b"0")), choice.pop("text", _NULL)
@@ -168,7 +168,7 @@ def chat_chunk(data: bytes, begun: set[bytes]) -> bytes:
 
 
 def completion_chunk(data: bytes) -> bytes:
-    """A chat's chunk as a completion's. Raises `BackendError`."""
+    """Translate a chat's chunk to a completion's. Raises `BackendError`."""
 
     def text(choice: Fields) -> Fields:
         content = _of_chat(choice.pop("delta")).content or ""
@@ -187,7 +187,7 @@ def _translated(body: bytes, kind: bytes, choice_of: Any) -> bytes:
 
 
 def _chats(raw: Raw) -> Raw:
-    """How likely a completion's tokens were, as a chat has it."""
+    """Translate a completion's log probabilities to a chat's."""
     decoded = _text_logprobs(raw)
     if decoded is None:
         return _NULL
@@ -204,7 +204,7 @@ def _one(token: str, logprob: float | None) -> dict[str, Any]:
 
 
 def _completions(raw: Raw) -> Raw:
-    """The other way round. Offsets count from where this chunk's text begins."""
+    """Translate a chat's log probabilities to a completion's. Offsets count from the start of the chunk's text."""
     decoded = _chat_logprobs(raw)
     if decoded is None or decoded.content is None:
         return _NULL

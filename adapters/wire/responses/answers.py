@@ -1,4 +1,4 @@
-"""A chat's answer as a Response: the object, and what of a chat's message it is made of."""
+"""Translates a chat's response into a Response object."""
 
 import secrets
 import time
@@ -31,7 +31,7 @@ class _Thought(msgspec.Struct):
 
 
 class ChatUsage(msgspec.Struct):
-    """As a chat tells it."""
+    """A chat's usage."""
 
     prompt_tokens: Count | None = 0
     completion_tokens: Count | None = 0
@@ -40,14 +40,14 @@ class ChatUsage(msgspec.Struct):
 
 
 class Function(msgspec.Struct):
-    """Of a call, or of a piece of one."""
+    """The function of a call, or of a piece of one."""
 
     name: str | None = None
     arguments: str | None = None
 
 
 class ToolCall(msgspec.Struct):
-    """The same; pieces of one have the same `index`."""
+    """A tool call or a piece of one; pieces of one call have the same `index`."""
 
     function: Function | None = None
     index: Annotated[int, Meta(ge=0)] | None = None
@@ -55,7 +55,7 @@ class ToolCall(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct):
-    """An answer's message, or a piece of one. Servers have two names for what a model thinks."""
+    """A message or a piece of one. Servers have two names for reasoning."""
 
     content: str | None = None
     refusal: str | None = None
@@ -69,7 +69,7 @@ class ChatMessage(msgspec.Struct):
 
 
 class LogProbs(msgspec.Struct):
-    """Of the content's tokens. They look the same in both."""
+    """Log probabilities of the content's tokens, which have the same form in both APIs."""
 
     content: list[dict[str, Any]] | None = None
 
@@ -89,7 +89,7 @@ _completion = msgspec.json.Decoder(_Completion).decode
 
 
 class Ids:
-    """Names of a response and of its items: nobody else's, and told apart by their ends."""
+    """Unique ids of a response and its items."""
 
     __slots__ = ("_token", "response")
 
@@ -102,7 +102,7 @@ class Ids:
 
 
 class Shell:
-    """A Response without its output: what is repeated of the request."""
+    """A Response without its output: the request's fields that it repeats."""
 
     __slots__ = ("_repeated", "ids")
 
@@ -133,7 +133,7 @@ class Shell:
         }
 
     def repeat(self, **fields: Any) -> None:
-        """Say something else of the request."""
+        """Replace fields that are repeated from the request."""
         self._repeated |= fields
 
     def response(
@@ -145,7 +145,7 @@ class Shell:
         usage: dict[str, Any] | None = None,
         error: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """The object, in one of its states."""
+        """The Response object with a status."""
         return {
             **self._repeated,
             "status": status,
@@ -158,7 +158,7 @@ class Shell:
 
 
 def ending(finish: str | None) -> str:
-    """The status of a Response whose chat ended for that reason."""
+    """The status of a Response for a chat's finish_reason."""
     return "incomplete" if finish in _INCOMPLETE else "completed"
 
 
@@ -170,12 +170,12 @@ _formatted = msgspec.json.Decoder(_Formatted).decode
 
 
 def _line(raw: Raw) -> Raw:
-    """Without line breaks, for they end an event."""
+    """JSON without line breaks, which would end an event."""
     return Raw(msgspec.json.format(bytes(raw), indent=-1))
 
 
 def whole(body: bytes, shell: Shell, counted: Usage) -> bytes:
-    """A whole chat's answer as a Response. Raises `BackendError` for what is none."""
+    """Translate a chat's response. Raises `BackendError`."""
     decoded = decoding.decode(_completion, body)
     choice = decoded.choices[0]
     status = ending(choice.finish_reason)
@@ -202,7 +202,7 @@ def _items(message: ChatMessage, ids: Ids, status: str, logprobs: LogProbs | Non
     return items
 
 
-# ── what an answer is made of ─────────────────────────────────────────────────────────────────────────
+# ── items and parts ─────────────────────────────────────────────────────────────────────────
 
 
 def reasoning(id_: str, content: list[Item], status: str) -> Item:
@@ -231,7 +231,7 @@ def reasoning_text(text: str) -> Item:
 
 
 def usage_of(reported: ChatUsage | None, counted: Usage) -> dict[str, Any]:
-    """What the server says; where it says nothing, what was counted here."""
+    """The usage that the server reports, or else the gateway's count."""
     prompt, completion, cached, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0
     if reported is not None:
         prompt, completion = reported.prompt_tokens or 0, reported.completion_tokens or 0

@@ -1,4 +1,4 @@
-"""What a Responses request says, and how a chat says it otherwise: lengths, formats, tools."""
+"""Translates the fields of a Responses request into those of a chat: lengths, formats, tools."""
 
 from typing import Annotated, Any
 
@@ -15,18 +15,18 @@ _INCLUDE = frozenset({
     "message.input_image.image_url", "message.output_text.logprobs", "reasoning.encrypted_content",
     "web_search_call.action.sources", "web_search_call.results",
 })  # fmt: skip
-"""Asking for more of what an answer has. All but the log probabilities is of things that no chat's answer has."""
+"""Values of `include`. All but the log probabilities concern items that a chat's response does not have."""
 
 
 class Reasoning(msgspec.Struct, omit_defaults=True):
-    """How much a model thinks before it answers."""
+    """The model's reasoning effort."""
 
     effort: str | None = None
     summary: str | None = None
 
 
 class TextFormat(msgspec.Struct, omit_defaults=True):
-    """`schema` and all after it are of `json_schema`."""
+    """The format of the text; `schema` and the fields after it belong to `json_schema`."""
 
     type: str
     name: str | None = None
@@ -36,7 +36,7 @@ class TextFormat(msgspec.Struct, omit_defaults=True):
 
 
 class ResponseText(msgspec.Struct):
-    """What the answer's text is to be like."""
+    """Options of the response's text."""
 
     format: TextFormat | None = None
     verbosity: str | None = None
@@ -62,7 +62,7 @@ class _StreamOptions(msgspec.Struct):
 
 
 class ResponsesBody(msgspec.Struct):
-    """What a request says, as far as an answer repeats it or a chat says it otherwise."""
+    """A request's fields that the response repeats or that a chat has in another form."""
 
     model: str
     input: Raw
@@ -88,7 +88,7 @@ class ResponsesBody(msgspec.Struct):
 
 
 def chat_fields(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
-    """All but the messages. Raises `CallerError` for what no chat can say."""
+    """The fields of a chat without its messages. Raises `CallerError` for fields that a chat cannot express."""
     return {**_limits(request), **_wishes(request, hints), **_format(request), **_tools(request)}
 
 
@@ -111,7 +111,7 @@ def _wishes(request: ResponsesBody, hints: IgnoredFields) -> dict[str, Any]:
         raise unsupported("stream_options.include_obfuscation", "is not possible here")
     for wish in request.include or ():
         if wish not in _INCLUDE:
-            raise unsupported("include", f"asks for {wish!r}, which is not known here")
+            raise unsupported("include", f"has {wish!r}, which is not supported")
     if request.top_logprobs or "message.output_text.logprobs" in (request.include or ()):
         fields |= {"logprobs": True, "top_logprobs": request.top_logprobs or 0}
     if request.reasoning is not None:
@@ -152,7 +152,7 @@ def _tools(request: ResponsesBody) -> dict[str, Any]:
         elif choice.type == "function" and choice.name is not None:
             tool_choice = {"type": "function", "function": {"name": choice.name}}
         else:
-            raise unsupported("tool_choice", f"is of type {choice.type!r}, which no chat can say")
+            raise unsupported("tool_choice", f"is of type {choice.type!r}, which a chat cannot express")
     elif choice is None or choice in ("none", "auto", "required"):
         tool_choice = choice
     else:

@@ -1,4 +1,4 @@
-"""A chat's stream as a Response's: chunks in, events out."""
+"""Translates a chat's stream into a Response's: chunks in, events out."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from adapters.wire.responses.answers import ChatMessage, ChatUsage, LogProbs, Sh
 from adapters.wire.responses.streamed_items import CallItem, Item, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024
-"""Characters of an answer: at its end all of it is told again."""
+"""Characters of a response, which its last event repeats."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -34,14 +34,14 @@ _json = msgspec.json.Decoder(Raw).decode
 
 
 def refusal_event(body: bytes) -> bytes:
-    """OpenAI's error object as the `error` event of a stream in which nothing came before it."""
+    """OpenAI's error object as the only event of a stream."""
     error = msgspec.json.decode(body)["error"]
     fields = {name: error.get(name) for name in ("code", "message", "param")}
     return b"event: error\ndata: %b\n\n" % _encode({"type": "error", "sequence_number": 0, **fields})
 
 
 class ResponseEvents:
-    """Writes one Response's events. `take` each piece of the chat's stream; `end` once it is `done`, or `fail`."""
+    """Encodes the events of one Response. `take` receives each piece of the chat's stream; `end` or `fail` ends it."""
 
     __slots__ = (
         "_calls", "_final", "_finish", "_items", "_number", "_out", "_shell", "_size", "_text", "_usage", "done",
@@ -53,17 +53,17 @@ class ResponseEvents:
         self._number = 0
         self._items: list[Item] = []
         self._text: TextItem | None = None
-        """What is being written, beside calls."""
+        """The open item, beside calls."""
         self._calls: dict[int, CallItem] = {}
         self._size = 0
         self._finish: str | None = None
         self._usage: ChatUsage | None = None
         self._final: dict[str, Any] | None = None
         self.done = False
-        """The chat has said all."""
+        """The chat's stream is complete."""
 
     def take(self, piece: bytes) -> bytes:
-        """What whole events of the chat's stream are in a Response's. Raises `BackendError` for what is none."""
+        """Translate whole events. Raises `BackendError` for malformed events."""
         if not self._number:
             self._begin()
         for event in piece.split(b"\n\n"):
@@ -73,11 +73,11 @@ class ResponseEvents:
             elif data:
                 self._take(data)
             elif event:
-                self._out.append(event + b"\n\n")  # a comment, which keeps the client's connection alive
+                self._out.append(event + b"\n\n")  # a keep-alive comment
         return self._flushed()
 
     def end(self, counted: Usage) -> bytes:
-        """The end of an answer that is whole, or as long as it may be."""
+        """The last event of a complete response, or of one at its length limit."""
         if not self._number:
             self._begin()
         if not self._items:
@@ -93,11 +93,11 @@ class ResponseEvents:
 
     @property
     def final(self) -> bytes | None:
-        """The whole Response, after its end."""
+        """The complete Response, after the end."""
         return None if self._final is None else _encode(self._final)
 
     def fail(self, error: InferenceError, counted: Usage) -> bytes:
-        """The end of one that broke: what came of it stays, and is told as incomplete."""
+        """The last event of a broken stream: its items are incomplete."""
         self._out.clear()
         if not self._number:
             self._begin()
@@ -108,7 +108,7 @@ class ResponseEvents:
         self._emit("response.failed", response=self._shell.response("failed", self._told(), error=fields, usage=usage))
         return self._flushed()
 
-    # ── what a chunk says ─────────────────────────────────────────────────────────────────────────────
+    # ── chunks ─────────────────────────────────────────────────────────────────────────────
 
     def _take(self, data: bytes) -> None:
         chunk = decoding.decode(_chunk, data, "stream")
@@ -138,7 +138,7 @@ class ResponseEvents:
         self._emit(f"response.{kind}.delta", delta=text, **part.place, **more)
 
     def _part(self, kind: str) -> StreamedPart:
-        """The part of this kind that is being written; a new one where there is none."""
+        """The open part of this kind, or a new one."""
         item, is_reasoning = self._text, kind == "reasoning_text"
         if item is None or item.is_reasoning != is_reasoning:
             if item is not None:
@@ -164,7 +164,7 @@ class ResponseEvents:
             self._open(call)
         if function is not None and function.arguments:
             if call.status != "in_progress":
-                raise BackendError("The upstream's stream goes on with a call that is over.")
+                raise BackendError("The upstream's stream continues a closed tool call.")
             call.pieces.append(function.arguments)
             self._grow(function.arguments)
             self._emit("response.function_call_arguments.delta", delta=function.arguments, **call.place)
@@ -186,7 +186,7 @@ class ResponseEvents:
         self._emit("response.output_item.added", output_index=item.index, item=item.fields())
 
     def _close_before_a_call(self) -> None:
-        """What cannot go on: text, and calls whose arguments are whole."""
+        """Close the items that cannot continue: text, and calls with complete arguments."""
         if self._text is not None:
             self._close(self._text, "completed")
             self._text = None

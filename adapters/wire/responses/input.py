@@ -1,4 +1,4 @@
-"""What a Responses request says to the model, as chat messages."""
+"""Translates the input of a Responses request into chat messages."""
 
 from typing import Any, NoReturn
 
@@ -14,11 +14,11 @@ _ABSENT = Raw(b"")
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 _SAYS = frozenset({"content", "refusal", "tool_calls"})
-NOT_STORED = "no files and no responses are kept here, so say it in full"
+NOT_STORED = "no files and no responses are stored here, so send it in full"
 
 
 class _Item(msgspec.Struct):
-    """Any kind of item: which fields count depends on its type."""
+    """An item of any type, which defines the fields that apply."""
 
     type: str | None = None
     role: str | None = None
@@ -51,7 +51,7 @@ _text = msgspec.json.Decoder(str)
 
 
 class _Wrong(Exception):
-    """`where` is a field of the item or part; `what` follows its name in a sentence."""
+    """A fault in an item. `where` is a field of the item or part; `what` completes a sentence after its name."""
 
     def __init__(self, where: str, what: str) -> None:
         self.where = where
@@ -59,7 +59,7 @@ class _Wrong(Exception):
 
 
 def messages_of(given: Raw, instructions: str | None) -> list[Message]:
-    """Raises `CallerError` that names the item at fault."""
+    """Translate the input. Raises `CallerError` that names the item at fault."""
     messages: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
     if _is_text(given):
         return [*messages, {"role": "user", "content": _decoded(_text, given, "input")}]
@@ -88,13 +88,13 @@ def _add(messages: list[Message], item: _Item, *, is_old: bool) -> None:
         content = _content(item.output, ".output", only_text=True)
         messages.append({"role": "tool", "tool_call_id": _given(item.call_id, ".call_id"), "content": content})
     elif kind == "reasoning":
-        # What it thought of before the last question is of no use to a model, and some refuse it.
+        # Reasoning from before the last user message is not used by models, and some servers refuse it.
         if not is_old and (text := _thought(item.content)):
             _assistant(messages, without="reasoning_content")["reasoning_content"] = text
     elif kind == "item_reference":
-        raise _Wrong("", f"refers to what is kept: {NOT_STORED}")
+        raise _Wrong("", f"refers to a stored item: {NOT_STORED}")
     else:
-        raise _Wrong(".type", f"is {kind!r}, which no chat can say" if kind else "is missing")
+        raise _Wrong(".type", f"is {kind!r}, which a chat cannot express" if kind else "is missing")
 
 
 def _add_message(messages: list[Message], item: _Item) -> None:
@@ -114,14 +114,14 @@ def _add_message(messages: list[Message], item: _Item) -> None:
 
 
 def _assistant(messages: list[Message], without: str = "") -> Message:
-    """The message that the assistant is in the middle of, if it is without this; else a new one."""
+    """The assistant's open message if it lacks this field; otherwise a new one."""
     if not messages or messages[-1]["role"] != "assistant" or without in messages[-1]:
         messages.append({"role": "assistant"})
     return messages[-1]
 
 
 def _complete(message: Message) -> Message:
-    """Servers want to see that there is no text."""
+    """Servers require an explicit null without text."""
     return message if "content" in message else {**message, "content": None}
 
 
@@ -138,7 +138,7 @@ def _content(raw: Raw, where: str, *, only_text: bool = False) -> str | list[dic
 
 
 def _joined(parts: list[_Part], where: str, *, only_text: bool) -> str | list[dict[str, Any]]:
-    """One text as a text: not every server takes it as a list."""
+    """A single text as a string: not every server accepts a list."""
     if not parts:
         return ""
     if len(parts) == 1 and parts[0].type in _TEXTS:
@@ -162,11 +162,11 @@ def _part(part: _Part, where: str, *, only_text: bool) -> dict[str, Any]:
         return {"type": "file", "file": {"file_data": part.file_data, "filename": part.filename or "file"}}
     if part.type == "input_audio" and part.input_audio != _ABSENT:
         return {"type": "input_audio", "input_audio": part.input_audio}
-    raise _Wrong(f"{where}.type", f"is {part.type!r}, which no chat can say")
+    raise _Wrong(f"{where}.type", f"is {part.type!r}, which a chat cannot express")
 
 
 def _thought(raw: Raw) -> str:
-    """Reasoning that another server encrypted has no text here: the model goes on without it."""
+    """Text of a reasoning item. Encrypted reasoning has none and is left out."""
     if raw == _ABSENT:
         return ""
     try:

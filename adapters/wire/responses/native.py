@@ -1,4 +1,4 @@
-"""What servers that know Responses answer, as far as limits and failures go by it. The rest passes as it is."""
+"""Reads usage and failures from the responses of servers with the Responses API, which are forwarded unchanged."""
 
 from contextlib import suppress
 from typing import Annotated, NamedTuple
@@ -55,17 +55,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ResponseEvent(NamedTuple):
-    """What one event means to us."""
+    """The relevant part of one event."""
 
     opening: bool
-    """It comes before the model has said anything."""
+    """The event precedes all output."""
     last: bool
     usage: Usage | None
     error: InferenceError | None
 
 
 def usage_of_body(body: bytes) -> Usage | None:
-    """What a whole Response says it cost. Raises `InferenceError` when it is none, or one that failed."""
+    """Read the usage of a Response. Raises `InferenceError` for a malformed or a failed one."""
     decoded = decoding.decode(_response, body)
     if decoded.status == "failed" or decoded.error is not None:
         raise _failure(decoded.error or _Error())
@@ -75,7 +75,7 @@ def usage_of_body(body: bytes) -> Usage | None:
 
 
 def read_event(data: bytes) -> ResponseEvent:
-    """Raises `BackendError` for what is none."""
+    """Read one event. Raises `BackendError`."""
     decoded = decoding.decode(_event, data, "stream")
     error = None
     if decoded.type == "error":
@@ -102,7 +102,7 @@ def _failure(error: _Error) -> InferenceError:
 
 
 class NativeEvents:
-    """Counts a stream's events as they pass, so that a break can be said as the next of them."""
+    """Counts the events of a stream, so that a break can be reported with the next sequence number."""
 
     __slots__ = ("_failed", "_number", "final")
 
@@ -112,10 +112,10 @@ class NativeEvents:
         self._number = 0
         self._failed = False
         self.final: bytes | None = None
-        """The whole Response, after its end."""
+        """The complete Response, after the end."""
 
     def take(self, piece: bytes) -> bytes:
-        """Whole events."""
+        """Record whole events, and return them."""
         self._number += piece.count(b"\ndata:") + piece.startswith(b"data:")
         self._failed = self._failed or _FAILED in piece
         if any(mark in piece for mark in _WHOLE):
@@ -131,11 +131,11 @@ class NativeEvents:
                     self.final = bytes(decoded.response) if decoded.type in _LAST else self.final
 
     def end(self, counted: Usage) -> bytes:
-        """The server has said it."""
+        """Nothing: the server has ended the stream itself."""
         return b""
 
     def fail(self, error: InferenceError, counted: Usage) -> bytes:
-        """The event of a break, if the server has not told of it."""
+        """The event that reports a break, unless the server has reported a failure."""
         if self._failed:
             return b""
         fields = {"type": "error", "sequence_number": self._number, "code": error.code, "message": error.message}

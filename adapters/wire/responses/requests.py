@@ -1,7 +1,7 @@
-"""OpenAI's Responses (API specification 2.3) as requests for a chat, or for servers that know Responses themselves.
+"""Decodes OpenAI's Responses requests (API specification 2.3), as chats or for servers with the Responses API.
 
-A request names what is kept (`store`, `previous_response_id` and the like) only to be refused: nothing is kept
-here, and what a server behind keeps under the gateway's credential is nobody's in particular.
+Fields that refer to stored state (`store`, `previous_response_id` and others) are refused: nothing is stored here, and
+state that an upstream stores under the gateway's credential belongs to no tenant.
 """
 
 import re
@@ -30,16 +30,16 @@ _OF_KEPT = {
     "previous_response_id": (_NOT_KEPT, _NOTHING),
     "store": (_NOT_KEPT, _NOTHING | {b"false"}),
 }
-"""Fields that nobody behind a gateway can honour, and the values that ask for nothing."""
+"""Fields that require stored state, and their neutral values."""
 _OF_OTHERS = {
-    "access_programs": ("is not known here", _NOTHING),
+    "access_programs": ("is not supported", _NOTHING),
     "context_management": ("is not possible in a chat", _NOTHING | {b"[]"}),
     "image": ("is not possible in a chat", _NOTHING),
     "moderation": ("is not possible in a chat", _NOTHING),
     "prompt": (_NOT_KEPT, _NOTHING),
     "truncation": ("is not possible: nothing is left out of a chat", _NOTHING | {b'"disabled"'}),
 }
-"""The same for those that servers of Responses can."""
+"""The same for fields that only servers with the Responses API support."""
 _CHATS_OWN = frozenset({
     "audio", "function_call", "functions", "logprobs", "max_completion_tokens", "max_tokens", "messages", "modalities",
     "n", "n_predict", "prediction", "reasoning_effort", "response_format", "verbosity", "web_search_options",
@@ -48,7 +48,7 @@ _TAKEN = frozenset({
     "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning", "store",
     "stream", "stream_options", "text", "tool_choice", "tools", "top_logprobs", *_OF_KEPT, *_OF_OTHERS,
 })  # fmt: skip
-"""Fields that are said otherwise in a chat, or not at all; any other goes on as it is."""
+"""Fields that are translated or left out; other fields are forwarded unchanged."""
 _PARAMS = {
     "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens", "messages": "input",
     "reasoning_effort": "reasoning.effort", "response_format": "text.format", "verbosity": "text.verbosity",
@@ -67,8 +67,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
-    """As a chat; what an answer is to repeat, decoded and as it was written. Raises `CallerError` that names the
-    field at fault, also where no chat can say what it asks for."""
+    """Decode a request: as a chat, its decoded body, and its encoded fields. Raises `CallerError` that names the field
+    at fault, also for a field that a chat cannot express."""
     given = open_body(body)
     _refuse(given, _OF_KEPT)
     _refuse(given, _OF_OTHERS)
@@ -90,14 +90,14 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
 
 
 def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
-    """The same without the input, which no answer repeats."""
+    """The same without the input, which a response does not repeat."""
     request, decoded, given = decode(body)
     decoded.input = _NO_INPUT
     return request, decoded, {name: raw for name, raw in given.items() if name != "input"}
 
 
 def model_of(body: bytes) -> str | None:
-    """The model that a body names: "" where it names none, None where the body cannot be read."""
+    """The model of a body: "" without one, None for a malformed body."""
     try:
         return _named(body).model
     except decoding.MALFORMED_JSON:
@@ -105,7 +105,7 @@ def model_of(body: bytes) -> str | None:
 
 
 def decode_native(body: bytes) -> ResponsesRequest:
-    """For servers that know Responses. They are told to keep nothing. Raises `CallerError`."""
+    """Decode a request for servers with the Responses API, with `store: false`. Raises `CallerError`."""
     given = open_body(body)
     _refuse(given, _OF_KEPT)
     if "input" not in given:
@@ -114,7 +114,7 @@ def decode_native(body: bytes) -> ResponsesRequest:
 
 
 def route_names(field: str) -> Iterable[str]:
-    """The names that a route's rewrite has for a field of a Response: those of a chat's fields."""
+    """The names of a chat's fields that a route's rewrite uses for a field of a Response."""
     return [name for name, path in _PARAMS.items() if path.partition(".")[0] == field]
 
 
@@ -125,7 +125,7 @@ def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]
 
 
 def _invalid(message: str) -> CallerError:
-    """msgspec says "Expected `int`, got `str` - at `$.max_output_tokens`"."""
+    """Convert msgspec's message: "Expected `int`, got `str` - at `$.max_output_tokens`"."""
     what, _, where = message.partition(" - at ")
     missing = re.fullmatch(r"Object missing required field `(\w+)`", what)
     path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]

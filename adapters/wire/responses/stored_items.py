@@ -1,4 +1,4 @@
-"""Items of stored responses and conversations: an input as items with ids, and pages of items."""
+"""Items of stored responses and conversations: decodes an input into items with ids, and pages lists of them."""
 
 import secrets
 from typing import Any, NamedTuple
@@ -27,12 +27,12 @@ _metadata = msgspec.json.Decoder(dict[str, str] | None)
 
 
 def new_id(prefix: str) -> str:
-    """A name that nobody can guess."""
+    """A random id."""
     return f"{prefix}_{secrets.token_hex(24)}"
 
 
 def items_of(raw: Raw | None, param: str = "input") -> list[Item]:
-    """A request's input as items, each with an id. Raises `CallerError`."""
+    """Decode an input into items, each with an id. Raises `CallerError`."""
     if raw is None:
         return []
     try:
@@ -59,12 +59,12 @@ def _complete(item: Item) -> Item:
 
 
 def encode(value: Any) -> bytes:
-    """As JSON."""
+    """Encode JSON."""
     return _encode(value)
 
 
 def metadata_of(raw: Raw | None) -> dict[str, str]:
-    """Up to 16 texts. Raises `CallerError`."""
+    """Decode metadata of up to 16 texts. Raises `CallerError`."""
     try:
         metadata = _metadata.decode(raw) if raw is not None else None
     except decoding.MALFORMED_JSON as error:
@@ -76,7 +76,7 @@ def metadata_of(raw: Raw | None) -> dict[str, str]:
 
 
 class Page(NamedTuple):
-    """What a client asks for of a list."""
+    """A client's request for a page of a list."""
 
     limit: int = DEFAULT_PAGE
     ascending: bool = False
@@ -93,7 +93,7 @@ class Page(NamedTuple):
         return cls(int(limit), order == "asc", query.get("after"))
 
     def of_items(self, items: list[Item]) -> dict[str, Any]:
-        """A page of items, which are given oldest first. Raises `NotFound` for an `after` that is not there."""
+        """A page of items, given oldest first. Raises `NotFound` for an unknown `after`."""
         ordered = items if self.ascending else items[::-1]
         begin = 0
         if self.after is not None:

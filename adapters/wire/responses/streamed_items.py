@@ -1,4 +1,4 @@
-"""What a streamed Response is made of while it is written: texts with their parts, and calls."""
+"""The items of a Response while it is streamed: texts with their parts, and calls."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from adapters.wire.responses.answers import Ids
 
 
 class Item:
-    """`status` is as it is told."""
+    """An item of the output, with its reported `status`."""
 
     __slots__ = ("id", "index", "status")
 
@@ -18,16 +18,16 @@ class Item:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What each event says of it."""
+        """The fields of each event about the item."""
         return {"item_id": self.id, "output_index": self.index}
 
     def fields(self) -> dict[str, Any]:
-        """As it is so far."""
+        """The item's JSON so far."""
         raise NotImplementedError
 
 
 class StreamedPart:
-    """One of a text's parts; `kind` is `output_text`, `refusal` or `reasoning_text`."""
+    """A part of a text; `kind` is `output_text`, `refusal` or `reasoning_text`."""
 
     __slots__ = ("kind", "logprobs", "pieces", "place")
 
@@ -42,7 +42,7 @@ class StreamedPart:
         return "".join(self.pieces)
 
     def done_fields(self) -> dict[str, Any]:
-        """All of it, as the event says it that closes it."""
+        """The complete part's fields in its `done` event."""
         if self.kind == "output_text":
             return {"text": self.text, "logprobs": self.logprobs}
         return {"refusal" if self.kind == "refusal" else "text": self.text}
@@ -54,7 +54,7 @@ class StreamedPart:
 
 
 class TextItem(Item):
-    """A message, or what the model thinks before it."""
+    """A message, or the reasoning before it."""
 
     __slots__ = ("is_reasoning", "parts")
 

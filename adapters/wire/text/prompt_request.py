@@ -133,9 +133,7 @@ def options(request: GenerateRequest, supported: Container[str]) -> Options:
         elif name in supported:
             given[name] = raw
         elif not _asks_nothing(name, raw):
-            raise Unsupported(
-                f"`{name[:64]}` cannot be asked of this model: its servers do not know it.", param=name[:64]
-            )
+            raise Unsupported(f"`{name[:64]}` is not supported by this model's servers.", param=name[:64])
     try:
         if "stop" in given:
             given["stop"] = Raw(_encode(request.hints.stops(_stop(given["stop"]))))

@@ -157,7 +157,7 @@ def test_names_that_are_given_twice_are_refused() -> None:
     with pytest.raises(CallerError, match="Two inputs"):
         oip_proto.decode_infer_request(message.SerializeToString())
     message = service_pb2.ModelInferRequest(outputs=[{"name": "y"}, {"name": "y"}])
-    with pytest.raises(CallerError, match="Two of the outputs"):
+    with pytest.raises(CallerError, match="Two requested outputs"):
         oip_proto.decode_infer_request(message.SerializeToString())
 
 

@@ -162,7 +162,7 @@ def test_names_that_are_given_twice_are_refused() -> None:
     tensor = {"name": "x", "datatype": "INT32", "shape": [1], "data": [1]}
     with pytest.raises(CallerError, match="Two inputs"):
         oip.decode_request(json.dumps({"inputs": [tensor, tensor]}).encode(), None, "m")
-    with pytest.raises(CallerError, match="Two of the outputs"):
+    with pytest.raises(CallerError, match="Two requested outputs"):
         oip.decode_request(json.dumps({"inputs": [], "outputs": [{"name": "y"}] * 2}).encode(), None, "m")
 
 
@@ -189,7 +189,7 @@ def test_binary_sizes_that_lie(head: dict[str, Any], rest: bytes, words: str) ->
 def test_inputs_that_overlap_leave_too_little_for_the_last() -> None:
     tensor = {"datatype": "UINT8", "shape": [8], "parameters": {"binary_data_size": 8}}
     head = {"inputs": [{"name": "x", **tensor}, {"name": "y", **tensor}]}
-    with pytest.raises(CallerError, match="`y` says that it has 8 bytes after the JSON, and 4 are left"):
+    with pytest.raises(CallerError, match="`y` declares 8 bytes after the JSON, and 4 are left"):
         oip.decode_request(*binary(head, b"123456789012"), "m")
 
 
