@@ -1,4 +1,4 @@
-"""The audit log: every administrative act, in the state database, each entry bound to the one before it.
+"""The audit log: administrative acts in the state database, each entry chained to the one before it.
 
 An entry's digest is an HMAC under the pepper over all that it says and the digest before it. So whoever can write
 to the database, and does not have the pepper, can neither change an entry nor take one out of the middle unseen.

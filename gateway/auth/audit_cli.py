@@ -1,4 +1,4 @@
-"""`headrace audit`: what was done by whom, and whether the record of it is whole."""
+"""`headrace audit`: shows the audit log and verifies its chain of digests."""
 
 import json as json_text
 from typing import Annotated, Any

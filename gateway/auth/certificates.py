@@ -1,4 +1,4 @@
-"""Client certificates: which tenant a verified one belongs to."""
+"""Client certificates: maps a verified certificate to its tenant."""
 
 import ssl
 from collections.abc import Iterable, Iterator, Mapping

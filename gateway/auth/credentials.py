@@ -1,4 +1,4 @@
-"""Every way in, and which of them counts when a request shows several."""
+"""Authenticates a request by key, token or certificate, and selects one if a request has several."""
 
 from collections.abc import Container
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Opening the key database: SQLite in a private file, or any other that SQLAlchemy speaks, by URL."""
+"""Opens the state database: SQLite in a private file, or another database of SQLAlchemy by URL."""
 
 import os
 import sqlite3

@@ -1,4 +1,4 @@
-"""What can go wrong with keys outside of a request.
+"""Errors of keys and of their database outside of a request.
 
     KeysError
     ├── KeyConfigError      the configuration says something about keys that cannot work

@@ -1,4 +1,4 @@
-"""What a new key is asked to come with, checked against the configuration: for the command line and the admin API."""
+"""Checks a new key's role, scopes and labels against the configuration, for the command line and the admin API."""
 
 import json
 import re

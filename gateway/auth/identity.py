@@ -1,4 +1,4 @@
-"""Who may come in, in one process: the keys and tokens it knows, kept up with the database and the issuers."""
+"""The keys and tokens that one process accepts, refreshed from the database and the issuers."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""An issuer's public keys (RFC 7517): fetched beside the requests, never while one waits."""
+"""An issuer's public keys (RFC 7517), fetched in the background."""
 
 import asyncio
 import logging

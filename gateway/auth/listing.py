@@ -1,4 +1,4 @@
-"""The keys as `headrace keys list` shows them. No hash, no secret."""
+"""The table of `headrace keys list`. Contains no hash and no secret."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The pepper: the server's secret, without which a key's hash can be neither made nor checked."""
+"""The pepper: the server's secret that every hash of a key depends on."""
 
 import hmac
 import os

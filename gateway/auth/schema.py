@@ -1,4 +1,4 @@
-"""The state database's tables."""
+"""Definitions of the tables of the state database."""
 
 from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Table, Text
 

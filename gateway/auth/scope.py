@@ -1,4 +1,4 @@
-"""What a credential may be used for, where that is less than its tenant may do."""
+"""Restricts a credential to less than its tenant may do."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""The state database: one engine, transactions with plain errors, and what every one of them must find true.
+"""The state database: engine, transactions and the checks that each transaction makes.
 
 Every method blocks: call it in a thread from async code.
 """

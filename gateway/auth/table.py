@@ -1,4 +1,4 @@
-"""The keys as requests see them: one dictionary in memory, replaced whole."""
+"""The keys in memory, replaced as a whole."""
 
 import hmac
 import math

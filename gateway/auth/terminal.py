@@ -1,4 +1,4 @@
-"""What the commands over the state database share.
+"""Output and errors that the commands over the state database share.
 
 Standard output holds what a script wants; everything else goes to standard error. Exit status 2 is a wrong
 argument or configuration, 1 a change that could not be made.

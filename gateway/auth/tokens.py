@@ -1,4 +1,4 @@
-"""JSON Web Tokens: verified in memory, with keys that were fetched before (RFC 7519, and 8725 for the traps)."""
+"""JSON Web Tokens (RFC 7519), verified in memory with keys fetched before (RFC 8725 for known attacks)."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""Administrative acts of this process on their way into the audit log: noted at once, written behind."""
+"""Queues administrative acts for the audit log and writes them in the background."""
 
 import asyncio
 import logging

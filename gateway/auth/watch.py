@@ -1,4 +1,4 @@
-"""Keeps the keys in memory up with the database, off the requests' way."""
+"""Reloads the keys in memory when the database changes."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Follows one pool's source, and keeps what it said last."""
+"""Follows one pool's source and holds its last list of targets."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""A file with a list of endpoints: ``endpoints:``, as in a pool."""
+"""Endpoints from a file with ``endpoints:``, as in a pool."""
 
 import asyncio
 from collections import Counter

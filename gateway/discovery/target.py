@@ -1,4 +1,4 @@
-"""One endpoint that a pool is to have, wherever that was said."""
+"""A target: the address, weight and zone of an endpoint from any source."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

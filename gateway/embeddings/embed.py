@@ -1,4 +1,4 @@
-"""A request for embeddings as inferences: an `Upstream` around the one that answers them."""
+"""An `Upstream` that answers an embeddings request with inferences of a tensor model."""
 
 import asyncio
 from collections.abc import Callable, Sequence

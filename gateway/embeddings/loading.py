@@ -1,4 +1,4 @@
-"""The models that make embeddings, by name. Loading comes before any request: a reload that cannot is refused."""
+"""Loads the tokenizers of models that compute embeddings, before the configuration is in force."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Texts as rows of tokens. Needs an extra; what cannot be loaded is told before any request comes."""
+"""Tokenizes texts into rows. Needs an extra."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tokens as a model's input, and its output as one vector a row. Needs an extra."""
+"""Builds the inputs of a model from tokens, and pools its outputs into one vector a row. Needs an extra."""
 
 from collections.abc import Mapping
 from typing import Any

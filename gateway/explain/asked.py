@@ -1,4 +1,4 @@
-"""A written request in the form that a real one has: a body, decoded by the front's own codec."""
+"""Builds a request from its description in a test or a question, with the door's own codec."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of a policy: what each expects, against what the policy makes of its request."""
+"""Runs the tests of a policy and compares each result with its expectation."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""An explanation as a response header, for those who ask for it and may."""
+"""The explanation of a request as a response header, for callers that may request it."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping

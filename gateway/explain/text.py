@@ -1,4 +1,4 @@
-"""An explanation for people."""
+"""Formats an explanation as text."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a configuration makes of a request, step by step as `Core` does it, and why."""
+"""Evaluates a configuration for a request, step by step as `Core` does, with reasons."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

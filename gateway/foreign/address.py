@@ -1,4 +1,4 @@
-"""A server as the commands are given it."""
+"""Parses the address of a server on a command line."""
 
 import os
 from pathlib import Path

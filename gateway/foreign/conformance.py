@@ -1,4 +1,4 @@
-"""`headrace conformance`."""
+"""`headrace conformance`: runs the conformance suite against a server."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`headrace probe`."""
+"""`headrace probe`: detects what a server is and prints its pool."""
 
 import asyncio
 from pathlib import Path

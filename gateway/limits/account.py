@@ -1,4 +1,4 @@
-"""Whom limits are for: a tenant, or everybody who asks for a model."""
+"""The limits of one tenant, and of one model."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

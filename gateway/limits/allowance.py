@@ -1,4 +1,4 @@
-"""What one subject of one limit may still use: the whole tenant, one key, one model or one end user."""
+"""What one subject of a limit has left: the tenant, one key, one model or one end user."""
 
 from __future__ import annotations
 

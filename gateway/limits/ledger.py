@@ -1,4 +1,4 @@
-"""What each tenant may still use: reserve before, settle after.
+"""The ledger of all limits: reserves before a request, settles after it.
 
 The numbers are this process' own, or those of all processes of the host where there is a table, or Redis' where a
 limit says so. Every reservation is settled exactly once, by whoever ends the request. Nothing is awaited between

@@ -1,4 +1,4 @@
-"""The bytes that requests hold at once in this process: of all tenants, and of each."""
+"""The bytes that requests hold in this process, in total and for each tenant."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Locks in memory that processes share, which a process that dies gives up.
+"""Mutexes in shared memory that are released when their process dies.
 
 They are POSIX's robust mutexes: without contention a lock costs no system call, and where a process was killed
 between lock and unlock the kernel tells the next one so. Beside each lies a word with who has it, for whoever

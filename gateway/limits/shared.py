@@ -1,4 +1,4 @@
-"""Numbers that all processes of a host share: what was used, and what each process holds of it.
+"""The table in shared memory in which all workers count limits, and what each worker holds.
 
 One file in memory, of rows of words. A row is one subject's of one limit; each process has beside it a column
 for what it holds of that row, so that what a dead one held can be given back. Words are written one at a time

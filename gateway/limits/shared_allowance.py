@@ -1,4 +1,4 @@
-"""An allowance whose numbers all processes of a host share."""
+"""An allowance in the shared table of all workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The allowances of one limit: one for the tenant, or one for each key, model or end user that came."""
+"""The allowances of one limit: one for the tenant, or one for each key, model or end user."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The environment of a runtime: the variables that it inherits, and those of its section."""
+"""The environment of a runtime's process: inherited variables on an allow-list, and those of its section."""
 
 from collections.abc import Mapping
 

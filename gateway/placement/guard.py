@@ -1,4 +1,4 @@
-"""Runs another's server so that it stops when it is told to, never outlives us, and logs a line at a time.
+"""Runs a server of another project: forwards its log, stops it on a signal, and never lets it outlive the gateway.
 
 A program of its own, with the standard library only: `python -I -S guard.py NAME SIGNAL SECONDS -- COMMAND…`. It stays
 between the gateway and the server, which needs to know nothing of either: SIGTERM and the end of standard input, which

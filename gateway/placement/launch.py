@@ -1,4 +1,4 @@
-"""How the process of a runtime is started, and where it then listens."""
+"""The command line of a runtime, and the address where the runtime listens."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Runtimes that another process, the supervisor, has started for all workers."""
+"""Runtimes that the supervisor started for all workers."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A runtime as a supervised child: start, watch, restart with backoff, stop with no orphan."""
+"""A runtime as a supervised child process: start, restart with backoff, stop without orphans."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""TCP ports of loopback for children that cannot listen on a Unix socket."""
+"""Free TCP ports on loopback for child processes that cannot listen on a Unix socket."""
 
 import random
 import socket

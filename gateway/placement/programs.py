@@ -1,4 +1,4 @@
-"""Other people's servers as commands: vLLM where it is installed, and whatever the file says."""
+"""Commands of other projects' servers: vLLM, if it is installed, and commands of the configuration."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A runtime as the pools see it, whoever started its process."""
+"""The interface of a runtime, whichever process started it."""
 
 from collections.abc import Callable
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""One request that stores its response, or continues what is stored."""
+"""One request that stores its response or continues a stored one."""
 
 from dataclasses import dataclass, field, replace
 from functools import partial

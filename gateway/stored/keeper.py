@@ -1,4 +1,4 @@
-"""Stored responses for the event loop: written behind, in batches, and read in threads of their own.
+"""Stored responses for the event loop: writes in batches in the background, reads in threads.
 
 Only a request that stores waits for the database, and not for long: what is not written yet is read from memory. The
 database is opened when it is first needed.

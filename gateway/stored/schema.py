@@ -1,4 +1,4 @@
-"""The tables of stored responses and conversations. They are made when they are first used."""
+"""The tables of stored responses and conversations, created on first use."""
 
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateIndex, CreateTable

@@ -20,7 +20,7 @@ class RedisGauges(Collector):
         up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits that say so.")
         up.add_metric([], self._redis.up)
         untold = GaugeMetricFamily("headrace_redis_untold", "Ends of requests and rows that Redis is yet to hear of.")
-        untold.add_metric([], self._redis.untold)
+        untold.add_metric([], self._redis.unsent)
         breaks = CounterMetricFamily("headrace_redis_breaks", "Times that Redis went away or was too slow.")
         breaks.add_metric([], self._redis.link.breaks)
         yield from (up, untold, breaks)

@@ -1,11 +1,11 @@
-"""A part of a shared amount, taken in advance so that it can be used without asking."""
+"""A part of a shared amount, leased in advance so that requests use it without a round trip."""
 
 CHUNK = 20
-"""A lease is filled up to that part of the amount, and may be ahead by as much."""
+"""A lease holds up to 1/CHUNK of the amount, and may be overdrawn by as much."""
 
 
 class Lease:
-    """`level` is what is in it, below 0 what it is ahead by: at most a twentieth of the amount, or one request's."""
+    """`level` is what the lease holds; below 0, the overdraft: at most 1/CHUNK of the amount, or one request."""
 
     __slots__ = ("amount", "level", "most")
 
@@ -15,17 +15,17 @@ class Lease:
         self.level: float = 0
 
     def has(self, n: float) -> bool:
-        """Whether `n` may be taken."""
+        """Whether `take(n)` is allowed."""
         return self.level - n >= -self.most or self.level >= 0
 
     def take(self, n: float) -> float:
-        """Take `n`, of the whole amount at most; what was taken."""
+        """Take `n`, at most the whole amount. Returns what was taken."""
         n = min(n, self.amount)
         self.level -= n
         return n
 
-    def want(self, *, idle: bool) -> float:
-        """What to ask for, or below 0 what to give back, which is taken out of it. Idle, it wants to be empty."""
+    def demand(self, *, idle: bool) -> float:
+        """The amount to request; below 0, the amount to return, taken out at once. An idle lease returns all."""
         if idle or self.level > 2 * self.most:
             excess = max(0, self.level - (0 if idle else self.most))
             if excess:

@@ -1,4 +1,4 @@
-"""Why a request goes where it goes, at the operators' door: `POST /admin/explain`."""
+"""`POST /admin/explain`: explains how a request is routed."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Who may do what at the operators' door: one place that every request passes, and that denies by default.
+"""Authorizes every request of the admin API, records changes in the audit log, and encodes errors.
 
 A handler is for operators unless it says otherwise (`for_anyone`, `for_tenant_admins`, `for_scrapers`), and whatever
 it changes is in the audit log. So a handler that is added is protected and recorded without doing anything for it.

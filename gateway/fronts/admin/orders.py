@@ -1,4 +1,4 @@
-"""Orders to the servers of a model, on the admin listener: Triton's repository extension, for operators only."""
+"""Loads and unloads models: Triton's repository extension, for operators only."""
 
 from aiohttp import web
 

@@ -1,4 +1,4 @@
-"""Pools at the operators' door: what is in them, and endpoints added, drained, removed and weighed as they run."""
+"""`/admin/pools`: lists pools, and adds, drains, removes and weighs endpoints."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""Tenants and their keys at the operators' door: `/admin/tenants/…`."""
+"""`/admin/tenants`: tenants and their keys."""
 
 import asyncio
 import time

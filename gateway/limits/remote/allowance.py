@@ -1,4 +1,4 @@
-"""An allowance whose numbers are in Redis, and what of them is known here."""
+"""An allowance that Redis counts, with the last state that this process received."""
 
 from __future__ import annotations
 

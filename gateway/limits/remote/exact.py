@@ -1,4 +1,4 @@
-"""Limits that every gateway counts together, one request at a time."""
+"""Exact limits: every request reserves in Redis."""
 
 from __future__ import annotations
 

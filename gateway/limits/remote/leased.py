@@ -1,9 +1,8 @@
-"""Limits of which each gateway takes a little in advance, so that no request waits for Redis.
+"""Leased limits: each gateway takes a part in advance, so that no request waits for Redis.
 
-A lease holds what was taken in advance. A request takes from it, also somewhat more than is there: by a
-twentieth of the amount, or by one request where that is more. In the background the lease is filled again, and
-what it holds for long without need is given back. So all gateways together are ahead of the limit by at most
-that much each, and hold at most as much each that others may miss.
+A request takes from the lease, and may overdraw it by a twentieth of the amount, or by one request if that is more. A
+background task refills the lease and returns what an idle lease holds. So each gateway exceeds the limit by at most the
+overdraft, and withholds at most the same amount from the others.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from policies.limits.amounts import RATED, Amounts
 from policies.limits.lease import Lease
 
 SOON = 0.05
-"""Seconds until the lease is filled, where Redis has enough."""
+"""Seconds until the lease is refilled if Redis has enough."""
 
 
 class Lender(Debts, Protocol):
-    """Who fills leases."""
+    """Refills leases."""
 
-    def want(self, allowance: LeasedAllowance) -> None:
-        """Look at its leases soon."""
+    def request_refill(self, allowance: LeasedAllowance) -> None:
+        """Refill the leases of an allowance soon."""
         ...
 
 
 class LeasedAllowance(RemoteAllowance):
-    """A lease for each unit. `own` counts the requests in flight."""
+    """A lease for each unit. `own` is the number of requests in flight."""
 
     __slots__ = ("_money", "_places", "_leases", "_window", "used")
     _debts: Lender
@@ -40,7 +39,7 @@ class LeasedAllowance(RemoteAllowance):
         self._places: Lease | None = None
         self._window = 0.0
         self.used = False
-        """Since it was last looked at."""
+        """Whether a request took from the leases since the last sweep."""
         super().__init__(debts, scope, subject, config, now, utc)
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
@@ -49,7 +48,7 @@ class LeasedAllowance(RemoteAllowance):
         self._money = None if self.spend is None else _resized(self._money, self.spend.amount)
         self._places = _resized(self._places, config.concurrency) if config.concurrency else None
 
-    # ── what any allowance does ───────────────────────────────────────────────────────────────────────
+    # ── the interface of an allowance ─────────────────────────────────────────────────────────────────
 
     def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
         debts = self._debts
@@ -57,7 +56,7 @@ class LeasedAllowance(RemoteAllowance):
             return self.take_here(amounts, picos, now, utc)
         self._roll(utc)
         self.used = True
-        debts.want(self)
+        debts.request_refill(self)
         if any(wait for _, wait in self._waits(amounts, picos, now, utc)):
             return None
         reserved = {unit: lease.take(amounts[unit]) for unit, lease in self._leases.items()}
@@ -91,7 +90,7 @@ class LeasedAllowance(RemoteAllowance):
         if self._places is not None:
             self._places.level += 1
         self.own -= 1
-        self._debts.want(self)
+        self._debts.request_refill(self)
 
     def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
         if not self._debts.up:
@@ -99,7 +98,7 @@ class LeasedAllowance(RemoteAllowance):
         return [Refusal(wait, unit, self) for unit, wait in self._waits(amounts, picos, now, utc) if wait]
 
     def _waits(self, amounts: Amounts, picos: int, now: float, utc: float) -> Any:
-        """Of each unit, how long until it may be had: as the row was last seen, or soon."""
+        """Seconds until each unit is available, by the last state of the row."""
         for unit, lease in self._leases.items():
             n = min(amounts[unit], lease.amount)
             bucket = self.buckets[RATED[unit]]
@@ -120,40 +119,40 @@ class LeasedAllowance(RemoteAllowance):
     def is_idle(self, now: float, utc: float) -> bool:
         return self.own == 0 and not self.used and all(lease.level == 0 for lease in self._all())
 
-    # ── filling ───────────────────────────────────────────────────────────────────────────────────────
+    # ── refill ────────────────────────────────────────────────────────────────────────────────────────
 
     def _all(self) -> list[Lease]:
         return [*self._leases.values(), *(p for p in (self._money, self._places) if p is not None)]
 
     def _roll(self, utc: float) -> None:
-        """A new window's budget begins with empty leases."""
+        """Empty the lease of the budget when a new window begins."""
         if self.spend is not None and self._money is not None:
             self.spend.reset(utc)
             if self.spend.end != self._window:
                 self._window, self._money.level = self.spend.end, 0
 
-    def wanted(self, utc: float, *, idle: bool) -> tuple[list[Any], int | bool] | None:
-        """The row with what is wanted of it, and how many requests at once; None where all is well.
+    def demand(self, utc: float, *, idle: bool) -> tuple[list[Any], int | bool] | None:
+        """The row with the demand of each unit, and the required concurrency; None without demand.
 
-        What is given back has left the lease by now: lost on its way it is lost, never there twice.
+        A returned amount leaves the lease before the message: a lost message never counts an amount twice.
         """
         self._roll(utc)
-        wants = {unit: lease.want(idle=idle) for unit, lease in self._leases.items()}
-        money = 0.0 if self._money is None else self._money.want(idle=idle)
+        demands = {unit: lease.demand(idle=idle) for unit, lease in self._leases.items()}
+        money = 0.0 if self._money is None else self._money.demand(idle=idle)
         places: float = 0
         if self._places is not None:
-            places = self._places.want(idle=idle)
-        if not any(wants.values()) and not money and not places:
+            places = self._places.demand(idle=idle)
+        if not any(demands.values()) and not money and not places:
             return None
         row = self.row((0, 0, 0, 0, 0), 0, utc)
-        row[2] = [(unit, capacity, period, wants[unit]) for unit, capacity, period, _ in row[2]]
+        row[2] = [(unit, capacity, period, demands[unit]) for unit, capacity, period, _ in row[2]]
         if row[3]:
             row[3] = (*row[3][:3], money)
         slots = False if self._places is None else int(self.own + self._places.level + max(0, places))
         return row, slots
 
     def granted(self, state: list[Any], grant: list[Any], now: float) -> None:
-        """What came of it. Slots are told as a whole."""
+        """Add the granted amounts. Concurrency is granted as a total."""
         rates, money, slots = grant
         self.load(state, now)
         for (unit, _, _), got in zip(self._rates, rates, strict=True):
@@ -166,7 +165,7 @@ class LeasedAllowance(RemoteAllowance):
 
 
 class Lent(Hold):
-    """Taken from leases."""
+    """A hold that was taken from leases."""
 
     __slots__ = ()
 

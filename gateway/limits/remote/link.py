@@ -1,4 +1,4 @@
-"""The one connection to Redis: quick while it is well, quick to say that it is not, and back by itself."""
+"""The connection to Redis: fails fast, and reconnects by itself."""
 
 import asyncio
 import logging

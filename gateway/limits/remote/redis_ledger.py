@@ -19,19 +19,19 @@ from gateway.limits.subjects import Spare, Store
 from policies.limits.amounts import NOTHING, Amounts
 
 LEASE = 10.0
-"""Seconds after which a gateway that says nothing counts as gone, and what it held is given back."""
+"""Seconds without a heartbeat after which Redis releases what a gateway holds."""
 SYNC = 0.02
-"""Seconds between two looks at leases."""
+"""Seconds between two refills of leases."""
 IDLE = 1.0
-"""Seconds after which a lease that nobody took from is emptied."""
+"""Seconds without use after which a lease is returned."""
 BATCH = 100
 """Rows in one call."""
 GOODBYE = 2.0
-"""Seconds for what is left to tell at the end."""
+"""Seconds for the last settlements at the end of the process."""
 
 
 class Debt:
-    """What a row has yet to be charged."""
+    """The amounts that a row has yet to be charged."""
 
     __slots__ = ("allowance", "amounts", "picos")
 
@@ -45,7 +45,7 @@ End = tuple[int, bool, list[ExactAllowance], Amounts, int]
 
 
 class RedisLedger:
-    """One for a process. `run` keeps it in touch; without that it counts by itself, as with Redis away."""
+    """One for each process. Counts locally while Redis is away or `run` does not run."""
 
     def __init__(
         self, url: str, timeout: float, rng: Random, clock: Callable[[], float], wall: Callable[[], float]
@@ -75,18 +75,18 @@ class RedisLedger:
         return max(1.0, self.link.next_try - self._clock())
 
     @property
-    def untold(self) -> int:
-        """Requests that ended, and rows that owe, of which Redis does not know yet."""
+    def unsent(self) -> int:
+        """Ended requests and debts of rows that Redis has not counted yet."""
         ends, debts = self._batch or ([], [])
         return len(self._ends) + len(self._debts) + len(ends) + len(debts)
 
     @property
     def stores(self) -> dict[str, Store]:
-        """By who counts together."""
+        """Stores of allowances, by `count`."""
         return {"exact": self._store(ExactAllowance), "leased": self._store(LeasedAllowance)}
 
     def _store(self, kind: type[ExactAllowance] | type[LeasedAllowance]) -> Store:
-        """Of allowances of that kind."""
+        """A store of allowances of one kind."""
 
         def make(
             scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float
@@ -100,7 +100,7 @@ class RedisLedger:
     async def reserve(
         self, exact: Sequence[ExactAllowance], amounts: Amounts, picos: int, utc: float
     ) -> tuple[list[Hold], list[ExactAllowance]]:
-        """What is held, and which refuse. Where one refuses that is not in shadow, nothing is held.
+        """The holds, and the allowances that refuse. No holds if an allowance outside of shadow mode refuses.
 
         Raises `LimitsUnavailable`.
         """
@@ -110,9 +110,9 @@ class RedisLedger:
             try:
                 everything, granted, states = await self._call(b"reserve", exact, booking, rows)
             except LinkDown:
-                self._tell((booking, True, list(exact), NOTHING, 0))  # whether it was taken or not
+                self._enqueue((booking, True, list(exact), NOTHING, 0))  # Redis may have taken it or not
             except asyncio.CancelledError:
-                self._tell((booking, True, list(exact), NOTHING, 0))
+                self._enqueue((booking, True, list(exact), NOTHING, 0))
                 raise
             else:
                 now = self._clock()
@@ -144,15 +144,15 @@ class RedisLedger:
         return holds, refused
 
     def end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None:
-        """Tell of a booking's end, soon."""
-        self._tell((booking.id, undone, booking.parts, amounts, picos))
+        """Settle a booking soon."""
+        self._enqueue((booking.id, undone, booking.parts, amounts, picos))
 
-    def _tell(self, end: End) -> None:
+    def _enqueue(self, end: End) -> None:
         self._ends.append(end)
         self._to_settle.set()
 
     def owe(self, allowance: RemoteAllowance, amounts: Amounts, picos: int) -> None:
-        """Tell of what was used while Redis was away. One sum for each row."""
+        """Charge a row later for what was used while Redis was away."""
         debt = self._debts.get(allowance.key)
         if debt is None:
             debt = self._debts[allowance.key] = Debt(allowance)
@@ -161,7 +161,7 @@ class RedisLedger:
         debt.picos += picos
         self._to_settle.set()
 
-    def want(self, allowance: LeasedAllowance) -> None:
+    def request_refill(self, allowance: LeasedAllowance) -> None:
         self._leases[allowance] = None
         self._to_fill.set()
 
@@ -177,22 +177,22 @@ class RedisLedger:
             tasks.create_task(self._sweep())
 
     async def opened(self) -> None:
-        """Wait for Redis, and not for long: without it the gateway counts by itself."""
+        """Wait for Redis for a short time: without it the gateway counts locally."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CONNECT):
                 await self.link.is_up.wait()
 
     async def aclose(self) -> None:
-        """Tell what there is to tell and give back what is held, while `run` runs. In bounded time."""
+        """Send what is unsent and return the leases, in bounded time. `run` must still run."""
         with suppress(TimeoutError, LinkDown):
             async with asyncio.timeout(GOODBYE):
-                while self.untold and self.up:  # noqa: ASYNC110 - at the end of the process, once
+                while self.unsent and self.up:  # noqa: ASYNC110 - at the end of the process, once
                     await asyncio.sleep(SYNC)
                 if self.up:
                     await self._call(b"bye", ())
 
     async def _hello(self) -> None:
-        """What was asked before under this name, and may still be on its way, counts no more."""
+        """Start a new generation: Redis ignores earlier messages of this process that are still in flight."""
         self._generation += 1
         await self._call(b"hello", (), LEASE, self._settled - (self._batch is not None))
 
@@ -201,7 +201,7 @@ class RedisLedger:
         return await self.link.call(step, keys, [self.name, self._generation, *arguments])
 
     async def _always(self, work: Callable[[], Any]) -> None:
-        """Again and again while the link is up. What fails with it is done anew when it is back."""
+        """Repeat `work` while the link is up. Work that fails with the link is repeated when the link is back."""
         while True:
             await self.link.is_up.wait()
             with suppress(LinkDown):
@@ -212,7 +212,7 @@ class RedisLedger:
         await asyncio.sleep(LEASE / 3)
 
     async def _settle(self) -> None:
-        """A batch is told until it is known to have been heard; its number keeps it from counting twice."""
+        """Send a batch until Redis confirms it. Its number prevents double counting."""
         if self._batch is None:
             if not self._ends and not self._debts:
                 self._to_settle.clear()
@@ -223,13 +223,13 @@ class RedisLedger:
         rows = {a.key: a for _, _, parts, _, _ in ends for a in parts} | {d.allowance.key: d.allowance for d in debts}
         place = {key: i + 1 for i, key in enumerate(rows)}
         utc = self._wall()
-        told = [
+        settlements = [
             (id_, undone, [(place[a.key], amounts, float(picos)) for a in parts])
             for id_, undone, parts, amounts, picos in ends
         ]
         owed = [(place[d.allowance.key], d.amounts, float(d.picos)) for d in debts]
         templates = [allowance.row(NOTHING, 0, utc) for allowance in rows.values()]
-        await self._call(b"settle", list(rows.values()), self._settled, templates, told, owed)
+        await self._call(b"settle", list(rows.values()), self._settled, templates, settlements, owed)
         self._batch = None
 
     def _next_batch(self) -> tuple[list[End], list[Debt]]:
@@ -244,26 +244,26 @@ class RedisLedger:
         if not self.up:
             return
         utc = self._wall()
-        asked = []
+        demands = []
         for allowance in list(islice(self._leases, BATCH)):
             del self._leases[allowance]
             self._in_use[allowance] = None
-            if (wanted := allowance.wanted(utc, idle=False)) is not None:
-                asked.append((allowance, *wanted))
-        await self._lease(asked)
+            if (demand := allowance.demand(utc, idle=False)) is not None:
+                demands.append((allowance, *demand))
+        await self._lease(demands)
         await asyncio.sleep(SYNC)
 
-    async def _lease(self, asked: list[tuple[LeasedAllowance, list[Any], int | bool]]) -> None:
-        if not asked:
+    async def _lease(self, demands: list[tuple[LeasedAllowance, list[Any], int | bool]]) -> None:
+        if not demands:
             return
-        rows = [allowance for allowance, _, _ in asked]
-        states, grants = await self._call(b"lease", rows, [row for _, row, _ in asked], [s for _, _, s in asked])
+        rows = [allowance for allowance, _, _ in demands]
+        states, grants = await self._call(b"lease", rows, [row for _, row, _ in demands], [s for _, _, s in demands])
         now = self._clock()
         for allowance, state, grant in zip(rows, states, grants, strict=True):
             allowance.granted(state, grant, now)
 
     async def _sweep(self) -> None:
-        """Leases that nobody took from since the last look are emptied."""
+        """Return the leases that no request has used since the last sweep."""
         while True:
             await asyncio.sleep(IDLE)
             utc = self._wall()
@@ -272,16 +272,16 @@ class RedisLedger:
                 allowance.used = False
             for start in range(0, len(idle) if self.up else 0, BATCH):
                 some = idle[start : start + BATCH]
-                asked = [(a, *wanted) for a in some if (wanted := a.wanted(utc, idle=True)) is not None]
+                demands = [(a, *demand) for a in some if (demand := a.demand(utc, idle=True)) is not None]
                 with suppress(LinkDown):
-                    await self._lease(asked)
+                    await self._lease(demands)
                 for allowance in some:
                     if allowance.is_idle(self._clock(), utc):
                         del self._in_use[allowance]
 
     def describe(self) -> dict[str, Any]:
         """For operators."""
-        return {"up": self.up, "error": self.link.error, "breaks": self.link.breaks, "untold": self.untold}
+        return {"up": self.up, "error": self.link.error, "breaks": self.link.breaks, "untold": self.unsent}
 
 
 def _undo(holds: list[Hold], now: float) -> None:

@@ -63,7 +63,7 @@ class Gateway:
     async def told(self) -> None:
         """Until Redis knows of everything."""
         async with asyncio.timeout(60):
-            while self.redis.untold or not self.redis.up:
+            while self.redis.unsent or not self.redis.up:
                 await asyncio.sleep(0.01)
 
     async def until(self, *, up: bool) -> None:

@@ -93,7 +93,7 @@ def test_a_pocket_is_never_further_ahead_than_its_part_or_one_request(
     most = 0.0
     for n, fill, there in steps:
         if fill:
-            want = lease.want(idle=n % 2 == 0)
+            want = lease.demand(idle=n % 2 == 0)
             if want > 0:
                 want = min(want, there)
                 lease.level += want
