@@ -2,19 +2,19 @@
 
 ``bench_gateway``  the whole comparison of gateways: `python -m loadtests.bench_gateway`
 ``bench_tensor``   the same of tensor servers, with ``tensors``; ``bench_llm``: of LLM servers, with ``llm``
-``peers``          how nginx, sglang-router and LiteLLM are started; ``headrace``: how ours is
-``venvs``          one cached virtual environment a peer; ``native``: compiles the C programs below
+``peers``          start other gateways and servers; ``headrace``: starts ours
+``venvs``          one cached virtual environment for each peer; ``native``: compiles the C programs below
 ``servers``        a pinned child process that is ready when it answers, and is always stopped
-``workloads``      what is asked of every target, and the figures each answer gives
-``replies``        is what comes through the gateway what went in?
+``workloads``      the loads of gateways, and the figures of each
+``replies``        checks that the gateway changes no response
 ``cpu``            CPU seconds from /proc: of a process tree, and of everything foreign to the run
-``rounds``         interleaving, and dropping what a busy machine spoiled
+``rounds``         interleaved rounds; those on a busy machine are dropped
 ``ratios``         medians, spreads, ours ÷ theirs; ``report``: the tables and the JSON line
 ``locustfile``     chat users for locust
 
-``accuracy_llm``   what weights and a KV cache of few bits cost, on this repository's own text
+``accuracy_llm``   the accuracy of weights and KV caches in few bits, on this repository's text
 
-``simulate_balancing``  the ways to balance, on virtual time; ``simulated_fleet``: its servers and its clock
+``simulate_balancing``  balancing policies on virtual time; ``simulated_fleet``: its servers and its clock
 
-``mock_upstream.c`` answers without computing, ``load.c`` asks; ``http1.h`` frames messages for both.
+``mock_upstream.c`` answers without computing, ``load.c`` sends load; ``http1.h`` frames messages for both.
 """
