@@ -16,14 +16,14 @@ from adapters.http1.budget import Budget
 from adapters.http1.host import Host
 from adapters.http1.incoming import Incoming
 from adapters.http1.message import BodyStream, Headers, Response, Waiter, encode_head
-from adapters.http1.receiving import Phase, Receiving
+from adapters.http1.receiving import Phase, RequestReceiver
 from adapters.http1.sweeper import NEVER
 
 LINGER_SECONDS = 2.0
 NO_BODY_STATUS = frozenset({204, 304})
 
 
-class Connection(Receiving):
+class Connection(RequestReceiver):
     """See the module's docstring."""
 
     __slots__ = (

@@ -23,7 +23,7 @@ Phase = Literal["idle", "head", "body", "answering", "linger", "closing"]
 UNREAD_BODY_BYTES = 64 * 1024
 
 
-class Receiving(Feeding):
+class RequestReceiver(Feeding):
     """A subclass answers the requests in `_queue`, the first of which may still be arriving."""
 
     __slots__ = (
@@ -230,6 +230,6 @@ class _BodyEvents:
 
     __slots__ = ("on_body", "on_message_complete")
 
-    def __init__(self, connection: Receiving) -> None:
+    def __init__(self, connection: RequestReceiver) -> None:
         self.on_body = connection.on_body
         self.on_message_complete = connection.on_message_complete

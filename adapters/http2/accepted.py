@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from adapters.http2 import frames
-from adapters.http2.call import Call, Host
+from adapters.http2.call import Call, CallServer
 from adapters.http2.codes import Code
 from adapters.http2.connection import Connection
 from adapters.http2.control import DRAIN_PING, check_connection_frame
@@ -36,7 +36,7 @@ CALL_BYTES = 128
 Handler = Callable[[Call], Awaitable[None]]
 
 
-class Server(Host, Protocol):
+class AcceptingServer(CallServer, Protocol):
     """The server as its connections see it."""
 
     loop: asyncio.AbstractEventLoop
@@ -61,7 +61,7 @@ class Accepted(Connection[RequestHead]):
 
     __slots__ = ("_asked", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: AcceptingServer) -> None:
         super().__init__(server.loop)
         limits = server.limits
         self.server = server

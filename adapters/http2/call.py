@@ -40,7 +40,7 @@ HEAD_FRAME = _frame_head(HEADERS, END_HEADERS, HEAD)
 TAIL_FRAME = _frame_head(HEADERS, END_HEADERS | END_STREAM, OK_TRAILERS)
 
 
-class Host(Protocol):
+class CallServer(Protocol):
     """The server as its calls see it."""
 
     draining: bool
@@ -62,7 +62,7 @@ class Accepting(Carrier, Protocol):
     message_timeout: float
 
     @property
-    def server(self) -> Host: ...
+    def server(self) -> CallServer: ...
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
         """The certificate that TLS has checked; None without one."""
