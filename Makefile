@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -47,6 +47,9 @@ bench-gateway: $(VENV)/.dev
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_memory $(ARGS)
+
+bench-transports: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_transports $(ARGS)
 
 bench-workers: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_workers $(ARGS)
