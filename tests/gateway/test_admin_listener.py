@@ -25,7 +25,7 @@ async def answered(client: Raw, text: bytes) -> bool:
         return (await client.reader.readuntil(b"\r\n\r\n" + text)).startswith(b"HTTP/1.1 200 ")
 
 
-class Desk:
+class StubApp:
     """An application that answers, or waits at its gate."""
 
     def __init__(self) -> None:
@@ -44,9 +44,9 @@ class Desk:
 
 
 class Listening:
-    def __init__(self, listener: AdminListener, desk: Desk, port: int) -> None:
+    def __init__(self, listener: AdminListener, backend: StubApp, port: int) -> None:
         self.listener = listener
-        self.desk = desk
+        self.backend = backend
         self.port = port
         self.clients: list[Raw] = []
 
@@ -63,10 +63,10 @@ class Listening:
 
 @asynccontextmanager
 async def listening(limits: AdminLimits) -> AsyncIterator[Listening]:
-    desk = Desk()
-    listener = AdminListener(desk.app, limits)
+    backend = StubApp()
+    listener = AdminListener(backend.app, limits)
     _, port = await listener.listen_tcp("127.0.0.1", 0)
-    served = Listening(listener, desk, port)
+    served = Listening(listener, backend, port)
     try:
         yield served
     finally:
@@ -113,7 +113,7 @@ async def test_a_request_under_way_has_no_deadline_of_its_head() -> None:
     async with listening(AdminLimits(head_timeout=0.05)) as served:
         client = await served.connect(get("/slow"))
         await asyncio.sleep(0.3)
-        served.desk.gate.set()
+        served.backend.gate.set()
         assert await answered(client, b"slow")
 
 
@@ -122,7 +122,7 @@ async def test_where_all_have_requests_under_way_a_new_connection_is_dropped() -
         busy = [await served.connect(get("/slow")) for _ in range(3)]
         await until(lambda: [c.spare for c in served.listener.connections] == [False] * 3)
         assert await (await served.connect(get("/livez"))).rest() == b""
-        served.desk.gate.set()
+        served.backend.gate.set()
         for client in busy:
             assert await answered(client, b"slow")
             client.close()

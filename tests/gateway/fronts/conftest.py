@@ -31,8 +31,8 @@ ROOT = Actor("cli:root@here")
 TENANTS = [{"name": "acme", "models": ["*"]}, {"name": "beta/eu", "models": ["chat"]}]
 
 
-class DeskOf:
-    """A `Desk` whose state is written by hand, and whose acts are kept."""
+class StubBackend:
+    """An `AdminBackend` with a fixed state that records acts."""
 
     def __init__(self, configuration: Config, folder: Path) -> None:
         self.config = configuration
@@ -85,8 +85,8 @@ class DeskOf:
 class AdminDoor:
     """A listening door and a plain client."""
 
-    def __init__(self, desk: DeskOf, url: str, http: aiohttp.ClientSession) -> None:
-        self.desk = desk
+    def __init__(self, backend: StubBackend, url: str, http: aiohttp.ClientSession) -> None:
+        self.backend = backend
         self.url = url
         self._http = http
 
@@ -115,8 +115,8 @@ def admin_door(tmp_path: Path) -> OpenDoor:
     async def open_door(
         add: Callable[[web.Application], None] = lambda _: None, **auth: bool
     ) -> AsyncIterator[AdminDoor]:
-        desk = DeskOf(config(tenants=TENANTS, auth={"admin": auth}), tmp_path)
-        app = make_app(desk)
+        backend = StubBackend(config(tenants=TENANTS, auth={"admin": auth}), tmp_path)
+        app = make_app(backend)
         add(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
@@ -124,9 +124,9 @@ def admin_door(tmp_path: Path) -> OpenDoor:
         host, port = runner.addresses[0][:2]
         try:
             async with aiohttp.ClientSession() as http:
-                yield AdminDoor(desk, f"http://{host}:{port}", http)
+                yield AdminDoor(backend, f"http://{host}:{port}", http)
         finally:
             await runner.cleanup()
-            await asyncio.to_thread(desk.store.close)
+            await asyncio.to_thread(backend.store.close)
 
     return open_door

@@ -22,14 +22,14 @@ async def test_operators_are_told_why(admin_door: OpenDoor) -> None:
         assert (found["model"], found["routes"]) == ("chat", [{"route": 0, "matches": True}])
         assert found["to"] == {"pool": "main", "share": 1.0}
         assert (await ask(d, model="chta"))["because"] == 'no model has the name "chta" (did you mean "chat"?)'
-        assert not d.desk.acts  # nothing was changed
+        assert not d.backend.acts  # nothing was changed
 
 
 async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
-        key = id_of(d.desk.key(scopes={"models": ["other"]}))
+        key = id_of(d.backend.key(scopes={"models": ["other"]}))
         assert (await ask(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
-        beta = id_of(d.desk.key("beta/eu", scopes={"models": ["other"]}))
+        beta = id_of(d.backend.key("beta/eu", scopes={"models": ["other"]}))
         assert "refused" not in await ask(d, key=beta)  # another tenant's key says nothing here
         assert "refused" not in await ask(d, key="nobodys")
 
@@ -56,6 +56,6 @@ async def test_it_is_for_operators_only(admin_door: OpenDoor) -> None:
         body = {"tenant": "acme", "model": "chat"}
         statuses = [
             (await d.ask("POST", WHY, key, body))[0]
-            for key in (None, d.desk.key(), d.desk.key(role="tenant-admin"), d.desk.key(role="operator"))
+            for key in (None, d.backend.key(), d.backend.key(role="tenant-admin"), d.backend.key(role="operator"))
         ]
         assert statuses == [401, 403, 403, 200]

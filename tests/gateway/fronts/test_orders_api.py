@@ -15,14 +15,14 @@ UNLOAD = "/v2/repository/models/chat/unload"
 
 async def test_an_operator_gives_orders_and_they_are_in_the_audit_log(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
-        operator = door.desk.key(role="operator")
+        operator = door.backend.key(role="operator")
         body = {"parameters": {"config": "{}"}}
         assert await door.ask("POST", LOAD, operator, body) == (200, {"name": "chat", "load": True})
         assert await door.ask("POST", UNLOAD, operator) == (200, {"name": "chat", "unload": True})
         status, answer = await door.ask("POST", "/v2/repository/models/nobody/load", operator)
         assert (status, answer["error"]["code"]) == (404, "model_not_found")
-        assert door.desk.orders == [("load", "chat", b'{"parameters": {"config": "{}"}}'), ("unload", "chat", b"")]
-        assert [(act.action, act.target, act.outcome, act.actor.role) for act in door.desk.acts] == [
+        assert door.backend.orders == [("load", "chat", b'{"parameters": {"config": "{}"}}'), ("unload", "chat", b"")]
+        assert [(act.action, act.target, act.outcome, act.actor.role) for act in door.backend.acts] == [
             ("model.load", "chat", "done", "operator"),
             ("model.unload", "chat", "done", "operator"),
             ("model.load", "nobody", "refused", "operator"),
@@ -34,11 +34,11 @@ async def test_an_operator_gives_orders_and_they_are_in_the_audit_log(admin_door
 )
 async def test_orders_are_for_operators(admin_door: OpenDoor, grant: dict[str, Any]) -> None:
     async with admin_door(required=True) as door:
-        key = door.desk.key(**grant)
+        key = door.backend.key(**grant)
         for path in (LOAD, UNLOAD):
             assert (await door.ask("POST", path, key))[0] == 403
             assert (await door.ask("POST", path))[0] == 401
-        assert not door.desk.orders
+        assert not door.backend.orders
 
 
 async def test_a_page_gives_no_orders(admin_door: OpenDoor) -> None:
@@ -46,15 +46,15 @@ async def test_a_page_gives_no_orders(admin_door: OpenDoor) -> None:
     async with admin_door() as door:
         for headers in ({"content_type": "text/plain"}, {"origin": "https://evil.example.org"}, {"host": "evil.test"}):
             assert (await door.ask("POST", LOAD, **headers))[0] in (403, 415)
-        assert not door.desk.orders
+        assert not door.backend.orders
         assert (await door.ask("POST", LOAD))[0] == 200
 
 
 async def test_a_large_model_fits_and_its_size_is_bounded(admin_door: OpenDoor) -> None:
     async with admin_door() as door:
         assert (await door.ask("POST", LOAD, body=b"x" * 2 * 1024**2))[0] == 200
-        assert (await door.ask("POST", LOAD, body=b"x" * (door.desk.config.http.max_body + 1)))[0] == 413
-        assert len(door.desk.orders) == 1
+        assert (await door.ask("POST", LOAD, body=b"x" * (door.backend.config.http.max_body + 1)))[0] == 413
+        assert len(door.backend.orders) == 1
 
 
 async def test_every_endpoint_of_every_route_gets_the_order() -> None:

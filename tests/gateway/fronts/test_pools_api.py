@@ -14,7 +14,7 @@ URL = "http://10.0.0.7:8000"
 
 async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
-        operator = door.desk.key(role="operator")
+        operator = door.backend.key(role="operator")
         asked: list[tuple[str, str, object]] = [
             ("POST", PATH, {"url": URL, "weight": 2, "zone": "eu-1a"}),
             ("POST", PATH, {"url": URL}),
@@ -26,7 +26,7 @@ async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
         for method, path, body in asked:
             assert (await door.ask(method, path, operator, body))[0] == 200
         one = Operation(verb="drain", pool="main", endpoint="main/ab12")
-        assert door.desk.operations == [
+        assert door.backend.operations == [
             Operation(verb="add", pool="main", url=URL, weight=2.0, zone="eu-1a"),
             Operation(verb="add", pool="main", url=URL),
             replace(one, verb="weigh", weight=0.5),
@@ -34,18 +34,18 @@ async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
             replace(one, verb="undrain"),
             replace(one, verb="remove", force=True),
         ]
-        assert [(act.action, act.target, act.outcome) for act in door.desk.acts][2:4] == [
+        assert [(act.action, act.target, act.outcome) for act in door.backend.acts][2:4] == [
             ("endpoint.weigh", "main/ab12", "done"), ("endpoint.drain", "main/ab12", "done"),
         ]  # fmt: skip
-        assert door.desk.acts[0].detail == {"url": URL, "weight": 2.0}
+        assert door.backend.acts[0].detail == {"url": URL, "weight": 2.0}
 
 
 async def test_a_time_is_told_as_the_moment_of_its_end(admin_door: OpenDoor) -> None:
     """The same for every worker, whenever it hears of it."""
     async with admin_door(required=True) as door:
         before = time.time()
-        await door.ask("POST", PATH, door.desk.key(role="operator"), {"url": URL, "ttl": "10m"})
-        (operation,) = door.desk.operations
+        await door.ask("POST", PATH, door.backend.key(role="operator"), {"url": URL, "ttl": "10m"})
+        (operation,) = door.backend.operations
         assert operation.expires is not None
         assert before + 600 <= operation.expires <= time.time() + 600
 
@@ -53,22 +53,22 @@ async def test_a_time_is_told_as_the_moment_of_its_end(admin_door: OpenDoor) -> 
 @pytest.mark.parametrize("role", ["user", "tenant-admin"])
 async def test_pools_are_for_operators(admin_door: OpenDoor, role: str) -> None:
     async with admin_door(required=True) as door:
-        key = door.desk.key(role=role)
+        key = door.backend.key(role=role)
         for method, path in (("GET", "/admin/pools"), ("POST", PATH), ("DELETE", f"{PATH}/ab12")):
             status, _ = await door.ask(method, path, key, {"url": URL} if method == "POST" else None)
             assert status == 403
-        assert door.desk.operations == []
-        assert (await door.ask("GET", "/admin/pools", door.desk.key(role="operator")))[1] == {
+        assert door.backend.operations == []
+        assert (await door.ask("GET", "/admin/pools", door.backend.key(role="operator")))[1] == {
             "pools": [{"pool": "main"}]
         }
 
 
 async def test_what_is_refused_is_on_record_too(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
-        operator = door.desk.key(role="operator")
+        operator = door.backend.key(role="operator")
         status, answer = await door.ask("POST", "/admin/pools/other/endpoints/ab12/drain", operator)
         assert (status, answer["error"]["code"]) == (404, "no_such_pool")
-        (act,) = door.desk.acts
+        (act,) = door.backend.acts
         assert (act.action, act.target, act.outcome) == ("endpoint.drain", "other/ab12", "refused")
 
 
@@ -91,6 +91,6 @@ async def test_what_is_refused_is_on_record_too(admin_door: OpenDoor) -> None:
 )
 async def test_a_wrong_body_is_refused(admin_door: OpenDoor, body: object, code: str, param: str | None) -> None:
     async with admin_door(required=True) as door:
-        status, answer = await door.ask("POST", PATH, door.desk.key(role="operator"), body)
+        status, answer = await door.ask("POST", PATH, door.backend.key(role="operator"), body)
         assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, code, param)
-        assert door.desk.operations == []
+        assert door.backend.operations == []

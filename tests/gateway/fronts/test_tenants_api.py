@@ -29,7 +29,7 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         assert d.headers["cache-control"] == "no-store"
         assert d.headers["location"] == f"{KEYS}/{made['id']}"
         assert id_of(made["key"]) == made["id"]
-        principal = d.desk.authenticate(made["key"], None, time.time())
+        principal = d.backend.authenticate(made["key"], None, time.time())
         assert (principal.tenant, principal.labels) == ("acme", {"team": "search"})
         _, listed = await d.ask("GET", KEYS)
         (entry,) = listed["keys"]
@@ -42,7 +42,7 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         status, new = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", body={"overlap": "1h"})
         assert (status, new["replaces"]) == (201, made["id"])
         for key in (made["key"], new["key"]):
-            assert d.desk.authenticate(key, None, time.time()).scope == principal.scope
+            assert d.backend.authenticate(key, None, time.time()).scope == principal.scope
         assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate"))[1]["error"]["code"] == "key_ended"
         assert await d.ask("DELETE", f"{KEYS}/{new['id']}") == (
             200, {"id": new["id"], "tenant": "acme", "status": "revoked"},
@@ -55,7 +55,7 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
 
 async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
-        operator = d.desk.key(role="operator")
+        operator = d.backend.key(role="operator")
         made = await create(d, operator, label="ci")
         await d.ask("POST", f"{KEYS}/{made['id']}/rotate", operator)
         await d.ask("DELETE", f"{KEYS}/{made['id']}", operator)
@@ -67,7 +67,7 @@ async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) 
         assert (issued["target"], issued["detail"]["label"]) == (f"acme/{made['id']}", "ci")
         assert made["key"] not in json.dumps(log)
         # Once each, with the change; what changed nothing is noted apart.
-        assert [(act.action, act.outcome) for act in d.desk.acts] == [
+        assert [(act.action, act.outcome) for act in d.backend.acts] == [
             ("DELETE /admin/tenants/{tenant}/keys/{id}", "refused")
         ]
         _, older = await d.ask("GET", f"/admin/audit?limit=5&before={issued['seq']}", operator)
@@ -79,8 +79,8 @@ async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) 
 
 async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
-        admin, beta = d.desk.key(role="tenant-admin"), d.desk.key("beta/eu")
-        operator_of_acme = d.desk.key(role="operator")
+        admin, beta = d.backend.key(role="tenant-admin"), d.backend.key("beta/eu")
+        operator_of_acme = d.backend.key(role="operator")
         made = await create(d, admin, role="tenant-admin")
         assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin))[0] == 201
         # Not another tenant's, by either path.
@@ -98,20 +98,20 @@ async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(adm
         assert (await d.ask("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
         _, tenants = await d.ask("GET", "/admin/tenants", admin)
         assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme"]
-        assert d.desk.authenticate(beta, None, time.time()).tenant == "beta/eu"
+        assert d.backend.authenticate(beta, None, time.time()).tenant == "beta/eu"
 
 
 async def test_only_operators_set_labels_that_routes_match(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
         routes = [{"when": {"label": {"tier": "gold"}}, "to": "main"}, {"to": "main"}]
-        d.desk.config = config(tenants=TENANTS, models=[{"name": "chat", "routes": routes}])
-        admin, operator = d.desk.key(role="tenant-admin"), d.desk.key(role="operator")
+        d.backend.config = config(tenants=TENANTS, models=[{"name": "chat", "routes": routes}])
+        admin, operator = d.backend.key(role="tenant-admin"), d.backend.key(role="operator")
         assert (await create(d, admin, labels={"team": "search"}))["id"]
         status, body = await d.ask("POST", KEYS, admin, {"labels": {"team": "search", "tier": "gold"}})
         assert (status, body["error"]["code"], body["error"]["param"]) == (403, "forbidden", "labels.tier")
         made = await create(d, operator, labels={"tier": "gold"})
         status, again = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin)
-        assert d.desk.authenticate(again["key"], None, time.time()).labels == {"tier": "gold"}
+        assert d.backend.authenticate(again["key"], None, time.time()).labels == {"tier": "gold"}
 
 
 async def test_a_tenant_is_shown_with_what_it_uses(admin_door: OpenDoor) -> None:
@@ -182,9 +182,9 @@ async def test_wrong_rotations(admin_door: OpenDoor) -> None:
 async def test_a_key_of_the_file_is_shown_and_changed_in_the_file(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         written = {"id": "aaaaaaaaaaaa", "hash": "0" * 64, "role": "operator"}
-        tenants = d.desk.config.tenants
+        tenants = d.backend.config.tenants
         keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
-        d.desk.config = d.desk.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
+        d.backend.config = d.backend.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
         _, listed = await d.ask("GET", KEYS)
         assert [(key["id"], key["kept_in"], key["role"]) for key in listed["keys"]] == [
             ("aaaaaaaaaaaa", "file", "operator")
@@ -201,7 +201,7 @@ async def test_a_database_that_is_away_is_said_so(admin_door: OpenDoor, tmp_path
         path.rename(tmp_path / "away")
         status, body = await d.ask("POST", KEYS)
         assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
-        assert (d.desk.acts[-1].outcome, d.desk.acts[-1].detail) == ("failed", {"status": 503})
+        assert (d.backend.acts[-1].outcome, d.backend.acts[-1].detail) == ("failed", {"status": 503})
         (tmp_path / "away").rename(path)
         await create(d)
         with sqlite3.connect(path) as raw:

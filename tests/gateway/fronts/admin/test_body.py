@@ -48,7 +48,7 @@ async def test_a_second_large_body_is_refused_until_the_first_has_ended(
     admin_door: OpenDoor, budget: Budget, announced: bool
 ) -> None:
     async with admin_door() as door:
-        largest = door.desk.config.http.max_body
+        largest = door.backend.config.http.max_body
         _, first = await send(door, largest if announced else None)
         await until(budget, COPIES * largest)
         reader, second = await send(door, largest)
@@ -66,7 +66,7 @@ async def test_no_mix_of_bodies_holds_more_than_the_budget_or_keeps_any_of_it(
 ) -> None:
     dice = random.Random(seed)
     async with admin_door() as door:
-        largest = door.desk.config.http.max_body
+        largest = door.backend.config.http.max_body
 
         async def one() -> None:
             length = dice.choice([None, 2, 20_000, largest // 3, largest, largest + 1])

@@ -50,7 +50,7 @@ async def test_without_authentication_whoever_is_here_may_do_all(admin_door: Ope
         ):
             assert (await d.ask("GET", path))[0] == 200
         assert await d.ask("PATCH", CHANGE) == (200, {"changed": "1"})
-        (act,) = d.desk.acts
+        (act,) = d.backend.acts
         assert (act.actor.id, act.actor.role, act.actor.peer) == ("local", "operator", "127.0.0.1")
         assert (act.action, act.target, act.outcome) == ("PATCH /admin/things/{pool}/endpoints/{id}", CHANGE, "done")
 
@@ -69,13 +69,13 @@ async def test_with_authentication_everything_is_closed_unless_it_is_said_to_be_
             assert d.headers["www-authenticate"] == "Bearer"
             status, body = await d.ask(method, path, "hr-wrong")
             assert (status, body["error"]["code"]) == (401, "invalid_api_key")
-        assert d.desk.acts == []
+        assert d.backend.acts == []
 
 
 async def test_roles(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers, required=True) as d:
-        operator, admin, user = d.desk.key(role="operator"), d.desk.key(role="tenant-admin"), d.desk.key()
-        beta = d.desk.key("beta/eu", role="tenant-admin")
+        operator, admin, user = d.backend.key(role="operator"), d.backend.key(role="tenant-admin"), d.backend.key()
+        beta = d.backend.key("beta/eu", role="tenant-admin")
         assert (await d.ask("PATCH", CHANGE, operator))[0] == 200
         for path in ("/admin/state", "/admin/audit"):
             assert (await d.ask("GET", path, operator))[0] == 200
@@ -92,17 +92,17 @@ async def test_roles(admin_door: OpenDoor) -> None:
 
 async def test_a_key_with_scopes_has_no_authority(admin_door: OpenDoor) -> None:
     async with admin_door(required=True, metrics=True) as d:
-        scraper = d.desk.key(scopes={"fronts": ("metrics",)})
-        chat_only = d.desk.key(scopes={"fronts": ("chat",)})
+        scraper = d.backend.key(scopes={"fronts": ("metrics",)})
+        chat_only = d.backend.key(scopes={"fronts": ("chat",)})
         assert (await d.ask("GET", "/metrics"))[0] == 401
-        keys = (scraper, chat_only, d.desk.key(), d.desk.key(role="tenant-admin"), d.desk.key(role="operator"))
+        keys = (scraper, chat_only, d.backend.key(), d.backend.key(role="tenant-admin"), d.backend.key(role="operator"))
         assert [(await d.ask("GET", "/metrics", key))[0] for key in keys] == [200, 403, 403, 403, 200]
         assert (await d.ask("GET", "/admin/tenants", scraper))[0] == 403
 
 
 async def test_every_change_is_put_in_the_audit_log(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers, required=True) as d:
-        operator, admin, user = d.desk.key(role="operator"), d.desk.key(role="tenant-admin"), d.desk.key()
+        operator, admin, user = d.backend.key(role="operator"), d.backend.key(role="tenant-admin"), d.backend.key()
         assert (await d.ask("POST", "/admin/drain", operator))[0] == 200
         assert (await d.ask("POST", "/admin/drain", admin))[0] == 403
         assert (await d.ask("POST", "/admin/drain", user))[0] == 403
@@ -113,7 +113,7 @@ async def test_every_change_is_put_in_the_audit_log(admin_door: OpenDoor) -> Non
             {"error": {"code": "internal_error", "message": "the gateway failed on this request", "param": None}},
         )
         await d.ask("GET", "/admin/state", operator)
-        told = [(a.actor.id, a.actor.role, a.action, a.target, a.outcome, dict(a.detail)) for a in d.desk.acts]
+        told = [(a.actor.id, a.actor.role, a.action, a.target, a.outcome, dict(a.detail)) for a in d.backend.acts]
         one, other = operator.split("-")[1], admin.split("-")[1]
         assert told == [
             (one, "operator", "endpoint.drain", "main/1", "done", {"wait": "10s"}),
@@ -142,7 +142,7 @@ async def test_a_page_that_is_open_in_a_browser_cannot_act(
         for method, path in (("GET", "/admin/state"), ("POST", "/admin/drain"), ("GET", "/metrics")):
             status, body = await d.ask(method, path, **headers)
             assert (status, body["error"]["code"]) == (403, code)
-        assert d.desk.acts == []
+        assert d.backend.acts == []
 
 
 async def test_this_machine_by_any_of_its_own_names(admin_door: OpenDoor) -> None:
@@ -161,7 +161,7 @@ async def test_a_form_cannot_post(admin_door: OpenDoor) -> None:
 
 async def test_readiness_is_its_own(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
-        d.desk.ready = False
+        d.backend.ready = False
         assert await d.ask("GET", "/readyz") == (503, {"status": "not ready"})
         assert (await d.ask("GET", "/livez"))[0] == 200
 
