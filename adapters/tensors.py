@@ -32,7 +32,7 @@ FINAL = "triton_final_response"
 EMPTY_FINAL = "triton_enable_empty_final_response"
 """A request's parameter: where the last response is not known to be the last, an empty response follows it."""
 FRAMING = frozenset({BINARY_SIZE, BINARY, BINARY_OUTPUT})
-"""Parameters that tell how the bytes of one message lie, and say nothing about the tensor."""
+"""Parameters of the encoding of one message, which do not belong to the tensor."""
 
 ITEM_SIZE: dict[str, int] = {
     "BOOL": 1,
@@ -53,7 +53,7 @@ _AT_ONCE = 65536
 
 @dataclass(slots=True)
 class Tensor:
-    """One input or output. Where it lies in shared memory, `parameters` say so and `data` is empty."""
+    """One input or output. A tensor in shared memory has `parameters` that locate it, and no `data`."""
 
     name: str
     datatype: str
@@ -64,7 +64,7 @@ class Tensor:
 
 @dataclass(slots=True)
 class RequestedOutput:
-    """An output that the caller asks for by name, and how."""
+    """An output that the request names, and its parameters."""
 
     name: str
     parameters: Parameters = field(default_factory=lambda: NO_PARAMETERS)
@@ -72,7 +72,7 @@ class RequestedOutput:
 
 @dataclass(slots=True)
 class Inference:
-    """What is asked of a model. `model_version` is empty where the model's own policy is to choose.
+    """An inference request. An empty `model_version` leaves the choice to the model's version policy.
 
     `parameters` hold what belongs to the whole request: `sequence_id`, `sequence_start`, `sequence_end`,
     `priority`, `timeout` (µs) and what is the model's own.

@@ -12,7 +12,7 @@ from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 
 
 async def decode_message(message: bytes) -> Inference:
-    """A `ModelInferRequest`. Raises `CallerError`."""
+    """Decode a `ModelInferRequest`. Raises `CallerError`."""
     from adapters.wire.oip import proto_requests as oip_proto  # with an extra, which a server of gRPC has
 
     if len(message) < LARGE:
@@ -21,7 +21,7 @@ async def decode_message(message: bytes) -> Inference:
 
 
 async def decode_body(body: bytes, header_length: int | None, model: str, version: str) -> Inference:
-    """A request over HTTP. Raises `CallerError`."""
+    """Decode a request over HTTP. Raises `CallerError`."""
     size = len(body) if header_length is None else header_length
     if size < LARGE:
         return oip.decode_request(body, header_length, model, version)
@@ -29,7 +29,7 @@ async def decode_body(body: bytes, header_length: int | None, model: str, versio
 
 
 async def encode_response(inferred: Inferred, binary: oip_responses.BinaryOutputs = False) -> tuple[bytes, int | None]:
-    """A response over HTTP. Raises `CallerError`."""
+    """Encode a response over HTTP. Raises `CallerError`."""
     size = oip_responses.json_bytes(inferred, binary)
     if size < LARGE:
         return oip_responses.encode_response(inferred, binary)
@@ -37,26 +37,26 @@ async def encode_response(inferred: Inferred, binary: oip_responses.BinaryOutput
 
 
 async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, int | None]:
-    """A request over HTTP. Raises `CallerError`."""
+    """Encode a request over HTTP. Raises `CallerError`."""
     size = 0 if binary else sum([len(tensor.data) for tensor in inference.inputs])
     return await run(size, oip.encode_request, inference, binary=binary)
 
 
 async def decode_response(body: bytes, header_length: int | None) -> Inferred:
-    """A server's response over HTTP. Raises `BackendError`."""
+    """Decode a server's response over HTTP. Raises `BackendError`."""
     size = len(body) if header_length is None else header_length
     return await run(size, oip_responses.decode_response, body, header_length)
 
 
 async def encode_predict_v1(inferred: Inferred, verb: Verb, *, by_row: bool) -> bytes:
-    """A response as KServe's v1 has it. Raises `InferenceError`."""
+    """Encode a KServe v1 response. Raises `InferenceError`."""
     if (size := oip_responses.json_bytes(inferred)) < LARGE:
         return predict_v1_responses.encode_answer(inferred, verb, by_row=by_row)
     return await run(size, predict_v1_responses.encode_answer, without_extras(inferred), verb, by_row=by_row)
 
 
 async def inference_of(request: InferRequest) -> Inference:
-    """What a request asks for, decoded once. Raises `CallerError`."""
+    """Decode the tensors of a request, once. Raises `CallerError`."""
     if not request.is_decoded and request.size >= LARGE:
         request.inference = await run(_parsed_bytes(request), request.codec.inference, codec_fields(request))
     return request.inference
@@ -71,7 +71,7 @@ def _parsed_bytes(request: InferRequest) -> int:
 
 
 async def inference_of_values(request: InferRequest, declared: ModelMetadata) -> Inference:
-    """What a request of KServe's v1 asks for, by what the model's server tells of it. Raises `CallerError`."""
+    """Decode a KServe v1 request by the model's metadata. Raises `CallerError`."""
     if len(request.body) < LARGE:
         return predict_v1_view.inference(request, declared)
     inference, request.rows = await run(len(request.body), _of_values, codec_fields(request), declared)
@@ -83,7 +83,7 @@ def _of_values(request: InferRequest, declared: ModelMetadata) -> tuple[Inferenc
 
 
 def codec_fields(request: InferRequest) -> InferRequest:
-    """As much of a request as its codec reads."""
+    """A copy of a request with only the fields that its codec reads."""
     return InferRequest(
         model=request.model,
         version=request.version,
@@ -100,5 +100,5 @@ def codec_fields(request: InferRequest) -> InferRequest:
 
 
 def without_extras(inferred: Inferred) -> Inferred:
-    """The response alone, without what a server adds to it."""
+    """The response without a runtime's additions."""
     return Inferred(inferred.model_name, inferred.model_version, inferred.id, inferred.parameters, inferred.outputs)

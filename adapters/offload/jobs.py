@@ -1,4 +1,4 @@
-"""What a worker process is given, and what it answers."""
+"""Calls for a worker process, and their outcomes."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ from adapters.errors import InferenceError
 
 
 class CodecCall(NamedTuple):
-    """One call."""
+    """A call of a codec's function."""
 
     function: Any
     args: tuple[Any, ...]
@@ -18,7 +18,7 @@ class Failed(NamedTuple):
 
     kind: type[InferenceError]
     fields: dict[str, Any]
-    """Its own attributes."""
+    """The error's attributes."""
 
 
 class MemoryExceeded(NamedTuple):
@@ -26,7 +26,7 @@ class MemoryExceeded(NamedTuple):
 
 
 class Crashed(NamedTuple):
-    """Any other exception: an error in our code."""
+    """Any other exception: a defect."""
 
     text: str
 

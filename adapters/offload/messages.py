@@ -13,7 +13,7 @@ from adapters.wire.responses import requests as responses
 
 
 async def translate(request: ModelRequest) -> None:
-    """Make the fields of the chat that asks for the same as a large message. Raises `CallerError`."""
+    """Translate a large message into the fields of a chat. Raises `CallerError`."""
     if not isinstance(request, MessagesRequest) or request.is_translated or request.size < LARGE:
         return
     largest = max([memoryview(raw) for raw in request.native.values()], key=len)
@@ -23,12 +23,12 @@ async def translate(request: ModelRequest) -> None:
 
 
 async def estimate(request: ChatRequest, size: int) -> int:
-    """The tokens of a prompt, whose request had `size` bytes. Raises `CallerError`."""
+    """Estimate the tokens of a prompt whose request has `size` bytes. Raises `CallerError`."""
     return await run(size, anthropic.estimate, anthropic.estimated_fields(request))
 
 
 def decode_response_count(body: bytes) -> TokenCount:
-    """The count of a Response's input. Raises `CallerError`."""
+    """Decode the request for a token count of a Response's input. Raises `CallerError`."""
     return anthropic.count_of(responses.decode(body)[0])
 
 
@@ -37,7 +37,7 @@ def _worded(request: MessagesRequest) -> tuple[dict[str, Raw], IgnoredFields]:
 
 
 def _asked(request: MessagesRequest) -> MessagesRequest:
-    """As much of a message as its chat is made of."""
+    """A copy of a message with only the fields that its translation reads."""
     return MessagesRequest(
         model=request.model,
         native=request.native,

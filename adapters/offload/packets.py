@@ -27,18 +27,18 @@ _NUMBER: Final = struct.Struct("<Q")
 
 
 _BREAK: Final = 1000
-"""Objects that a reader makes before it lets other threads run."""
+"""Objects that a reader creates before other threads can run."""
 
 
 class _Pickler(pickle.Pickler):
-    """A reader of its pickles calls `persistent_load` often: only between calls of Python can other threads run."""
+    """Its pickles call `persistent_load` often: other threads can run only between calls of Python functions."""
 
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
         super().__init__(file, protocol=5)
         self._parts = parts
         self._left = _BREAK
         self._raws: dict[int, int] = {}
-        """The parts that values in JSON are, by the values' identities."""
+        """The parts of JSON values, by the values' identities."""
 
     def persistent_id(self, obj: Any) -> tuple[str, Any] | None:
         kind = type(obj)
@@ -58,7 +58,7 @@ class _Pickler(pickle.Pickler):
         return "itself", obj
 
     def _view(self, view: memoryview) -> tuple[str, int]:
-        """One part with the value that it shows all of."""
+        """A view of a whole JSON value shares the value's part."""
         shown = view.obj
         if type(shown) is Raw and view.nbytes == len(memoryview(shown)) >= INLINE:
             return "view", self._raw(shown)[1]
@@ -120,7 +120,7 @@ def write(fd: int, obj: Any) -> None:
 
 
 def read(fd: int) -> Any:
-    """What `write` wrote."""
+    """Read the object that `write` stored."""
     (count,) = _NUMBER.unpack(_read(fd, _NUMBER.size, 0))
     lengths = struct.unpack(f"<{count}Q", _read(fd, count * _NUMBER.size, _NUMBER.size))
     at, parts = (count + 1) * _NUMBER.size, list[bytes]()
@@ -131,7 +131,7 @@ def read(fd: int) -> Any:
 
 
 def _read(fd: int, size: int, at: int) -> bytes:
-    """One system call returns all of it: the file is in memory, and ends after its last part."""
+    """Read a part with one system call: the file is in memory."""
     data = os.pread(fd, size, at)
     if len(data) != size:
         raise EOFError(f"{len(data)} of {size} bytes are there")

@@ -15,18 +15,18 @@ from adapters.offload.jobs import CodecCall, Outcome
 JOB_SECONDS: Final = 60.0
 _ROOT: Final = str(Path(__file__).parents[2])
 _INHERITED: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
-"""Variables of the server's environment that the worker sees. Others may hold secrets."""
+"""Variables of the server's environment that the worker inherits. Others may hold secrets."""
 
 
 class CodecWorkerLost(Exception):
-    """The process ended, or took too long."""
+    """The process ended or timed out."""
 
 
 class Process:
     """A worker. All methods but `kill` block, and belong to one thread."""
 
     def __init__(self, memory: int) -> None:
-        """Raises `OSError` where the system has no room for it."""
+        """Raises `OSError` if the system cannot start a process."""
         self._socket, theirs = socket.socketpair()
         try:
             with theirs:
@@ -53,7 +53,7 @@ class Process:
         except TimeoutError:
             raise CodecWorkerLost(f"a job took longer than {JOB_SECONDS:g} s") from None
         if not data or not fds:
-            raise CodecWorkerLost("it ended before its answer")
+            raise CodecWorkerLost("it ended before its result")
         try:
             outcome: Outcome = packets.read(fds[0])
             return outcome
@@ -64,7 +64,7 @@ class Process:
         self._process.kill()
 
     def close(self) -> None:
-        """It has ended on return."""
+        """Stop the process and wait for its end."""
         self._socket.close()
         self._process.kill()
         self._process.wait()

@@ -1,4 +1,4 @@
-"""One worker process, the jobs that wait for it, and the thread that hands them over."""
+"""One worker process, its queue of calls, and the thread that passes them on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkerQueue:
-    """Runs one job at a time, in the order of arrival. `memory` bounds the process, in bytes."""
+    """Runs one call at a time, in order of arrival. `memory` bounds the process, in bytes."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
@@ -31,7 +31,7 @@ class WorkerQueue:
         self._running: Future[Any] | None = None
 
     def submit(self, job: CodecCall) -> Future[Any]:
-        """Raises `CapacityError` where too many jobs wait."""
+        """Add a call. Raises `CapacityError` if the queue is full."""
         future: Future[Any] = Future()
         with self._lock:
             if len(self._waiting) >= MAX_WAITING:
@@ -44,7 +44,7 @@ class WorkerQueue:
         return future
 
     def abandon(self, future: Future[Any]) -> None:
-        """End a job whose request has ended."""
+        """Cancel the call of a request that has ended."""
         cancelled = future.cancel()
         with self._lock:
             if cancelled:
@@ -52,7 +52,7 @@ class WorkerQueue:
             elif self._running is future and self._process is not None:
                 self._process.kill()
 
-    # From here on, the thread.
+    # The following methods run on the thread.
 
     def _run(self) -> None:
         while (entry := self._next()) is not None:
@@ -64,7 +64,7 @@ class WorkerQueue:
             del entry, future, job  # the next one may arrive much later
 
     def _next(self) -> tuple[Future[Any], CodecCall] | None:
-        """None when the lane has been idle for long."""
+        """The next call; None after `IDLE_SECONDS` without one."""
         while True:
             try:
                 return self._jobs.get(timeout=IDLE_SECONDS)

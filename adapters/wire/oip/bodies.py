@@ -132,7 +132,7 @@ def decode_load(body: bytes) -> Load:
         else:
             raise CallerError(f"Unknown load parameter `{name}`. Known: config, file:PATH.", param=name)
     if load.files and load.config is None:
-        raise CallerError("Files require a `config` that defines how to run them.", param="config")
+        raise CallerError("Files need a `config` beside them.", param="config")
     return load
 
 

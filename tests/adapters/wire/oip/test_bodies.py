@@ -54,7 +54,7 @@ def test_loads_are_decoded_as_clients_encode_them(config: str | None, files: dic
     [
         ({"config": 3}, "`config` must be a string"),
         ({"file:1/model": "*", "config": "{}"}, "`file:1/model` is not base64"),
-        ({"file:1/model": "YQ=="}, "require a `config`"),
+        ({"file:1/model": "YQ=="}, "need a `config`"),
         ({"colour": "red"}, "Unknown load parameter `colour`"),
         ({"config": {}}, "not valid"),
         (3, "not valid"),
