@@ -10,9 +10,9 @@ from adapters.wire.anthropic.requests import VERSION
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 
-NO_TENSORS = "Anthropic's protocol tells of no tensors."
-NO_SIGNALS = "Anthropic's API tells of no load."
-NO_ORDERS = "The models of a hosted API are not the client's to load."
+NO_TENSORS = "Anthropic's protocol has no tensors."
+NO_SIGNALS = "Anthropic's API reports no load."
+NO_ORDERS = "Clients cannot load the models of a hosted API."
 
 
 @pytest.fixture

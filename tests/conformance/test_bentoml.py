@@ -43,7 +43,7 @@ def subject(server: Started) -> Subject:
         long=asks.tensors("count", *forever, kind="infer_stream"),
         signals=server.url() + "/metrics",
         signals_server="bentoml",
-        lacks={"load and unload": "A service has the methods that it was started with."},
+        lacks={"load and unload": "Its methods are fixed at the start."},
     )
 
 

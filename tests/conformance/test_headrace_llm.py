@@ -20,8 +20,8 @@ from tests.servers.llm import ENCODER, NAME, Llm, llm
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
 
-NO_TENSORS = "OpenAI's protocol tells of no tensors."
-NO_ORDERS = "The engine has the one model that it was started with."
+NO_TENSORS = "OpenAI's protocol has no tensors."
+NO_ORDERS = "Its one model is fixed at the start."
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def encoding() -> Iterator[Llm]:
 def embeddings(server: Llm) -> Subject:
     """An encoder in it."""
     has_all = subject(server)
-    no_stream = "A vector comes whole."
+    no_stream = "A vector is sent whole."
     return replace(
         has_all,
         system="Headrace LLM engine, embeddings",

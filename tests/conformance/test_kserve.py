@@ -32,7 +32,7 @@ def running() -> Started:
 def subject(server: Started, wire: str) -> Subject:
     first = wire == "kserve-v1"
     protocol: dict[str, Any] = {"name": wire, **DECLARED} if first else {"name": wire, "server": "kserve"}
-    orders = {"load and unload": "Its first protocol has none: its second one loads."} if first else {}
+    orders = {"load and unload": "Its v1 protocol has no loading; v2 has."} if first else {}
     return Subject(
         system=f"KServe, {NAMES[wire]}",
         version=VERSION,
@@ -43,8 +43,8 @@ def subject(server: Started, wire: str) -> Subject:
         order="" if first else "shelved",
         probed_as="oip-http" if first else "",
         lacks={
-            "stream": "Its tensors have no streams.",
-            "load signals": "It tells how long requests took, and not how many it has.",
+            "stream": "Its tensors are not streamed.",
+            "load signals": "It reports the duration of requests, and not their number.",
             **orders,
         },
     )

@@ -11,7 +11,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
-NO_TENSORS = "OpenAI's protocol tells of no tensors."
+NO_TENSORS = "OpenAI's protocol has no tensors."
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,10 @@ def subject(server: Started) -> Subject:
         signals=f"{server.url()}/metrics",
         signals_server="llama.cpp",
         lacks={
-            "unknown model": "It has one model, and answers for it by whatever name.",
+            "unknown model": "It has one model, and accepts any name for it.",
             "metadata": NO_TENSORS,
             "readiness": NO_TENSORS,
-            "load and unload": "Its router loads and unloads; started with one model, it has only that.",
+            "load and unload": "Only its router loads and unloads; a server with one model is fixed.",
         },
     )
 

@@ -12,10 +12,10 @@ from tests.servers.started import Started
 
 pytestmark = pytest.mark.nightly
 
-NO_TENSORS = "Anthropic's protocol tells of no tensors."
-NO_ORDERS = "It has the one model that it was started with."
-ONE_MODEL = "It has one model, and answers for it by whatever name."
-BETTER_KNOWN = "It speaks OpenAI's API too, and that is what the probe says of it."
+NO_TENSORS = "Anthropic's protocol has no tensors."
+NO_ORDERS = "Its one model is fixed at the start."
+ONE_MODEL = "It has one model, and accepts any name for it."
+BETTER_KNOWN = "It also speaks OpenAI's API, which the probe reports."
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,7 @@ def subject(server: Started, wire: str) -> Subject:
         pieces=3,
         mistake=asks.tensors("add_sub", *INPUTS[:1]),
         order="words",
-        lacks={
-            "load signals": "It counts requests that are over, and those in queues of workers that it has not here."
-        },
+        lacks={"load signals": "It counts finished requests, and queues of workers that are not used here."},
     )
 
 

@@ -10,10 +10,10 @@ from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.stand_ins.openai_family import KEY, MODEL, Family, Server, server
 
-NO_TENSORS = "OpenAI's protocol tells of no tensors."
-NO_METRICS = "It tells nobody how busy it is."
-NO_ORDERS = "Its models are its operator's business."
-ANY_NAME = "It answers for its one model by whatever name."
+NO_TENSORS = "OpenAI's protocol has no tensors."
+NO_METRICS = "It reports no load."
+NO_ORDERS = "Its operator manages its models."
+ANY_NAME = "It accepts any name for its one model."
 MAX_TOKENS = frozenset({"max_tokens"})
 SGLANG = "sglang:num_running_reqs RUNNING\nsglang:num_queue_reqs 0\n"
 

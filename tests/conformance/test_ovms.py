@@ -25,7 +25,7 @@ def running() -> Started:
 
 def subject(server: Started, wire: str) -> Subject:
     over_http = wire == "oip-http"
-    orders = "Its configuration file says what is loaded: the gateway has it read again, and cannot unload."
+    orders = "Its configuration file lists the models: the gateway reloads it, and cannot unload."
     return Subject(
         system=f"OpenVINO Model Server, {'HTTP' if over_http else 'gRPC'}",
         version=VERSION,

@@ -25,7 +25,7 @@ X = Tensor("x", "INT64", (2, 2), ROWS)
 CALL, STREAM = "/ray.serve.UserDefinedService/__call__", "/ray.serve.UserDefinedService/Streaming"
 AB3 = b"\x0a\x02ab\x18\x03"
 """UserDefinedMessage {name: "ab", num: 3}."""
-NO_ORDERS = {"load and unload": "Applications are deployed by Ray's own tools."}
+NO_ORDERS = {"load and unload": "Ray's own tools deploy applications."}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,10 @@ def over_http(server: RayServe) -> Subject:
         mistake=asks.tensors("paths", Tensor("x", "FP64", (2, 2), ROWS)),
         signals=server.metrics,
         signals_server="ray",
-        lacks={"unknown model": "An application is the path of its endpoint's URL: no name is sent.", **NO_ORDERS},
+        lacks={
+            "unknown model": "The path of the endpoint's URL selects the application: no name is sent.",
+            **NO_ORDERS,
+        },
     )
 
 

@@ -16,9 +16,7 @@ pytestmark = pytest.mark.timeout(900)  # the first run installs it
 X = struct.pack("<4f", 1, 2, 3, 4)
 Y = struct.pack("<4f", 5, 10, 15, 20)
 SUM = struct.pack("<2f", 3, 7)
-_WHOLE = (
-    "It is told of all its models at once, with their versions and labels: the gateway passes such a configuration on."
-)
+_WHOLE = "All its models are configured at once, with versions and labels: the gateway forwards such a configuration."
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +35,9 @@ def subject(server: TfServing, wire: str) -> Subject:
         is_right=asks.outputs(SUM, Y),
         mistake=asks.tensors("half", Tensor("x", "FP32", (1, 3), bytes(12))),
         lacks={
-            "stream": "A model of TensorFlow Serving gives one answer.",
-            "load signals": "It tells how many requests it had, and not how many it has.",
-            "load and unload": "It takes orders over gRPC only." if over_http else _WHOLE,
+            "stream": "A model of TensorFlow Serving returns one response.",
+            "load signals": "It reports the total of requests, and not those in flight.",
+            "load and unload": "It loads models over gRPC only." if over_http else _WHOLE,
         },
     )
 

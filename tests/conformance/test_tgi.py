@@ -12,9 +12,9 @@ from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.stand_ins.tgi import VERSION, Tgi, tgi
 
-NO_TENSORS = "Its API tells of no tensors."
-NO_ORDERS = "It has the one model that it was started with."
-ONE_MODEL = "It has one model, and answers for it by whatever name."
+NO_TENSORS = "Its API has no tensors."
+NO_ORDERS = "Its one model is fixed at the start."
+ONE_MODEL = "It has one model, and accepts any name for it."
 LONG = "word " * 500
 
 

@@ -12,7 +12,7 @@ from tests.servers.started import Started
 from tests.servers.vllm import NAME, vllm
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
-NO_TENSORS = "OpenAI's protocol tells of no tensors."
+NO_TENSORS = "OpenAI's protocol has no tensors."
 
 
 @pytest.fixture(scope="module")
