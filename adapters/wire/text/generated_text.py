@@ -21,7 +21,7 @@ class Token(NamedTuple):
 
 
 class TextEncoder:
-    """Tells one answer. `created` is Unix seconds."""
+    """Encodes one response. `created` is Unix seconds."""
 
     __slots__ = ("_chat", "_head", "_offset", "_tail", "_usage", "_whole", "tokens")
 
@@ -36,7 +36,7 @@ class TextEncoder:
         self._head = b'data: %b,"choices":[{"index":0,' % chunk[:-1]
         self._tail = b',"usage":null}\n\n' if self._usage else b"}\n\n"
         self.tokens = tokens
-        """Whether how likely its tokens were is to be told."""
+        """Whether log probabilities are included."""
         self._offset = 0
 
     # ── whole ─────────────────────────────────────────────────────────────────────────────────────────
@@ -70,7 +70,7 @@ class TextEncoder:
         return self._head + form % (_encode(text), logprobs) + self._tail
 
     def end(self, reason: str, usage: Usage) -> bytes:
-        """Why there is no more, what it cost where the client wants to know, and the mark of the end."""
+        """Encode the finish reason, the usage if requested, and the end of the stream."""
         form = (
             b'"delta":{},"logprobs":null,"finish_reason":%b}]'
             if self._chat

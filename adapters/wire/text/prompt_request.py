@@ -1,4 +1,4 @@
-"""What a chat or a completion asks for, of a server that knows only prompts and a few words for how to answer.
+"""Decodes the options of a chat or completion for servers of prompts with a few options.
 
 A field that would change the answer, and that the server has no word for, is refused and not dropped: whoever sent
 it would take the answer for what it asked for.
@@ -44,7 +44,7 @@ _NEUTRAL = {
     "length_penalty": frozenset((b"1", b"1.0")),
     "skip_special_tokens": frozenset((b"true",)),
 }
-"""Values that ask for nothing, beside null, false, zero and what is empty."""
+"""Neutral values, beside null, false, zero and empty ones."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_STOP)]
 
@@ -102,7 +102,7 @@ class Options(msgspec.Struct):
 
     @property
     def tops(self) -> int | None:
-        """How many likely tokens are to be told beside each that was chosen; None for not even that one."""
+        """The number of alternatives with log probabilities for each token; None for no log probabilities."""
         logprobs = self.logprobs
         if logprobs is None or logprobs is False:
             return None

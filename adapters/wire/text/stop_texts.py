@@ -1,4 +1,4 @@
-"""Texts at which an answer ends, found in it as it comes; for servers that tell the text itself too, or know none."""
+"""Stop strings in streamed text, for servers that return the stop string or do not support any."""
 
 
 class StopTexts:
@@ -13,7 +13,7 @@ class StopTexts:
         self.found = False
 
     def feed(self, text: str) -> str:
-        """What may be told by now."""
+        """Add text. Returns the text that cannot be part of a stop string."""
         if not self._stops:
             return text
         if self.found:
@@ -28,7 +28,7 @@ class StopTexts:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """What was held back, when nothing follows."""
+        """The text that was held back, after the end."""
         held, self._held = self._held, ""
         return held
 

@@ -17,7 +17,7 @@ SUPPORTED = LENGTHS | {
 """The fields of a request that it has a word for."""
 REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 STATUS_OF_TYPE = {"validation": 422, "template_error": 422, "tool_error": 422, "overloaded": 429, "healthcheck": 503}
-"""A stream has no status left to refuse a request with: its first event says what went wrong."""
+"""Statuses of error types. A stream reports a refusal in its first event."""
 _ANY_JSON = {"type": "object", "properties": {}, "additionalProperties": True}
 _UNSIGNED = 2**64
 
@@ -58,7 +58,7 @@ class StreamResponse(GenerateResponse):
 
 
 class TgiRefusal(NamedTuple):
-    """What an error says, and the status that it would have alone."""
+    """An error's message and status."""
 
     message: str
     status: int
@@ -134,12 +134,12 @@ def _schema(options: Options) -> dict[str, Any] | None:
 
 
 def encode_prompt(prompt: str) -> bytes:
-    """The body that asks for a prompt's tokens."""
+    """Encode a request for a prompt's tokens."""
     return _encode({"inputs": prompt})
 
 
 def encode_count(body: bytes) -> bytes:
-    """How many there are, as Anthropic tells it. Raises `BackendError`."""
+    """Convert a list of tokens to Anthropic's token count. Raises `BackendError`."""
     with decoding.Checked():
         return _encode({"input_tokens": len(_all_tokens(body))})
 

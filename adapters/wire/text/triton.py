@@ -1,4 +1,4 @@
-"""Models of text on a Triton: what their inputs are called, and what they answer.
+"""Text models on Triton: the names of their inputs, and their responses.
 
 There is no one signature. TensorRT-LLM's models have `max_tokens` and `stop_words` (its ensemble and BLS), or
 `sampling_param_max_tokens` and `sampling_param_stop` (its LLM API); vLLM's have all such words in one text of JSON.
@@ -75,7 +75,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TextResponse(NamedTuple):
-    """What one response says. The text of a stream's is a piece, or all so far."""
+    """One response. In a stream, its text is a piece or the whole text so far."""
 
     text: str
     reason: str | None
@@ -110,18 +110,18 @@ class Signature:
         self._output = output
         self._flags = [name for name in (*_WITHOUT_PROMPT, *_TOLD) if name in inputs]
         self.repeats_prompt = not any(name in inputs for name in _WITHOUT_PROMPT)
-        """Whether a whole answer begins with its prompt, and cannot be asked not to."""
+        """Whether a response always begins with its prompt."""
         self.decoupled = read.model_transaction_policy.decoupled
         accumulates = read.parameters.get("accumulate_tokens", _Parameter()).string_value.lower() == "true"
         # TensorRT-LLM's LLM API, alone in this, sends what its engine has said so far.
         accumulates = accumulates or self.words.get("max_tokens") == "sampling_param_max_tokens"
         self.accumulates = accumulates if streams is None else streams == "whole"
         self.counts_pieces = "options" in self.words
-        """Whether the tokens that a stream's response tells are its own, and not all so far."""
+        """Whether a response in a stream counts its own tokens only."""
         self._required = [one for one in read.input if not one.optional]
 
     def encode(self, prompt: str, options: Options, *, stream: bool, max_tokens: int) -> bytes:
-        """The body of the generate extension. `max_tokens` counts where the request does not say."""
+        """Encode a body of the generate extension. `max_tokens` applies if the request has no limit."""
         words = self.words
         body: dict[str, Any] = {words["prompt"]: prompt, **dict.fromkeys(self._flags, True)}
         if "stream" in words:

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's `Classify` and `Regress`: what is JSON over REST, as messages of gRPC, both ways.
+"""Translates TensorFlow Serving's `Classify` and `Regress` between REST's JSON and gRPC's messages.
 
 An example's features are lists of one kind of value. A list of one is told as the value itself, which models of other
 servers understand too.

@@ -17,7 +17,7 @@ _ready = msgspec.json.Decoder(_Ready).decode
 
 
 def is_ready(body: bytes) -> bool:
-    """What a model's own path tells. Older servers write a word; a body of another kind says what its status does."""
+    """Whether a model is ready, from its own path. Older servers send a text; another body counts as ready."""
     try:
         ready = _ready(body).ready
     except decoding.MALFORMED_JSON:

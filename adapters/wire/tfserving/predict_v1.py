@@ -31,7 +31,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class PredictV1Request(NamedTuple):
-    """A request's tensors, and how its answer is to be told."""
+    """A request's tensors, and the form of its response."""
 
     inputs: list[Tensor]
     by_row: bool
@@ -51,7 +51,7 @@ def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
 
 
 def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
-    """What is to be classified or valued: `examples` of named features, and features they have in `context`."""
+    """Decode `examples` of named features, and the features that they share in `context`."""
     fields = object_of(body)
     examples, context = examples_of(fields)
     values = _columns([{**(context or {}), **example} for example in examples], model)
@@ -61,7 +61,7 @@ def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
 
 
 def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The examples, and what they have in common. Raises `CallerError`."""
+    """The examples, and the features that they share. Raises `CallerError`."""
     examples, context = fields.get("examples"), fields.get("context")
     if not isinstance(examples, list) or not examples or not isinstance(context or {}, dict):
         raise CallerError("Send `examples`: a list of objects, each with its features by name.", param="examples")

@@ -19,7 +19,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
-    """An answer's tensors, as what was asked with this verb is told. Raises `CallerError` and `BackendError`."""
+    """Encode a response to a verb. Raises `CallerError` and `BackendError`."""
     if verb == "classify":
         return encode_classes(response)
     if verb == "regress":
@@ -28,7 +28,7 @@ def encode_answer(response: Inferred, verb: Verb, *, by_row: bool) -> bytes:
 
 
 def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions") -> bytes:
-    """Rows, or whole outputs; one output is told without its name. Raises `BackendError` where there are no rows."""
+    """Encode rows or whole outputs; a single output has no name. Raises `BackendError` without rows."""
     fields = {tensor.name: nested(tensor) for tensor in response.outputs}
     if not by_row:
         return encode({"outputs": next(iter(fields.values())) if len(fields) == 1 else fields})
@@ -112,11 +112,11 @@ def _elements(tensor: Tensor) -> Sequence[Any]:
     return [{"b64": base64.b64encode(element).decode()} for element in elements]
 
 
-# ── what is told of a model ───────────────────────────────────────────────────────────────────────────
+# ── metadata and status ───────────────────────────────────────────────────────────────────────────
 
 
 def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
-    """As TensorFlow Serving tells it."""
+    """Encode metadata in TensorFlow Serving's form."""
     return encode(
         {
             "model_spec": {"name": name, "signature_name": "", "version": version},
@@ -126,7 +126,7 @@ def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
 
 
 def signatures_of(model: ModelMetadata) -> dict[str, Any]:
-    """All that its server tells of them, or the only one that a model of another server has."""
+    """The signatures that a server reports, or the only one of another server's model."""
     return model.signature_def or {
         SERVING: {
             "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
@@ -147,7 +147,7 @@ TFSERVING_STATES = {"READY": "AVAILABLE", "UNAVAILABLE": "END", "UNLOADING": "UN
 
 
 def tfserving_state(state: str) -> str:
-    """LOADING for a state that nobody reports: TensorFlow Serving's clients wait then."""
+    """TensorFlow Serving's state; LOADING for an unknown one, so that its clients wait."""
     return TFSERVING_STATES.get(state, "LOADING")
 
 

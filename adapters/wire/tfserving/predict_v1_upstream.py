@@ -63,7 +63,7 @@ def check_response(body: bytes) -> bytes:
 
 
 def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, version: str) -> Inferred:
-    """An answer's tensors, of the model's `outputs`; where nobody knows those, as the values look.
+    """Decode a response by the model's `outputs`; without metadata, datatypes are inferred from the values.
 
     Raises `BackendError` when it cannot be read.
     """
@@ -88,7 +88,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
 
 
 def _named(value: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dict[str, Any]:
-    """One output is told without its name."""
+    """Name the outputs: a single output comes without its name."""
     first = value[0] if by_row and isinstance(value, list) and value else value
     if not isinstance(first, dict) or "b64" in first:
         return {outputs[0].name if outputs else "output": value}
@@ -98,7 +98,7 @@ def _named(value: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> di
 
 
 def tensor_of(name: str, value: Any, declared: TensorMetadata | None) -> Tensor:
-    """A JSON value, null for what is no number, as the tensor that it is known as. Raises `CallerError`."""
+    """Decode a JSON value by the output's metadata; null is NaN. Raises `CallerError`."""
     dims, flat = predict_v1.flattened(value, name)
     if declared is None:
         kinds = set(map(type, flat)) - {type(None)}

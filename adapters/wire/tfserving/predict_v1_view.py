@@ -55,7 +55,7 @@ def request_of(
 
 
 def summarize(body: bytes) -> tuple[int, bool]:
-    """How many rows there are, and whether they are told one by one."""
+    """The number of rows, and whether a request has its tensors row by row."""
     try:
         request = _asked(body)
         rows = request.instances if isinstance(request.instances, list) else request.examples
@@ -103,7 +103,7 @@ def _read(body: bytes) -> dict[str, Any]:
 
 
 def inference(request: InferRequest, declared: ModelMetadata) -> Inference:
-    """Its tensors, for who knows the model. Raises `CallerError`."""
+    """Decode the tensors by the model's metadata. Raises `CallerError`."""
     if request.verb == "explain" and not request.explainer:
         raise Unsupported(f"The model `{request.model[:128]}` has no explainer.")
     of_examples = request.verb in ("classify", "regress")

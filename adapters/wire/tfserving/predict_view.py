@@ -20,7 +20,7 @@ _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
 class PredictSummary(NamedTuple):
-    """As much of a message as a gateway knows."""
+    """The fields of a message that routing reads."""
 
     model: str
     version: str
@@ -38,7 +38,7 @@ def summarize(message: bytes) -> PredictSummary:
 
 
 def with_version(message: bytes, version: str) -> bytes:
-    """A message that asks for another version."""
+    """A message with another version."""
     request = tfserving_predict.decode(serving.PredictRequest, message)
     spec = request.model_spec
     spec.ClearField("version_choice")

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST beside inference: what it tells of a model's signatures and of its versions."""
+"""TensorFlow Serving's REST beside inference: signatures and versions of models."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -84,7 +84,7 @@ _status = msgspec.json.Decoder(_Status)
 
 
 def decode_metadata(body: bytes) -> dict[str, Any]:
-    """A model's signatures by name, as they are told. Raises `BackendError`."""
+    """Decode a model's signatures by name. Raises `BackendError`."""
     decoded: _Described = _read(_described, body)
     return decoded.metadata.signature_def.signature_def
 

@@ -1,4 +1,4 @@
-"""TorchServe's JSON: its errors, and what its management API tells of a model."""
+"""TorchServe's JSON: errors, and its management API."""
 
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ def encode_error(code: int, kind: str, message: str) -> bytes:
 
 
 def decode_described(body: bytes) -> list[Version]:
-    """What `GET /models/NAME` tells. Raises `BackendError`."""
+    """Decode `GET /models/NAME`. Raises `BackendError`."""
     decoded = decoding.decode(_described, body)
     return [
         Version(
