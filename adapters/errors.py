@@ -14,9 +14,9 @@
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
     │       ├── ModelNotReady capacity    no                   yes    the endpoint is well, and has not loaded the model
-    │       ├── Resting       capacity    no                   yes    each asked to be left alone for a while
-    │       └── Overloaded    capacity    no                   yes    all that may be are full, and so is the queue
-    ├── BackendError          backend     yes                  yes    the upstream failed, or answered garbage
+    │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
+    │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
+    ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
     │   └── ModelFailed       backend     yes                  yes    its model failed: no second time at one endpoint
     │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
@@ -33,7 +33,7 @@ from typing import ClassVar, Literal
 
 MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
 REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
-"""The codes by which a runtime reports that it has computed a request, and that nobody is to compute it again."""
+"""The codes by which a runtime reports that it has computed a request, which must not be computed again."""
 
 Scope = Literal["tenant", "server", "unknown"]
 Kind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
@@ -53,7 +53,7 @@ class InferenceError(Exception):
     elsewhere_only: ClassVar[bool] = False
     """Whether another attempt at the same endpoint cannot help."""
     detail: str = ""
-    """What the upstream reports, for the access log: clients may have less of it."""
+    """What the upstream reports, for the access log: clients may receive less of it."""
     own_words: bool = False
     """Whether message and `param` name the fields of the client's own protocol."""
     delivered: bool = True
@@ -76,7 +76,7 @@ class InferenceError(Exception):
 
 
 class CallerError(InferenceError):
-    """The request is wrong; nobody else will answer it differently."""
+    """The request is wrong; every endpoint would refuse it."""
 
     kind = "caller"
     code = "invalid_request"
@@ -89,7 +89,7 @@ class NotFound(CallerError):
 
 
 class NotThere(NotFound):
-    """The client's own name for a model is unknown to this endpoint, which is well: another one may have loaded it."""
+    """The endpoint is healthy and does not know the model by the client's name: another one may have loaded it."""
 
     retryable = True
 
@@ -101,13 +101,13 @@ class TooLarge(CallerError):
 
 
 class ContextTooLong(CallerError):
-    """Prompt and asked-for output do not fit the model's context."""
+    """Prompt and requested output do not fit the model's context."""
 
     code = "context_length_exceeded"
 
 
 class Unsupported(CallerError):
-    """The model is there, and its servers do not do what is asked of it."""
+    """The servers of the model do not support the operation."""
 
     code = "unsupported_operation"
 
@@ -120,14 +120,14 @@ class CredentialError(InferenceError):
 
 
 class Forbidden(InferenceError):
-    """The credential is right, and not for this."""
+    """The credential is valid, and does not permit this."""
 
     kind = "credential"
     code = "not_in_scope"
 
 
 class CapacityError(InferenceError):
-    """The upstream is full, or the tenant asked too much of it."""
+    """The upstream is full, or the tenant exceeds its share."""
 
     kind = "capacity"
     code = "overloaded"
@@ -208,7 +208,7 @@ class ModelNotReady(Unavailable):
 
 
 class Resting(Unavailable):
-    """Every endpoint that is left said when it wants to be asked again; `retry_after` is when the first does."""
+    """Every remaining endpoint requires a pause; `retry_after` is the shortest."""
 
     code = "overloaded"
 
@@ -224,7 +224,7 @@ class Overloaded(Unavailable):
 
 
 class BackendError(InferenceError):
-    """The upstream failed on a request that may be fine elsewhere, or answered what cannot be read."""
+    """The upstream failed on a request that may succeed elsewhere, or its response is unreadable."""
 
     kind = "backend"
     code = "upstream_error"
@@ -233,7 +233,7 @@ class BackendError(InferenceError):
 
 
 class ModelFailed(BackendError):
-    """The server is well, and its model failed on the request. The message is the model's own."""
+    """The server is healthy, and its model failed on the request. The message is the model's own."""
 
     code = MODEL_FAILED
     elsewhere_only = True
@@ -267,7 +267,7 @@ class TransportError(InferenceError):
 
 
 class UpstreamTimeout(TransportError):
-    """The upstream kept silent for longer than the route allows (connect, first byte or idle)."""
+    """The upstream was silent for longer than the route allows (connect, first byte or idle)."""
 
     code = "upstream_timeout"
 

@@ -29,13 +29,13 @@ UNBUFFERED = ("x-accel-buffering", "no")
 STREAMED = (("cache-control", "no-cache"), UNBUFFERED)
 """Headers of a stream: no cache keeps it, and no nginx in front collects it before it sends."""
 Shape = Callable[[InferenceError, Fields], Response]
-"""How a front words a refusal."""
+"""Encodes an error in the shape of a front."""
 Told = Callable[[Record], Fields]
-"""The headers of a front's answers."""
+"""The headers of a front's responses."""
 
 
 class Route(NamedTuple):
-    """One path: its methods, the operation it is logged as, who answers. An open one needs no key."""
+    """One path: its methods, its operation in the access log, and its handler."""
 
     methods: tuple[str, ...]
     operation: str
@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
 
 class Door:
-    """One for all fronts of a listener."""
+    """Shared by all fronts of the HTTP listener."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -69,7 +69,7 @@ class Door:
             return answering
 
         def fields() -> Fields | None:
-            """Of a stream that begins before its answer."""
+            """The headers of a stream that begins before its answer."""
             if not record.stream:
                 return None
             return [("content-type", "text/event-stream"), *(told or self.headers)(record), *STREAMED]
@@ -119,7 +119,7 @@ class Door:
         return self.principal(token, http.peer_certificate if token is None else None, record)
 
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:
-        """Who asks. Raises `CredentialError`."""
+        """The holder of the credential. Raises `CredentialError`."""
         principal = self.core.snapshot.credentials.authenticate(token, certificate, time.time())
         record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
         return principal
@@ -127,12 +127,12 @@ class Door:
     # ── models ────────────────────────────────────────────────────────────────────────────────────────
 
     def visible(self, principal: Principal) -> list[ModelConfig]:
-        """The models that it may know of, without families, whose names nobody can list."""
+        """The models that a client may list. Families have no list of names."""
         models = self.core.snapshot.config.models
         return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
 
     def known(self, principal: Principal, name: str) -> Known:
-        """What a name stands for. Raises `NotFound` for one that is unknown, or not for this client."""
+        """The model of a name. Raises `NotFound` for a name that is unknown, or not for this client."""
         known = self.core.snapshot.catalogue.find(name)
         if known is None or not self._may_see(principal, known.name or name):
             raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
@@ -145,12 +145,12 @@ class Door:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
     def told(self, record: Record, body: bytes, content_type: str = "application/json") -> Response:
-        """An answer of the gateway's own, and the end of its request."""
+        """End the exchange with a response of the gateway's own."""
         self.core.end(record)
         return Response(200, [("content-type", content_type), *self.headers(record)], body)
 
     def headers(self, record: Record) -> Fields:
-        """What every answer tells. Of prices and budgets nothing but what is left."""
+        """The headers of every response. Of prices and budgets they report only what is left."""
         now = self.core.clock()
         headers = [("x-request-id", record.request_id)]
         if record.endpoint:
@@ -159,7 +159,7 @@ class Door:
             headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
             if record.trace.queue_seconds:
                 headers.append(("x-headrace-queue-ms", f"{record.trace.queue_seconds * 1000:.2f}"))
-        if record.arm is not None:  # kept answers and failures are its own too
+        if record.arm is not None:  # stored answers and failures belong to the arm too
             headers.append(("x-headrace-arm", record.arm))
         if record.ignored:
             headers.append((IGNORED, ", ".join(record.ignored)))

@@ -23,7 +23,7 @@ _NOT_FOUND = (
 
 
 class OpenAIFront:
-    """The handler of OpenAI's paths, and of those that are nobody's."""
+    """The handler of OpenAI's paths, and of unknown paths."""
 
     def __init__(self, door: Door, created: int) -> None:
         self._door = door
@@ -38,7 +38,7 @@ class OpenAIFront:
         }
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return list(self._routes.values())
 
     def __call__(self, http: Request) -> Awaitable[Response]:
@@ -80,8 +80,8 @@ class OpenAIFront:
 
 
 class StreamBody:
-    """An answer's chunks. A break after the first chunk is said in the stream, and then it ends: there is
-    no `[DONE]`, for it was not done, and no finish_reason that no model gave."""
+    """The chunks of an answer. A failure after the first chunk is an error event, which ends the stream: without
+    `[DONE]`, and without a finish_reason that no model gave."""
 
     __slots__ = ("_answer", "_broken")
 
@@ -106,7 +106,7 @@ class StreamBody:
 
 
 def require_json(http: Request) -> None:
-    """Raises `CallerError` for a body that says that it is something else."""
+    """Raises `CallerError` for a body of another content type."""
     content_type = http.headers.get("content-type")
     if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")

@@ -75,14 +75,14 @@ def _not_ready(snapshot: Snapshot, pools: Iterable[str]) -> tuple[str, str]:
 
 
 def server_metadata() -> oip_bodies.ServerMetadata:
-    """What is told of the gateway itself."""
+    """The metadata of the gateway itself."""
     return oip_bodies.ServerMetadata("headrace", installed("headrace"), EXTENSIONS)
 
 
 async def asked(
     core: Core, principal: Principal, query: ModelQuery, headers: Mapping[str, str], record: Record
 ) -> bytes:
-    """What a model's server answers to a question. Raises `InferenceError`."""
+    """The response of a model's server to a query. Raises `InferenceError`."""
     answer = await core.handle(principal, query, headers, record)
     if answer.body is None:
         await answer.aclose()
@@ -93,7 +93,7 @@ async def asked(
 async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
-    """The begun answer to an inference, and in the record why it went where it went, for who asks and may."""
+    """The answer to an inference when it begins. The record receives the explanation of its routing."""
     if header.NAME in headers:
 
         async def copied() -> InferRequest:

@@ -18,7 +18,7 @@ Answer = Callable[[Principal, Call, Record], Awaitable[None]]
 
 
 class Method(NamedTuple):
-    """One of a service's: the operation it is logged as, who answers."""
+    """One method of a service: its operation in the access log, and its handler."""
 
     operation: str
     answer: Answer
@@ -27,8 +27,8 @@ class Method(NamedTuple):
 
 
 class Rpcs:
-    """The handler of the gRPC listener. Methods go by their path; `probes` need no key: they are told nothing of
-    models. `others` are for paths of nobody, by a name in the call's metadata."""
+    """The handler of the gRPC listener. A call's path selects its method. `probes` need no key and report nothing of
+    models. `others` handle unknown paths by a name in the call's metadata."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Rpcs:
         self._others = others or {}
 
     async def __call__(self, call: Call) -> None:
-        """Answer one call; whatever happens it is told of once."""
+        """Answer one call, and end its exchange exactly once."""
         if (probe := self._probes.get(call.path)) is not None:
             await probe(call)
             return
@@ -76,18 +76,18 @@ class Rpcs:
 
 
 def told(door: Door, call: Call, record: Record, answer: Any) -> None:
-    """An answer of the gateway's own, and the end of its request."""
+    """End the exchange with a response of the gateway's own."""
     door.core.end(record)
     call.reply(answer.SerializeToString(), door.headers(record))
 
 
 def time_left(call: Call) -> float | None:
-    """Seconds that the client still waits; None when it says nothing of it."""
+    """Seconds until the client's deadline; None where it has none."""
     return None if call.deadline is None else max(0.0, call.deadline - asyncio.get_running_loop().time())
 
 
 def read(kind: Any, message: bytes) -> Any:
-    """A client's message. Raises `CallerError`."""
+    """Decode a client's message. Raises `CallerError`."""
     try:
         return kind.FromString(message)
     except DecodeError:
