@@ -5,7 +5,6 @@ from contextlib import suppress
 
 from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, ModelNotReady, NotFound
-from adapters.http2.status import GrpcError
 from adapters.types import AppRequest, InferRequest, ModelRequest
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire.oip.bodies import IndexEntry
@@ -36,7 +35,7 @@ class Readiness:
         if not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):
             return
         entries: Sequence[IndexEntry] = ()
-        with suppress(InferenceError, GrpcError):  # the error itself is reported then
+        with suppress(InferenceError):  # the error itself is reported then
             entries = await self._entries(request, call)
         entries = [entry for entry in entries if not request.version or entry.version in ("", request.version)]
         if entries and not any(entry.state == "READY" for entry in entries):

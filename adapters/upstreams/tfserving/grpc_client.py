@@ -174,7 +174,10 @@ class TfServingGrpcAdapter:
         return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
-        versions = await self._versions(self._name(request), request.version, self._told(call), call)
+        try:
+            versions = await self._versions(self._name(request), request.version, self._told(call), call)
+        except GrpcError:
+            return []
         return entries(request.model, versions)
 
     async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.Version]:
