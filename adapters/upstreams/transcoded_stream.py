@@ -107,7 +107,7 @@ class TextStream(RetoldStream):
         text = self._stops.feed(text)
         if text or (tokens and self._teller.tokens):
             told += self._teller.piece(text, tokens)
-        if self._stops.found:
+        if self._stops.matched:
             self._left = True
             told += self._end("stop")
         return told

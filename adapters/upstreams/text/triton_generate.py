@@ -71,7 +71,7 @@ class TritonGenerateAdapter:
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
         signature = await self._signature(request, call)
-        options = prompt_request.options(request, signature.known)
+        options = prompt_request.options(request, signature.supported)
         asked = self._asked(request, call, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
         body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
@@ -157,7 +157,7 @@ class Asked:
         usage.completion_tokens = len(text.encode()) // BYTES_PER_TOKEN + 1
         self.count(told)
         counted = told.completion_tokens is not None
-        reason = "stop" if stops.found else told.reason or (self.reason() if counted else "stop")
+        reason = "stop" if stops.matched else told.reason or (self.reason() if counted else "stop")
         usage.bytes, usage.device_ms = answer.usage.bytes, answer.usage.device_ms
         body = self.teller.whole(self.echo + text, reason, usage)
         return Answer(content_type="application/json", body=body, usage=usage)

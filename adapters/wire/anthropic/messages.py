@@ -71,7 +71,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> by
     `CallerError`."""
     fields = _with_allowed_tools(request.fields)
     _check_known(fields, request.hints)
-    system, messages = turns.told(fields)
+    system, messages = turns.turns_of(fields)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
     body["messages"] = messages

@@ -109,7 +109,7 @@ _messages = msgspec.json.Decoder(list[_Message])
 _object = msgspec.json.Decoder(dict[str, Raw])
 
 
-def told(fields: dict[str, Raw]) -> tuple[Any, list[Object]]:
+def turns_of(fields: dict[str, Raw]) -> tuple[Any, list[Object]]:
     """The system prompt, and the other turns. Raises `CallerError`."""
     messages = field(fields, "messages", _messages, required=True) or []
     system, turns = list[Object](), list[Object]()

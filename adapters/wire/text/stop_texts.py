@@ -2,26 +2,26 @@
 
 
 class StopTexts:
-    """Holds back what may be the beginning of one until it is clear whether it is. `found` at the first."""
+    """Holds back what may be the beginning of one until it is clear whether it is. `matched` at the first."""
 
-    __slots__ = ("_held", "_longest", "_stops", "found")
+    __slots__ = ("_held", "_longest", "_stops", "matched")
 
     def __init__(self, stops: list[str]) -> None:
         self._stops = stops
         self._longest = max(map(len, stops), default=0)
         self._held = ""
-        self.found = False
+        self.matched = False
 
     def feed(self, text: str) -> str:
         """Add text. Returns the text that cannot be part of a stop string."""
         if not self._stops:
             return text
-        if self.found:
+        if self.matched:
             return ""
         text = self._held + text
         ends = [at for stop in self._stops if (at := text.find(stop)) >= 0]
         if ends:
-            self.found, self._held = True, ""
+            self.matched, self._held = True, ""
             return text[: min(ends)]
         keep = self._begun(text)
         self._held = text[len(text) - keep :]

@@ -102,11 +102,11 @@ class Signature:
         if "prompt" not in self.words or output not in {one.name for one in read.output}:
             text = requested["prompt"][0]
             raise Unsupported(f"The model is none of text: it has no input {text}, or no output {output}.")
-        self.known = frozenset(self.words) - _OURS | {"echo"}
+        self.supported = frozenset(self.words) - _OURS | {"echo"}
         if "max_tokens" in self.words:
-            self.known |= LENGTHS
+            self.supported |= LENGTHS
         if "options" in self.words:
-            self.known |= _VLLM
+            self.supported |= _VLLM
         self._output = output
         self._flags = [name for name in (*_WITHOUT_PROMPT, *_TOLD) if name in inputs]
         self.repeats_prompt = not any(name in inputs for name in _WITHOUT_PROMPT)

@@ -17,7 +17,7 @@ def test_pieces_tell_what_the_whole_would(pieces: list[str], stops: list[str]) -
     told += cutter.rest()
     whole = "".join(pieces)
     cut = [whole.find(stop) for stop in stops if stop in whole]
-    assert cutter.found == bool(cut)
+    assert cutter.matched == bool(cut)
     assert whole.startswith(told)
     assert not any(stop in told for stop in stops)
     if not cut:
@@ -30,6 +30,6 @@ def test_only_what_may_be_a_beginning_is_held_back() -> None:
     cutter = StopTexts(["</s>", "User:"])
     told = [cutter.feed(piece) for piece in ("a <", "b </", "s", " U", "ser", "x")]
     assert told == ["a ", "<b ", "", "</s ", "", "Userx"]
-    assert (cutter.rest(), cutter.found) == ("", False)
+    assert (cutter.rest(), cutter.matched) == ("", False)
     assert [cutter.feed(piece) for piece in ("x </", "s> more", "never")] == ["x ", "", ""]
-    assert cutter.found
+    assert cutter.matched
