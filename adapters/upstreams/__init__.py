@@ -1,4 +1,4 @@
-"""Clients of model servers, one folder for each family, and what they share.
+"""Adapters of model servers: one folder for each family, and the modules that all families share.
 
 openai/               OpenAI and compatible servers
 anthropic/            Anthropic's Messages
@@ -16,5 +16,5 @@ grpc_refusals.py      typed errors for gRPC statuses
 event_stream.py       a stream of server-sent events, forwarded unchanged
 transcoded_stream.py  a stream of one wire as a stream of another
 inferred.py           the tensors of a response, and tensors as a response
-declared_tensors.py   tensors that the file declares for servers that do not describe theirs
+declared_tensors.py   tensors that the configuration declares for servers that do not describe their own
 """

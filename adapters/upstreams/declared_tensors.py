@@ -1,4 +1,4 @@
-"""Tensors of models whose servers tell nothing of them: what the file declares for their pool counts."""
+"""Models whose servers do not describe tensors: the tensors are those that the pool's configuration declares."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,17 +26,17 @@ def metadata(
     platform: str = "",
     versions: Sequence[str] = (),
 ) -> ModelMetadata:
-    """`GET /v2/models/{name}` of such a model."""
+    """Return the metadata of such a model, as `GET /v2/models/{name}` has it."""
     return ModelMetadata(model, list(versions), platform, described(inputs), described(outputs))
 
 
 def described(tensors: Sequence[TensorConfig]) -> list[TensorMetadata]:
-    """In the words of the Open Inference Protocol."""
+    """Convert declared tensors to metadata of the Open Inference Protocol."""
     return [TensorMetadata(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
 
 
 class DeclaredModel:
-    """What an adapter of apps needs to be asked for tensors: a body to send, an answer out of what came back."""
+    """Encodes tensors as an app's JSON, and decodes the app's JSON to tensors, by the declaration."""
 
     def __init__(self, protocol: DeclaredTensors, clock: Callable[[], float]) -> None:
         self._protocol = protocol
@@ -45,13 +45,13 @@ class DeclaredModel:
         self._reader = Reader(self._ask, clock)
 
     async def body(self, request: InferRequest, call: Call) -> bytes:
-        """The app's JSON. Raises `CallerError`."""
+        """Encode the request's tensors as the app's JSON. Raises `CallerError`."""
         inference = await self.inference(request, call)
         size = sum([len(tensor.data) for tensor in inference.inputs])
         return await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
 
     async def inference(self, request: InferRequest, call: Call) -> Inference:
-        """What is asked, held against what is declared. Raises `CallerError`."""
+        """Decode the request's tensors and check them against the declaration. Raises `CallerError`."""
         if not self._inputs:
             raise _undeclared(request.model)
         takes_plain_inference(request)
@@ -61,7 +61,7 @@ class DeclaredModel:
         return inference
 
     async def answer(self, request: InferRequest, body: bytes, *, version: str = "") -> Answer:
-        """The app's answer to it in the protocol's words. Raises `BackendError`."""
+        """Convert the app's response to the wire of the request. Raises `BackendError`."""
         inference = request.inference
         found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
         outputs = requested_outputs(inference, found)
@@ -69,7 +69,7 @@ class DeclaredModel:
         return await answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
 
     def told(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
-        """Its metadata."""
+        """Return the model's metadata."""
         if not self._inputs:
             raise _undeclared(query.model)
         return json_answer(oip_bodies.encode(self._metadata(query.model, versions)))
@@ -87,5 +87,5 @@ def _undeclared(model: str) -> Unsupported:
 
 
 def json_answer(body: bytes) -> Answer:
-    """A server's word on one of its models."""
+    """Return the response to a query or an order, with a JSON body."""
     return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)

@@ -1,4 +1,4 @@
-"""How a pool's servers are reached, as the configuration has it: connections, and who we are to them."""
+"""Connections to a pool's servers and credentials for them, by the configuration."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 BESIDE = 8
-"""Connections for what is asked beside the requests themselves."""
+"""Connections for requests other than inference: management and status."""
 
 
 def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[str, str]]:
-    """The header fields that tell a pool's servers who we are, by the pool's key or by the `other`.
+    """Return the header fields that authenticate the gateway at a pool's servers, by the pool's key or by `other`.
 
-    Never a client's, and never logged.
+    The key is never a client's and is never logged.
     """
     secret = other or pool.key
     if secret is None:
@@ -32,12 +32,12 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
 
 
 def http1_client(pool: PoolConfig, address: Address) -> Client:
-    """Connections over HTTP/1.1."""
+    """Return an HTTP/1.1 client of one endpoint."""
     return Client(
         address.url,
         tls=address.tls,
         connect_timeout=pool.connect_timeout,
-        # A server that is full is not ill: its health check has a connection of its own.
+        # Health checks have a connection of their own: a full server is not an unhealthy server.
         max_connections=pool.max_connections + (pool.probe is not None),
         server_name=_server_name(pool, address),
         fields=encode_fields(credentials(pool)),
@@ -45,7 +45,7 @@ def http1_client(pool: PoolConfig, address: Address) -> Client:
 
 
 def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None) -> Client:
-    """Connections to another port of the same server, where we are known by another key, or by none."""
+    """Return a client of another port of the same server, which has another key or no key."""
     parts = urlsplit(address.url)
     host = parts.hostname or ""
     written = f"[{host}]" if ":" in host else host
@@ -60,7 +60,7 @@ def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None)
 
 
 def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channel:
-    """Connections for gRPC, with messages up to so many bytes. Raises `ImportError` without the extra."""
+    """Return a gRPC channel with messages of at most `max_message` bytes. Raises `ImportError` without the extra."""
     from adapters.http2 import channel
 
     return channel.Channel(
@@ -75,12 +75,12 @@ def grpc_channel(pool: PoolConfig, address: Address, max_message: int) -> Channe
 
 
 def names(pool: PoolConfig) -> dict[str, Any]:
-    """What its servers call the model."""
+    """Return the adapter's argument for the name that the pool's servers use for the model."""
     return {"model": pool.model_name}
 
 
 def probe_path(pool: PoolConfig) -> dict[str, Any]:
-    """What is asked for its health, where that is written."""
+    """Return the adapter's argument for the path of the health check, if it is configured."""
     return {"probe": pool.probe.path} if pool.probe is not None and pool.probe.path is not None else {}
 
 

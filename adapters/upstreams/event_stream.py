@@ -1,4 +1,4 @@
-"""A streamed answer of server-sent events, which go on as they came."""
+"""A streamed response of server-sent events, forwarded unchanged."""
 
 import asyncio
 from contextlib import suppress
@@ -13,13 +13,13 @@ TAIL_SECONDS = 0.1
 
 
 class EventStream(Answer):
-    """What an event means is its protocol's business: `_passes_on` says, and sets `_done` at the last one."""
+    """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
     __slots__ = ("_begun", "_done", "_failure", "_pending", "_response", "_splitter")
 
     parts_count = False
-    """Whether an event is worth something without those after it: then a failure that comes together with the first
-    event is one of a stream that had begun, and the call is not tried elsewhere."""
+    """Whether an event is useful without its successors. If so, a failure in the same piece as the first event belongs
+    to a stream that has begun, and the call is not retried."""
 
     def __init__(self, response: ClientResponse, usage: Usage, form: Form = OPENAI) -> None:
         super().__init__(content_type="text/event-stream", body=None, usage=usage, form=form)
@@ -31,19 +31,19 @@ class EventStream(Answer):
         self._pending = b""
 
     def _passes_on(self, event: bytes) -> bool:
-        """Count what an event carries; False for one that the client did not ask for. Raises where it is a failure."""
+        """Count the usage of an event. False if the client did not request the event; raises the error of a failure."""
         raise NotImplementedError
 
     def _worded(self, event: bytes) -> bytes:
-        """What goes on of an event, in the client's own wire."""
+        """Encode an event in the client's wire."""
         return event + b"\n\n"
 
     def _over(self) -> None:
-        """The response has ended, before any event was the last."""
+        """Handle the end of a response without a last event."""
         raise TransportError("The upstream's stream ended before the end of its answer.")
 
     async def begun(self, patience: float) -> "EventStream":
-        """Wait `patience` seconds for the first event; what fails here may be tried elsewhere."""
+        """Wait `patience` seconds for the first event. A failure here permits a retry at another endpoint."""
         loop = asyncio.get_running_loop()
         end = loop.time() + patience
         try:
@@ -80,7 +80,7 @@ class EventStream(Answer):
         raise StopAsyncIteration
 
     async def _finish(self) -> None:
-        """The client has it all. What ends the response follows, and then the connection can be used again."""
+        """Wait shortly for the end of the response, so that its connection can be reused."""
         with suppress(InferenceError):
             await self._response.piece(TAIL_SECONDS)
         self._response.close()
@@ -90,7 +90,7 @@ class EventStream(Answer):
         await super().aclose()
 
     def _read(self, piece: bytes) -> bytes:
-        """What a piece of the response holds for the client; may be nothing."""
+        """Return the client's bytes of a piece of the response; may be empty."""
         if not piece:
             if self._splitter.halfway:
                 raise TransportError("The upstream's stream ended inside an event.")
@@ -109,7 +109,7 @@ class EventStream(Answer):
         return b"".join(passed)
 
     def _fed(self, piece: bytes) -> list[bytes]:
-        """The events that a piece completes."""
+        """Return the events that a piece completes."""
         try:
             return self._splitter.feed(piece)
         except sse.EventTooLarge as error:

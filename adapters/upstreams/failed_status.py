@@ -1,4 +1,4 @@
-"""Typed errors of HTTP statuses, for servers of any protocol."""
+"""Typed errors for HTTP statuses, for servers of any protocol."""
 
 import email.utils
 import math
@@ -27,8 +27,8 @@ MAX_MESSAGE = 2_000
 
 
 def upstream_error(status: int, headers: Headers, text: str | None = None) -> InferenceError:
-    """The error of a status that does not blame the request. `text` is the server's own message."""
-    if status in (429, 498, 503, 529):  # 498: Groq, whose flexible tier is full
+    """Return the error of a status that does not blame the request. `text` is the server's own message."""
+    if status in (429, 498, 503, 529):  # 498: Groq, if its flexible tier is full
         scope: Scope = "unknown" if status == 429 else "server"
         return CapacityError("The upstream is overloaded.", retry_after=retry_after(headers), scope=scope)
     if status in (401, 403):
@@ -41,7 +41,7 @@ def upstream_error(status: int, headers: Headers, text: str | None = None) -> In
 
 
 def refused(status: int, headers: Headers, message: str) -> InferenceError:
-    """The error of any status, for a server whose error bodies hold a message only."""
+    """Return the error of any status, for a server with error bodies that hold a message only."""
     if status not in CALLER_STATUS:
         return upstream_error(status, headers, message)
     message = message[:MAX_MESSAGE] or "The upstream refused the request."
@@ -51,17 +51,17 @@ def refused(status: int, headers: Headers, message: str) -> InferenceError:
 
 
 def credential_refused() -> BackendError:
-    """The error of a pool whose key is wrong or has expired."""
+    """Return the error for a pool's key that is wrong or has expired."""
     return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
 
 
 def model_not_known() -> BackendError:
-    """The error of an endpoint that does not have the model, or not under this name."""
+    """Return the error for an endpoint that does not have the model, or not under this name."""
     return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
 
 
 def retry_after(headers: Headers) -> float | None:
-    """`retry-after-ms`, else `retry-after` in seconds or as a date; None for anything else."""
+    """Return the seconds of `retry-after-ms`, else of `retry-after` (seconds or a date); None for any other value."""
     try:
         if milliseconds := headers.get("retry-after-ms"):
             seconds = float(milliseconds) / 1000

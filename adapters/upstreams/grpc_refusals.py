@@ -1,4 +1,4 @@
-"""What a status of gRPC says of the request and of the server that ended it so."""
+"""Typed errors for statuses of gRPC."""
 
 from collections.abc import Mapping
 from typing import NoReturn
@@ -24,13 +24,13 @@ _CALLERS = frozenset({Code.INVALID_ARGUMENT, Code.OUT_OF_RANGE, Code.FAILED_PREC
 FAILED = frozenset({Code.INTERNAL, Code.UNKNOWN})
 OF_THE_KEY = frozenset({Code.UNAUTHENTICATED, Code.PERMISSION_DENIED})
 CLOCKS = 0.1
-"""Seconds by which a server may think that a deadline has passed before it has."""
+"""Seconds by which a server's deadline may expire before the gateway's."""
 _TOO_LARGE = "larger than max"
-"""gRPC's own words, in a status that it has for other things too."""
+"""gRPC's text for a message that is too large; its status has other causes too."""
 
 
 def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
-    """The typed error behind a status that is not OK."""
+    """Raise the typed error of a status other than OK."""
     message = (error.message or "The upstream refused the request.")[: oip_responses.MAX_MESSAGE]
     if isinstance(error, Unreadable):
         raise decoding.malformed() from None
@@ -58,13 +58,13 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
 
 
 def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
-    """Raise `DeadlineError` where a server ended the call because its time, which servers are told, was up."""
+    """Raise `DeadlineError` if a server ended the call because the call's deadline, which it receives, had expired."""
     if error.code in (Code.CANCELLED, Code.DEADLINE_EXCEEDED) and now >= deadline.at - CLOCKS:
         raise DeadlineError("The request's time is up.") from None
 
 
 def _pushback(error: GrpcError) -> float | None:
-    """The seconds after which gRPC's own clients may try again."""
+    """Return the seconds after which gRPC's own clients may retry; None if the server sends no such trailer."""
     told = _trailer(error, "grpc-retry-pushback-ms")
     return int(told) / 1000 if told is not None and told.isdigit() and len(told) < 9 else None
 

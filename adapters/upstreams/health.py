@@ -1,4 +1,4 @@
-"""One look at a server's health, over HTTP."""
+"""One health check over HTTP."""
 
 from adapters.errors import BackendError
 from adapters.http1.client import Client
@@ -9,7 +9,7 @@ MAX_BODY = 64 * 1024
 
 
 async def look(client: Client, target: bytes, fields: bytes, timeout: float) -> tuple[int, Headers, bytes]:
-    """What a GET is answered with. Raises `InferenceError` where it is not answered."""
+    """Return the status, headers and body of a GET. Raises `InferenceError` if no response arrives."""
     deadline = Deadline(client.now() + timeout, timeout, timeout)
     response = await client.request(b"GET", target, fields, b"", deadline)
     try:
@@ -19,12 +19,12 @@ async def look(client: Client, target: bytes, fields: bytes, timeout: float) -> 
 
 
 async def check(client: Client, target: bytes, fields: bytes, timeout: float) -> None:
-    """Return when a GET is answered with 200; raise `InferenceError` when it is not."""
+    """Raise `InferenceError` unless the status of a GET is 200."""
     status, _, _ = await look(client, target, fields, timeout)
     if status != 200:
         raise ill(status)
 
 
 def ill(status: int) -> BackendError:
-    """Of an answer that is no sign of health."""
+    """Return the error of an endpoint with an unhealthy status."""
     return BackendError(f"The health check answered {status}.")

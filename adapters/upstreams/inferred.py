@@ -1,4 +1,4 @@
-"""An answer's tensors, whatever wire it came by; and tensors as an answer, from servers of any protocol."""
+"""Decodes the tensors of a response of any wire, and encodes tensors as a response of any wire."""
 
 from dataclasses import replace
 
@@ -16,13 +16,13 @@ from adapters.wire.oip import responses as oip_responses
 
 JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024
-"""Bytes of an answer that is compressed, once it is not."""
+"""Bytes of a compressed response after decompression."""
 SMALL_ENCODED = 4096
-"""Bytes of a compressed answer that may become large."""
+"""Bytes from which a compressed response may be large after decompression."""
 
 
 async def decode(answer: Answer) -> Inferred:
-    """The tensors of a whole answer. Raises `BackendError`."""
+    """Return the tensors of a whole response; a large response is decoded off the event loop. Raises `BackendError`."""
     body, form = answer.body, answer.form
     assert body is not None
     if len(body) < (SMALL_ENCODED if form.encoding else offload.LARGE):
@@ -31,13 +31,13 @@ async def decode(answer: Answer) -> Inferred:
 
 
 def inferred(answer: Answer) -> Inferred:
-    """The same, for what may wait."""
+    """Return the tensors of a whole response. Blocks while a large response is decoded."""
     assert answer.body is not None
     return _decode(answer.body, answer.form)
 
 
 def _parsed_bytes(body: bytes, form: Form) -> int:
-    """Bytes of an answer that take parsing."""
+    """Return the bytes of a response that must be parsed."""
     if form.wire == "oip-grpc":
         from adapters.wire.oip import proto_responses as oip_proto_answers
 
@@ -50,7 +50,7 @@ def _parsed_bytes(body: bytes, form: Form) -> int:
 def _decode(body: bytes, form: Form) -> Inferred:
     if form.wire == "oip-grpc":
         from adapters.wire.oip import (
-            proto_responses as oip_proto_answers,  # with an extra, which an upstream of this wire needs
+            proto_responses as oip_proto_answers,  # needs an extra, as does an upstream of this wire
         )
 
         return oip_proto_answers.decode_infer_response(body)
@@ -63,7 +63,7 @@ def _decode(body: bytes, form: Form) -> Inferred:
 
 
 async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
-    """Tensors in the form that the request's own client reads. Raises `InferenceError` where they have none there."""
+    """Encode tensors in the wire of the request. Raises `InferenceError` if that wire cannot carry them."""
     if request.wire == "predict-v1":
         body = await codecs.encode_predict_v1(inferred, request.verb, by_row=request.by_row)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
@@ -79,7 +79,7 @@ async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> 
 
 
 async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) -> OneEvent:
-    """A stream of one response, which is marked as final. Raises `CallerError`."""
+    """Return a stream of one response, which is marked as final. Raises `CallerError`."""
     final = replace(inferred, parameters={**inferred.parameters, FINAL: True})
     told = await _written(request, final)
     return OneEvent(sse.encode(told), _of(usage, told))
@@ -92,14 +92,14 @@ async def _written(request: InferRequest, inferred: Inferred) -> bytes:
 
 
 def written(request: InferRequest, inferred: Inferred) -> bytes:
-    """One response in JSON, as the request's kind has it. Raises `CallerError`."""
+    """Encode one response as JSON, in the format of the request's kind. Raises `CallerError`."""
     if request.kind in ("generate", "generate_stream"):
         return oip_generate.encode_generate(inferred)
     return oip_responses.encode_response(inferred)[0]
 
 
 def takes_plain_inference(request: InferRequest) -> None:
-    """Raise `Unsupported` for what servers of the Open Inference Protocol alone do: prompts and sequences."""
+    """Raise `Unsupported` for prompts and sequences, which only servers of the Open Inference Protocol support."""
     if request.kind in ("generate", "generate_stream"):
         raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: ask with `infer`.")
     if request.sequence:

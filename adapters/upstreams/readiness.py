@@ -1,4 +1,4 @@
-"""Why a model is not ready, as its server reports it, for inferences that fail because of it."""
+"""The reason why a model is not ready, as its server reports it, for inferences that fail for this reason."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -10,16 +10,16 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire.oip.bodies import IndexEntry
 
 Look = Callable[[ModelRequest, Call], Awaitable[Sequence[IndexEntry]]]
-"""Reads the states of a model's versions from its server; no entry where the server reports none."""
+"""Fetches the states of a model's versions from its server; no entries if the server reports none."""
 FRESH_SECONDS = 1.0
 MAX_MODELS = 256
 _NOT_KNOWN = "upstream_model_not_found"
 
 
 class Readiness:
-    """The states of the models of one endpoint.
+    """Cached states of the models of one endpoint.
 
-    A state is used again for a second: inferences that are refused in large numbers cause few requests.
+    A state is valid for `FRESH_SECONDS`, so that many failed inferences cause few requests.
     """
 
     __slots__ = ("_clock", "_look", "_states")
@@ -30,12 +30,12 @@ class Readiness:
         self._states: dict[tuple[str, str], tuple[float, Sequence[IndexEntry]]] = {}
 
     async def explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
-        """Raise `ModelNotReady` in the place of an error that a missing model causes, if the server reports states of
-        the model, none of which is READY."""
+        """Raise `ModelNotReady` instead of an error that a missing model may cause, if the server reports states of the
+        model and no state is READY."""
         if not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):
             return
         entries: Sequence[IndexEntry] = ()
-        with suppress(InferenceError):  # the error itself is reported then
+        with suppress(InferenceError):  # the original error is reported then
             entries = await self._entries(request, call)
         entries = [entry for entry in entries if not request.version or entry.version in ("", request.version)]
         if entries and not any(entry.state == "READY" for entry in entries):

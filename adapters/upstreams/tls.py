@@ -1,4 +1,4 @@
-"""How `https://` endpoints are checked."""
+"""TLS contexts for `https://` endpoints."""
 
 import ssl
 from functools import lru_cache
@@ -10,22 +10,22 @@ FileTimes = tuple[int, ...]
 
 
 def file_times(tls: UpstreamTls | None) -> FileTimes:
-    """A renewed certificate keeps its path."""
+    """Return the modification times of the TLS files: a renewed certificate has the same path."""
     paths = [path for path in (tls.ca, tls.cert, tls.key) if path] if tls is not None else []
     return tuple(Path(path).stat().st_mtime_ns if Path(path).exists() else 0 for path in paths)
 
 
 def context(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
-    """As the pool has it; one for each of what is `spoken`, since a context tells servers what that is.
+    """Return the TLS context of a pool, one for each protocol that is `spoken`: a context has the ALPN protocol.
 
-    Raises `OSError` or `ssl.SSLError` where its files cannot be used.
+    Raises `OSError` or `ssl.SSLError` if the pool's files cannot be used.
     """
     return _context(pool.tls or UpstreamTls(), file_times(pool.tls), spoken)
 
 
 @lru_cache(maxsize=32)
 def _context(config: UpstreamTls, times: FileTimes, spoken: str) -> ssl.SSLContext:
-    """One for all endpoints: reading the system's roots takes tens of milliseconds."""
+    """Create a context. All endpoints share it: reading the system's roots takes tens of milliseconds."""
     made = ssl.create_default_context(cafile=config.ca)
     if config.cert is not None:
         made.load_cert_chain(config.cert, config.key)

@@ -1,4 +1,4 @@
-"""A stream of one wire told in another, event by event."""
+"""A stream of one wire, transcoded to another event by event."""
 
 from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError
@@ -9,9 +9,10 @@ from adapters.wire.text.stop_texts import StopTexts
 
 
 class RetoldStream(Answer):
-    """What an event becomes is said by `_take`, which sets `_done` at the last one, and `_over` where nothing marks it.
+    """A stream that transcodes another. `_take` transcodes an event and sets `_done` at the last; `_over` handles the
+    end of a stream without a last event.
 
-    The other stream is left as soon as this one has ended, and read to its end where it was the one to end it.
+    If this stream ends before the other, the other is closed at once; else it is read to its end.
     """
 
     __slots__ = ("_done", "_failure", "_inner", "_left", "_pending")
@@ -22,19 +23,19 @@ class RetoldStream(Answer):
         self._pending = b""
         self._done = False
         self._left = False
-        """Whether the other stream is not to be read on: this answer ended before it."""
+        """Whether this stream ended before the other, which is then not read to its end."""
         self._failure: InferenceError | None = None
 
     def _take(self, data: bytes) -> bytes:
-        """One event, whose data this is, as whole events of the other wire; empty for nothing."""
+        """Transcode the data of one event to whole events of this wire; may be empty."""
         raise NotImplementedError
 
     def _over(self) -> bytes:
-        """The other stream has ended, rightly by its own wire, before any event was the last."""
+        """Return the last events after the regular end of the other stream, if no event was the last."""
         raise BackendError("The upstream's stream ended before the end of its answer.")
 
     async def begun(self) -> "RetoldStream":
-        """Wait for what the client gets first; what fails here may be tried elsewhere."""
+        """Wait for the client's first event. A failure here permits a retry at another endpoint."""
         try:
             while not self._pending and not self._done:
                 await self._more()
@@ -81,7 +82,7 @@ class RetoldStream(Answer):
                     data = sse.data_of(event)
                     told.append(self._take(data) if data else event + b"\n\n")
         except InferenceError as failure:
-            self._failure = failure  # what came before it is told first
+            self._failure = failure  # raised after the events before it
         self._pending = b"".join(told)
 
     async def aclose(self) -> None:
@@ -90,7 +91,7 @@ class RetoldStream(Answer):
 
 
 class TextStream(RetoldStream):
-    """Generated text, which ends where the request says."""
+    """A stream of generated text, which ends at the request's stop texts."""
 
     __slots__ = ("_opened", "_stops", "_teller")
 
@@ -101,7 +102,7 @@ class TextStream(RetoldStream):
         self._opened = False
 
     def _say(self, text: str, tokens: tuple[Token, ...] = ()) -> bytes:
-        """More of the text, as far as it is clear that it is told."""
+        """Encode more of the text, except for a possible beginning of a stop text."""
         told = b"" if self._opened else self._teller.opening()
         self._opened = True
         text = self._stops.feed(text)
@@ -113,7 +114,7 @@ class TextStream(RetoldStream):
         return told
 
     def _end(self, reason: str) -> bytes:
-        """Nothing follows."""
+        """Encode the rest of the text and the end of the stream."""
         self._done = True
         rest = self._stops.rest()
         told = self._teller.piece(rest) if rest else b""

@@ -1,4 +1,4 @@
-"""Servers of Anthropic's Messages. A client of that wire has its own bytes sent on; a chat is made a message."""
+"""Adapter of servers of Anthropic's Messages: forwards the bytes of a message, and transcodes a chat to a message."""
 
 import time
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ _count = msgspec.json.Decoder(_Count).decode
 
 
 def make(pool: PoolConfig, address: Address) -> "AnthropicAdapter":
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     options = pool.protocol
     assert isinstance(options, AnthropicProtocol)
     return AnthropicAdapter(
@@ -56,7 +56,7 @@ def make(pool: PoolConfig, address: Address) -> "AnthropicAdapter":
 
 
 class AnthropicAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class AnthropicAdapter:
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _message(self, request: MessagesRequest, call: Call) -> Answer:
-        """As the client wrote it, and answered so."""
+        """Forward the client's message, and return the response unchanged."""
         native = request.native
         if "max_tokens" not in native:
             native = {**native, "max_tokens": Raw(b"%d" % self._max_tokens)}
@@ -115,7 +115,7 @@ class AnthropicAdapter:
         try:
             response = await self._post(self._messages, request, body, betas, call)
         except CallerError as error:
-            # The front of a client that does not speak chats has words of its own.
+            # The error names the fields of a chat; another front door names its own fields.
             error.message = CHAT.sentence(error.message)
             raise
         created = int(time.time())
@@ -140,7 +140,7 @@ class AnthropicAdapter:
         return Answer(content_type="application/json", body=_encode(told), usage=Usage(exact=True), form=ANTHROPIC)
 
     def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
-        """The client's own values. Built anew, so that a key given twice reaches the upstream once."""
+        """Encode the client's own values. A key that the client sends twice reaches the upstream once."""
         model = {} if self._model is None else {"model": self._model}
         return _encode({**native, **request.added, **model})
 
@@ -154,7 +154,7 @@ class AnthropicAdapter:
         *,
         may_be_missing: bool = False,
     ) -> ClientResponse:
-        """The answer, if its status is 200."""
+        """Return a response with status 200; raise the typed error of any other status."""
         told = [("x-request-id", call.id)]
         named = [*self._betas, *[name.strip() for name in betas.split(",") if name]]
         if named:
@@ -188,12 +188,12 @@ def _usage(body: bytes) -> Usage:
 
 
 async def _raise(response: ClientResponse) -> NoReturn:
-    """The typed error behind a status that is not 200."""
+    """Raise the typed error of a status other than 200."""
     status = response.status
     try:
         error = errors.decode_error(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        error = errors.ErrorBody()  # it cannot be read; the status says enough
+        error = errors.ErrorBody()  # the body is unreadable; the status is sufficient
     finally:
         response.close()
     if status not in CALLER_STATUS:

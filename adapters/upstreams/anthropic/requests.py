@@ -1,4 +1,4 @@
-"""What Anthropic's door asks: a message, or how long one would be."""
+"""Requests of Anthropic's front door: a message, or the token count of a message."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from adapters.types import ChatRequest, ModelRequest
 Fields = dict[str, Raw]
 
 
-@dataclass(kw_only=True)  # without slots, which would take the place of the property
+@dataclass(kw_only=True)  # without slots: a slot would replace the property
 class MessagesRequest(ChatRequest):
-    """Anthropic's `/v1/messages`: a chat, to whoever does not look closer.
+    """A request to Anthropic's `/v1/messages`, which all other code treats as a chat.
 
-    `native` is the client's body, which goes on as it is where the upstream speaks the same wire; `fields` are those
-    of the chat that asks for the same, made when they are first wanted.
+    `native` is the client's body, which is forwarded unchanged if the upstream speaks the same wire. `fields` are those
+    of the equivalent chat; the first access creates them.
     """
 
     native: Fields = field(repr=False)
     chat: Callable[[MessagesRequest], Fields] = field(repr=False)
-    """Makes the fields. Raises `CallerError` where no chat asks for the same."""
+    """Creates `fields`. Raises `CallerError` if no chat is equivalent."""
     betas: str = ""
-    """What the client's `anthropic-beta` names."""
+    """The value of the client's `anthropic-beta` header."""
     added: Fields = field(default_factory=dict, repr=False)
-    """What its route sends beside what the client's wire has a name for."""
+    """Fields that the route adds and for which the client's wire has no name."""
     reworded: bool = field(init=False, repr=False)
-    """Somebody put other fields in the place of those that `native` stands for."""
+    """Whether `fields` were replaced, so that `native` is no longer equivalent."""
     _worded: Fields = field(init=False, repr=False)
 
     @property  # type: ignore[misc]
@@ -51,22 +51,22 @@ class MessagesRequest(ChatRequest):
 
     @property
     def is_translated(self) -> bool:
-        """Whether `fields` are there."""
+        """Whether `fields` exist already."""
         return bool(self._worded)
 
     def translate(self, fields: Fields) -> None:
-        """Take over `fields` that were made elsewhere."""
+        """Set `fields` to a translation that another process created."""
         self._worded = fields
 
     def __getstate__(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """For pickle, without `fields`: the property makes them."""
+        """Return the state for pickle, without `fields`: the property creates them."""
         others = {each.name for each in dataclasses.fields(self)} - {"fields", *vars(self)}
         return vars(self), {name: getattr(self, name) for name in others}
 
 
 @dataclass(slots=True, kw_only=True)
 class TokenCount(ModelRequest):
-    """How many tokens a prompt has, which its model's server knows best. It goes where the prompt would."""
+    """A request for the token count of a prompt. It is routed to the servers that would serve the prompt."""
 
     operation: ClassVar[str] = "chat"
 

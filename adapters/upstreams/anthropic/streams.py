@@ -1,4 +1,4 @@
-"""A message's stream, as it came and as a chat's."""
+"""Streams of a message: forwarded unchanged, or transcoded to a chat's chunks."""
 
 from adapters.errors import InferenceError
 from adapters.http1.client import ClientResponse
@@ -11,11 +11,11 @@ from adapters.wire.anthropic.usage import MessageUsage
 from adapters.wire.openai.chat import BYTES_PER_TOKEN
 
 ENVELOPE = 90
-"""Bytes of an event around its text."""
+"""Bytes of an event besides its text."""
 
 
 class MessageStream(EventStream):
-    """Events go on as they came."""
+    """A stream of a message, forwarded unchanged."""
 
     __slots__ = ("_cost", "_started")
 
@@ -25,7 +25,7 @@ class MessageStream(EventStream):
         self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
-        """Count what an event carries. No answer begins with a sign of life."""
+        """Count the tokens of an event. Pings and comments before the first event are dropped."""
         data = sse.data_of(event)
         if self._started and b'"content_block_delta"' in data:
             self._count(data)
@@ -36,11 +36,11 @@ class MessageStream(EventStream):
         return self._started
 
     def _count(self, data: bytes) -> None:
-        """Several tokens come in one event; how many is told at the end."""
+        """Estimate the tokens of an event; the last events report the exact count."""
         self.usage.completion_tokens += max((len(data) - ENVELOPE) // BYTES_PER_TOKEN, 1)
 
     def _read_event(self, data: bytes) -> MessageEvent:
-        """Raises what an `error` event stands for."""
+        """Decode an event. Raises the typed error of an `error` event."""
         event = read_event(data)
         if event.type == "error":
             raise _failure(data)
@@ -61,7 +61,7 @@ class MessageStream(EventStream):
 
 
 class ChatStream(MessageStream):
-    """Each event becomes the chunks of a chat that say the same."""
+    """A stream that transcodes each event to the equivalent chunks of a chat."""
 
     __slots__ = ("_chunks", "_words")
 

@@ -1,9 +1,9 @@
-"""Apps: servers whose paths and bodies are their own.
+"""Adapters of apps: servers with paths and bodies of their own.
 
 http_app.py        any HTTP app, and declared tensors as its JSON
 calls.py           calls of HTTP apps and their responses
 ray_serve.py       Ray Serve over HTTP
 ray_serve_grpc.py  Ray Serve over gRPC
-grpc_app.py        responses of apps over gRPC, unread
+grpc_app.py        responses of apps over gRPC, not decoded
 bentoml.py         BentoML's services
 """

@@ -1,4 +1,4 @@
-"""BentoML: a model is a method of a service, and its tensors are the method's arguments."""
+"""Adapter of BentoML: a model is a method of a service, and its tensors are the method's arguments."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_ERROR_BODY = 64 * 1024
 READY = "/readyz"
 MAX_SCHEMA = 4 * 1024 * 1024
 FIRST_LOOK, LONGEST_LOOK = 0.02, 1.0
-"""Seconds between two looks at a task: ever longer ones."""
+"""Seconds between two requests for a task's status; the interval doubles up to `LONGEST_LOOK`."""
 CANCEL_SECONDS = 1.0
 
 
@@ -53,14 +53,17 @@ _task = msgspec.json.Decoder(_Task).decode
 
 
 def make(pool: PoolConfig, address: Address) -> BentoMLAdapter:
-    """For an endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol, keyed = pool.protocol, pool.key is not None
     assert isinstance(protocol, BentoMLProtocol)
     return BentoMLAdapter(http1_client(pool, address), protocol, keyed=keyed, **names(pool), **probe_path(pool))
 
 
 class BentoMLAdapter:
-    """One endpoint. `model` is the method for what clients call otherwise. `keyed`: it knows us by a key."""
+    """Adapter of one endpoint.
+
+    `model` is the name of the method, if clients use another name. `keyed`: requests carry the pool's key.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,7 @@ class BentoMLAdapter:
         raise oip_refusals.takes_tensors(request)
 
     async def _app(self, request: AppRequest, call: Call) -> Answer:
-        """Any route of the service, tasks' included."""
+        """Forward a request to any route of the service, those of tasks included."""
         if bentoml_calls.PICKLE in request.content_type.lower():
             raise Unsupported("Pickled bodies are not passed on: who reads one runs what is in it.")
         return await self._calls.call(request, target_of(self._base, request), call)
@@ -132,7 +135,7 @@ class BentoMLAdapter:
         return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
 
     async def _called(self, api: Api, inference: Inference, request: InferRequest, call: Call) -> ClientResponse:
-        """The head of an answer that is one."""
+        """Call a method with tensors, and return the response with status 200."""
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
         fields = encode_fields([("content-type", content_type), ("x-request-id", call.id)])
@@ -150,7 +153,7 @@ class BentoMLAdapter:
     # ── tasks ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def _awaited(self, api: Api, fields: bytes, body: bytes, call: Call) -> ClientResponse:
-        """A task is submitted and asked after: unlike a call it may take longer than the service's own limit."""
+        """Submit a task and poll its status. A task may exceed the time limit that the service has for a call."""
         submitted = await self._post(f"{api.route}/submit", fields, body, call)
         task, pause = _read_task(await submitted.read(MAX_ERROR_BODY)), FIRST_LOOK
         of_task, query = quote(api.route, safe="/:@"), f"?task_id={quote(task.task_id, safe='')}"
@@ -170,12 +173,12 @@ class BentoMLAdapter:
         return response
 
     async def _cancel(self, target: str) -> None:
-        """Whoever submitted it wants it no more. Not every server can, and it matters to nobody else."""
+        """Cancel a task. A failure is ignored: not every server supports it."""
         patience = Deadline(self._client.now() + CANCEL_SECONDS, CANCEL_SECONDS, CANCEL_SECONDS)
         with contextlib.suppress(InferenceError, asyncio.CancelledError):
             (await self._client.request(b"PUT", target.encode(), self._fields, b"", patience)).close()
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
@@ -191,7 +194,7 @@ class BentoMLAdapter:
         return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
-        """An entry with the reason why the service does not serve the method; none while it does."""
+        """Return an entry with the reason why the service does not serve the method; no entry if it does."""
         if reason := await self._not_ready(call):
             return [IndexEntry(request.model, request.version, "UNAVAILABLE", reason)]
         try:
@@ -203,7 +206,7 @@ class BentoMLAdapter:
         return []
 
     async def _not_ready(self, call: Call) -> str:
-        """Why the service is not ready; empty if it is."""
+        """Return the reason why the service is not ready; empty if it is ready."""
         response = await self._client.request(b"GET", self._ready_target, self._fields, b"", call.deadline)
         body = await response.read(MAX_SCHEMA)
         if response.status == 200:
@@ -215,7 +218,7 @@ class BentoMLAdapter:
         return self._apis[model].metadata()
 
     async def _api(self, request: ModelRequest, call: Call) -> Api:
-        """The method behind a model's name."""
+        """Return the method of a model's name."""
         if request.version:
             raise oip_refusals.no_such_version(request)
         if self._client.now() >= self._fresh_until:
@@ -245,15 +248,15 @@ def _read_task(body: bytes) -> _Task:
 
 
 async def _refuse(response: ClientResponse) -> NoReturn:
-    """The typed error behind a status that is not 200."""
+    """Raise the typed error of a status other than 200."""
     status = response.status
     try:
         message = bentoml_calls.error_of(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        message = None  # it cannot be read; the status says enough
+        message = None  # the body is unreadable; the status is sufficient
     finally:
         response.close()
     if status in CALLER_STATUS or (status == 404 and message is not None):
-        # A method's own 404 says what it did not find; that of a route has no JSON.
+        # The 404 of a method has a message in JSON; that of a missing route has no JSON.
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
     raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

@@ -1,4 +1,4 @@
-"""Calls of HTTP apps: what they are sent, and their answers as they come."""
+"""Calls of HTTP apps: the forwarded request, and the app's response, unchanged."""
 
 from collections.abc import Callable, Sequence
 from typing import TypedDict
@@ -15,30 +15,30 @@ from adapters.wire.openai import errors
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
 WHOLE = 256 * 1024
-"""Bytes of an answer up to which it is waited for, where it says how long it is. Others go on piece by piece."""
+"""Bytes up to which a response with a `content-length` is read whole. Every other response is streamed."""
 _KEPT = ("content-encoding", "content-language", "content-disposition")
-"""Of an answer: without them its body means something else."""
+"""Headers of a response without which its body cannot be decoded."""
 
 
 class Redirected(CallerError):
-    """The path that the client chose is another one's."""
+    """The app redirects the path that the client chose."""
 
     code = "app_redirect"
 
 
 Judge = Callable[[ModelRequest, int, Headers, bytes], InferenceError | None]
-"""What a status from 400 on says, with its body; None for an answer of the app's own."""
+"""Classifies a response with a status of 400 or more; None if it is the app's own response for the client."""
 
 
 def by_status(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
-    """The judge of apps that follow HTTP."""
+    """Classify a response by its HTTP status."""
     if status != 429 and status < 500:
         return None
     return upstream_error(status, headers, _text_of(headers, body))
 
 
 def _text_of(headers: Headers, body: bytes) -> str | None:
-    """The text of a failure: the message in a JSON body, or a plain text. A page of HTML is none."""
+    """Return the text of a failure: the message of a JSON body, or plain text; None for HTML."""
     content_type = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if content_type == "application/json":
         return errors.decode_error(body).message
@@ -47,7 +47,10 @@ def _text_of(headers: Headers, body: bytes) -> str | None:
 
 
 class AppCalls:
-    """To one endpoint. `keyed`: it knows us by a key. `headers` and `answer_headers` are what else goes on."""
+    """Calls of one endpoint.
+
+    `keyed`: requests carry the pool's key. `headers` and `answer_headers` name further headers to forward.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,10 @@ class AppCalls:
     async def call(
         self, request: AppRequest, target: bytes, call: Call, more: Sequence[tuple[str, str]] = ()
     ) -> Answer:
-        """The app's answer, once its first byte is here. `target` is its path and query, `more` are fields."""
+        """Return the app's response once its first byte has arrived.
+
+        `target` is the path and the query; `more` are additional header fields.
+        """
         told = self._fields + encode_fields([*self._asked(request, call), *more])
         method, once = request.method.encode(), not request.repeatable
         response = await self._client.request(method, target, told, request.body, call.deadline, once=once)
@@ -111,7 +117,7 @@ class AppCalls:
 
 
 class AppStream(Answer):
-    """The body's pieces as they come, whatever they are. One that breaks off does so for the client too."""
+    """A streamed body, forwarded unchanged. If the app breaks it off, so does the gateway."""
 
     __slots__ = ("_first", "_response")
 
@@ -121,7 +127,7 @@ class AppStream(Answer):
         self._first: bytes | None = None
 
     async def begun(self, patience: float) -> "AppStream":
-        """Wait `patience` seconds for the first piece; what fails here may be tried elsewhere."""
+        """Wait `patience` seconds for the first piece. A failure here permits a retry at another endpoint."""
         self._first = await self._response.piece(patience)
         return self
 
@@ -161,7 +167,7 @@ def _usage(body: bytes) -> Usage:
 
 
 async def _refusal(response: ClientResponse) -> bytes:
-    """A refusal's body. Of a failure the status says enough where it cannot be read."""
+    """Return the body of an error response; empty for an unreadable body of a status from 500 on."""
     try:
         return await response.read(MAX_REFUSAL)
     except BackendError:

@@ -1,4 +1,4 @@
-"""Answers of apps over gRPC: messages whose content is their own business."""
+"""Responses of apps over gRPC: messages that the gateway does not decode."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -9,11 +9,11 @@ from adapters.http2.status import GrpcError
 from adapters.types import APP, Usage
 
 Refuse = Callable[[GrpcError], NoReturn]
-"""Raises the typed error behind a status that is not OK."""
+"""Raises the typed error of a status other than OK."""
 
 
 class MessagePieces(Answer):
-    """Each message of a stream as a piece, as `read` has it."""
+    """A stream of messages, one piece for each message that `read` returns."""
 
     __slots__ = ("_exchange", "_first", "_read", "_refuse")
 
@@ -27,7 +27,7 @@ class MessagePieces(Answer):
         self._first: bytes | None = None
 
     async def begun(self) -> "MessagePieces":
-        """Wait for the first message, or for the end where there is none; what fails may be tried elsewhere."""
+        """Wait for the first message or the end of the stream. A failure here permits a retry at another endpoint."""
         try:
             self._first = await self._next()
         except BaseException:

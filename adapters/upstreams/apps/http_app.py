@@ -1,4 +1,4 @@
-"""Any HTTP app: its answers as they come, and tensors as its JSON where the file declares them."""
+"""Adapter of any HTTP app: forwards its responses, and transcodes declared tensors to its JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIELDS = encode_fields([("user-agent", "headrace")])
 
 
 def make(pool: PoolConfig, address: Address) -> HttpAppAdapter:
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, HttpProtocol)
     return HttpAppAdapter(
@@ -41,7 +41,7 @@ def make(pool: PoolConfig, address: Address) -> HttpAppAdapter:
 
 
 class HttpAppAdapter:
-    """One endpoint. `keyed`: it knows us by a key."""
+    """Adapter of one endpoint. `keyed`: requests carry the pool's key."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class HttpAppAdapter:
         return await self._calls.call(request, target, call, self._more(request))
 
     def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
-        """Fields that this kind of server wants."""
+        """Return header fields that this kind of server requires."""
         return []
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
@@ -82,7 +82,7 @@ class HttpAppAdapter:
         return await self._declared.answer(request, await tensors(self._call(asked, call)))
 
     async def _told(self, query: ModelQuery, call: Call) -> Answer:
-        """An app tells nothing of itself. Of its health the probe knows more than one question would."""
+        """Answer a query from the configuration: an app does not describe itself, and probes check its health."""
         if query.about == "metadata":
             return self._declared.told(query)
         if query.about == "ready":
@@ -90,7 +90,7 @@ class HttpAppAdapter:
         raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
 
     async def probe(self, timeout: float) -> None:
-        """Where no path is written, whatever the app says at its root shows that it listens, but for a failure."""
+        """Request the configured path, or else the root, where any status below 500 counts as healthy."""
         target = (self._client.base_path + (self._probe or "/")).encode()
         await healthy(self._client, target, timeout, below=201 if self._probe else 500)
 
@@ -99,13 +99,13 @@ class HttpAppAdapter:
 
 
 def target_of(base: str, request: AppRequest) -> bytes:
-    """The path below the endpoint's, and the query."""
+    """Return the request's target: the endpoint's base path, the request's path and its query."""
     path = base + request.path or "/"
     return (f"{path}?{request.query}" if request.query else path).encode("latin-1")
 
 
 def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
-    """An inference as a call of the app."""
+    """Return an inference as a request to the app."""
     return AppRequest(
         model=request.model,
         version=request.version,
@@ -117,7 +117,7 @@ def call_for(request: InferRequest, path: str, body: bytes) -> AppRequest:
 
 
 async def tensors(call: Awaitable[Answer]) -> bytes:
-    """The body of an answer that is to hold tensors. Raises `CallerError` where the app refused them."""
+    """Return the body of a response with tensors. Raises `CallerError` if the app rejected the request."""
     try:
         answer = await call
     except Redirected:
@@ -129,7 +129,7 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
                 pieces.append(piece)
                 size += len(piece)
                 if size > MAX_ANSWER:
-                    pieces.clear()  # the error keeps this frame
+                    pieces.clear()  # the error's traceback references this frame
                     raise BackendError("The upstream's answer is too large.")
         finally:
             await answer.aclose()
@@ -143,14 +143,14 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
 
 
 def no_such_kind(request: ModelRequest) -> Unsupported:
-    """The answer to a chat, and to orders."""
+    """Return the error for chats and orders."""
     return Unsupported(f"The model `{request.model}` is an app: its servers do nothing of the kind.")
 
 
 async def healthy(
     client: Client, target: bytes, timeout: float, judge: Judge = by_status, *, below: int = 201
 ) -> bytes:
-    """The answer to a GET of the target, with a status `below` that. Raises `InferenceError`."""
+    """Return the body of a GET whose status is less than `below`. Raises `InferenceError`."""
     status, headers, body = await health.look(client, target, _FIELDS, timeout)
     if status >= below:
         told = judge(ModelQuery(model=""), status, headers, body)

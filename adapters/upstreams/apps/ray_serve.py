@@ -1,4 +1,4 @@
-"""Ray Serve over HTTP: an application below its route prefix."""
+"""Adapter of Ray Serve over HTTP: an application below its route prefix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MULTIPLEXED = "serve_multiplexed_model_id"
 
 
 def make(pool: PoolConfig, address: Address) -> RayServeAdapter:
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, RayServeProtocol)
     port = protocol.dashboard_port
@@ -43,7 +43,7 @@ def make(pool: PoolConfig, address: Address) -> RayServeAdapter:
 
 
 def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
-    """The proxy's own answers. It is full with 503, or with 429 and a time; and late with 408."""
+    """Classify the proxy's own responses: overload (503, or 429 with a time) and timeout (408)."""
     if status == 404 and wire.is_no_route(body):
         return model_not_known()
     if status == 408:
@@ -52,7 +52,10 @@ def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) ->
 
 
 class RayServeAdapter(HttpAppAdapter):
-    """One endpoint. `dashboard` has the Serve REST API; `model` is a multiplexed model's id that is not its name."""
+    """Adapter of one endpoint.
+
+    `dashboard` serves the Serve REST API. `model` is the id of a multiplexed model, if clients use another name.
+    """
 
     def __init__(
         self,
@@ -81,10 +84,10 @@ class RayServeAdapter(HttpAppAdapter):
     def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
         return [(MULTIPLEXED, self._model or request.model)] if self._multiplexed else []
 
-    # ── what is told of the application ───────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def probe(self, timeout: float) -> None:
-        """The proxy is asked, and of the application the Serve REST API, which may be another machine's."""
+        """Check the proxy, and check the application by the Serve REST API, which may run on another machine."""
         if self._dashboard is not None and (name := self._application or self._model):
             await self._check(self._dashboard, name, timeout)
         if self._probe is not None:
@@ -123,7 +126,7 @@ class RayServeAdapter(HttpAppAdapter):
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
-        """The application's status in the Serve REST API; none without a dashboard."""
+        """Return the application's status from the Serve REST API; no entries without a dashboard."""
         if self._dashboard is None:
             return []
         body = await healthy(self._dashboard, _APPLICATIONS, self._left(call))

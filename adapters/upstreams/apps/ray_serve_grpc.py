@@ -1,4 +1,4 @@
-"""Ray Serve over gRPC: calls of an application's own services, by their paths, with messages that nobody here reads."""
+"""Adapter of Ray Serve over gRPC: forwards calls of an application's own services, and does not decode messages."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ PROTOBUF = "application/x-protobuf"
 
 
 def make(pool: PoolConfig, address: Address) -> RayServeGrpcAdapter:
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, RayServeGrpcProtocol)
     return RayServeGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), protocol, **names(pool))
 
 
 class RayServeGrpcAdapter:
-    """One endpoint. `model` is the application's name, or the multiplexed model's, where clients say another."""
+    """Adapter of one endpoint.
+
+    `model` is the name of the application or of the multiplexed model, if clients use another name.
+    """
 
     def __init__(self, channel: Channel, protocol: RayServeGrpcProtocol, *, model: str | None = None) -> None:
         self._channel = channel
@@ -60,7 +63,7 @@ class RayServeGrpcAdapter:
         raise no_such_kind(request)
 
     async def _call(self, request: AppRequest, call: Call) -> Answer:
-        """A stream of messages where the client takes one, else the one message of the answer."""
+        """Return a stream of messages if the client accepts a stream, else the only message of the response."""
         path, no = request.path, partial(self._refuse, request, call)
         if not _METHOD.fullmatch(path) or path.startswith(_OF_RAY):
             raise CallerError("An application over gRPC is called as /package.Service/Method.", code="unknown_url")
@@ -99,7 +102,7 @@ class RayServeGrpcAdapter:
         return encode_fields([(key, value) for key, value in fields if value])
 
     def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
-        """The typed error behind a status."""
+        """Raise the typed error of a status."""
         check_time(error, call.deadline, self._channel.now())
         if error.code == Code.NOT_FOUND and "ListApplications" in error.message:
             raise model_not_known() from None

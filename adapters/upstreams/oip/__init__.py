@@ -1,4 +1,4 @@
-"""Servers that speak the Open Inference Protocol, over HTTP and gRPC.
+"""Adapters of servers of the Open Inference Protocol, over HTTP and gRPC.
 
 http_client.py     the adapter over HTTP
 grpc_client.py     the adapter over gRPC

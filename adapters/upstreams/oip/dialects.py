@@ -1,4 +1,4 @@
-"""What servers of the Open Inference Protocol do otherwise than Triton, which has most of it: one line a server."""
+"""Dialects of the Open Inference Protocol: the differences of each server from Triton, one line each."""
 
 from typing import NamedTuple
 
@@ -6,31 +6,31 @@ from config.protocols.oip import OipServer
 
 
 class Dialect(NamedTuple):
-    """As one server has it."""
+    """The features of one kind of server."""
 
     binary: bool = True
-    """Tensors in binary form over HTTP."""
+    """Supports tensors in binary form over HTTP."""
     extras: bool = True
-    """Prompts (`generate`), raw bodies and compressed ones over HTTP."""
+    """Supports prompts (`generate`), raw bodies and compressed bodies over HTTP."""
     streams: bool = True
-    """Streams of responses over HTTP, where the model has them."""
+    """Supports streams of responses over HTTP, for decoupled models."""
     needs_id: bool = False
-    """It fails at a request without one."""
+    """Fails at a request without an id."""
     versions: bool = True
-    """Models have versions. One that is asked for where there are none is refused, since some servers take any."""
+    """Has versions of models. The gateway rejects a version for other servers: some of them accept any version."""
     name_first: bool = False
-    """Over gRPC, the first field of an order is the model's name, and not its repository's; and what was done is told
-    as an internal error."""
+    """Over gRPC, the first field of an order is the model's name instead of the repository's, and the success of an
+    order is reported as an internal error."""
     typed: bool = False
-    """Over gRPC its answers may hold typed contents, which not every client reads: they are made raw ones."""
+    """Over gRPC, responses may hold typed contents, which not every client supports: they are converted to raw."""
     blunt: bool = False
-    """It fails with 500 at tensors that are not its model's: they are held against its metadata then."""
+    """Fails with 500 at tensors that do not fit the model; the gateway then checks them against the metadata."""
     reloads: bool = False
-    """It loads what its configuration file has, when it is told to read that again; nothing is unloaded."""
+    """Loads the models of its configuration file when it is ordered to reload the file; it unloads no model."""
     graphs: bool = False
-    """Over gRPC only its graphs stream: a model that is none is unknown to streams."""
+    """Over gRPC, only graphs stream; a stream to any other model fails with an unknown model."""
     routed_by: str = ""
-    """The header that says which model is asked, to the router before the servers."""
+    """The header with the model's name, for a router in front of the servers."""
 
 
 TRITON = Dialect()
@@ -44,9 +44,9 @@ _BY_NAME: dict[OipServer, Dialect] = {
     "openvino": Dialect(extras=False, streams=False, reloads=True, graphs=True),
 }
 PIPELINE = ".pipeline"
-"""What Seldon's router wants behind the name of a pipeline; the servers behind it do not."""
+"""The suffix of a pipeline's name that Seldon's router requires and the servers behind it do not accept."""
 
 
 def dialect_of(server: OipServer | None) -> Dialect:
-    """Triton's, where nobody says."""
+    """Return the dialect of a server; Triton's if none is configured."""
     return _BY_NAME[server] if server is not None else TRITON

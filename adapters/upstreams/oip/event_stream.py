@@ -1,4 +1,4 @@
-"""Streams of responses over HTTP: one event a response, which is JSON."""
+"""Streams of responses over HTTP: each event is one response in JSON."""
 
 from adapters.base import Answer
 from adapters.http1.client import ClientResponse
@@ -10,7 +10,7 @@ from adapters.wire.oip import responses as oip_responses
 
 
 class ResponseStream(EventStream):
-    """One event a response, until the end of the body. A failure is an event too, and the last."""
+    """A stream of one event for each response, until the end of the body. A failure is the last event."""
 
     __slots__ = ()
 
@@ -24,7 +24,7 @@ class ResponseStream(EventStream):
         if data.startswith(oip_responses.ERROR):
             raise model_failures.failed(oip_responses.error_of(data))
         if data and not self._begun:
-            oip_responses.check_object(data)  # of the others each client sees for itself
+            oip_responses.check_object(data)  # only the first event: each client checks the others
         return bool(data) or (self._begun and event.startswith(b":"))
 
     def _over(self) -> None:
@@ -32,7 +32,7 @@ class ResponseStream(EventStream):
 
 
 class PromptedStream(ResponseStream):
-    """To a prompt, of responses that are tensors: each is told as the prompt's extension has it."""
+    """A stream for a prompt from a server of tensors: each response is encoded in the generate extension's format."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class PromptedStream(ResponseStream):
 
 
 class OneEvent(Answer):
-    """A whole response as a stream."""
+    """A stream of one whole response."""
 
     __slots__ = ("_event",)
 

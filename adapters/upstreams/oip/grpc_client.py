@@ -1,4 +1,4 @@
-"""Servers of the Open Inference Protocol over gRPC: Triton, KServe, MLServer, and our own tensor runtime."""
+"""Adapter of servers of the Open Inference Protocol over gRPC: Triton, KServe, MLServer, the bundled tensor runtime."""
 
 from contextlib import suppress
 from functools import lru_cache
@@ -38,30 +38,30 @@ _QUERIES = {"metadata": "ModelMetadata", "ready": "ModelReady", "config": "Model
 
 @lru_cache(4096)
 def _renamed(model: str, version: str) -> bytes:
-    """Behind a request, whatever names it had: of a field that is there twice, the last counts."""
+    """Return the name fields to append to a request: the last value of a repeated field replaces the client's."""
     return oip_proto.encode_names(model, version)
 
 
 def make(pool: PoolConfig, address: Address) -> "OipGrpcAdapter":
-    """For an endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     assert isinstance(pool.protocol, OipGrpcProtocol)
     channel = grpc_channel(pool, address, MAX_ANSWER)
     return OipGrpcAdapter(channel, dialect=dialect_of(pool.protocol.server), **names(pool))
 
 
 class OipGrpcAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(self, channel: Channel, *, model: str | None = None, dialect: Dialect = TRITON) -> None:
         self._channel = channel
         self._dialect = dialect
         self._routed = model
-        """To a router; the servers behind it know a pipeline by the rest of its name."""
+        """The name for a router; the servers behind it use a pipeline's name without its suffix."""
         self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
         self._reader = Reader(self._metadata, channel.now)
         self._readiness = Readiness(self._listed, channel.now)
         self._alone_until = 0.0
-        """Until then no stream is asked for: the server has shown that it knows none."""
+        """The time until which no stream is requested, since the server does not support streams."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
@@ -113,7 +113,7 @@ class OipGrpcAdapter:
         return answer, Usage(rows=request.rows, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
 
     async def _stream(self, request: InferRequest, call: Call) -> Answer:
-        """Messages; one, where the server knows no streams."""
+        """Return a stream of responses; a stream of one response if the server does not support streams."""
         message = await self._message(request, call)
         if self._channel.now() >= self._alone_until:
             try:
@@ -137,7 +137,7 @@ class OipGrpcAdapter:
             raise
 
     async def _message(self, request: InferRequest, call: Call) -> bytes:
-        """The client's own, where it speaks gRPC too."""
+        """Return the client's own message if it speaks gRPC, else an encoded message."""
         model = self._model or request.model
         if request.wire == "oip-grpc":
             message = request.body
@@ -174,7 +174,7 @@ class OipGrpcAdapter:
         return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
 
     async def _was_done(self, order: ModelOrder, model: str, call: Call) -> bool:
-        """Whether the model is as it was ordered to be, of a server that says nothing true about it."""
+        """Whether an order succeeded, for a server that reports success as an error."""
         if not self._dialect.name_first:
             return False
         try:
@@ -183,7 +183,7 @@ class OipGrpcAdapter:
             return error.code == Code.NOT_FOUND and order.order == "unload"
         return bool(told.ready) == (order.order == "load")
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         about, model = query.about, self._model or query.model
@@ -203,7 +203,7 @@ class OipGrpcAdapter:
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:
-        """A model's entries in the repository's index; none where the server has no index."""
+        """Return a model's entries in the repository's index; no entries if the server has no index."""
         name = self._model or query.model
         try:
             told = await self._unary("RepositoryIndex", {}, self._told(query, call), call)

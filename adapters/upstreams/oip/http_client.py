@@ -1,4 +1,4 @@
-"""Servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, and our own tensor runtime."""
+"""Adapter of servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, the bundled tensor runtime."""
 
 from functools import lru_cache
 from typing import NoReturn
@@ -40,7 +40,7 @@ from config.schema.config import PoolConfig
 _NO_SUCH_PATH = frozenset({404, 405, 501})
 ANY_ID = "1"
 _SPOKEN = {"infer": "infer", "infer_stream": "infer_stream", "generate": "infer", "generate_stream": "infer_stream"}
-"""What is asked once a request was made of tensors."""
+"""The path of a request's kind after its encoding as tensors."""
 
 
 @lru_cache(4096)
@@ -52,7 +52,7 @@ def _target(base: str, model: str, version: str, what: str) -> bytes:
 
 
 def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
-    """For an endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     assert isinstance(pool.protocol, OipHttpProtocol)
     client = http1_client(pool, address)
     dialect = dialect_of(pool.protocol.server)
@@ -60,9 +60,9 @@ def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
 
 
 class OipHttpAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise.
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name.
 
-    `binary` False is for servers without the binary extension: what came in binary form goes on as JSON.
+    `binary` False is for servers without the binary extension: binary tensors are encoded as JSON.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class OipHttpAdapter:
         self._client = client
         self._dialect = dialect
         self._routed = model
-        """To a router; the servers behind it know a pipeline by the rest of its name."""
+        """The name for a router; the servers behind it use a pipeline's name without its suffix."""
         self._model = model.removesuffix(PIPELINE) if model and dialect.routed_by else model
         self._binary = binary and dialect.binary
         self._base = client.base_path.removesuffix("/v2")
@@ -85,7 +85,7 @@ class OipHttpAdapter:
         self._reader = Reader(self._metadata, client.now)
         self._readiness = Readiness(self._listed, client.now)
         self._alone_until = 0.0
-        """Until then no stream of responses is asked for: the server has shown that it has no path for them."""
+        """The time until which no stream of responses is requested, since the server has no path for streams."""
         self._fields = encode_fields([("user-agent", "headrace")])
         self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
@@ -125,7 +125,7 @@ class OipHttpAdapter:
         encoding, length = headers.get("content-encoding"), length_of(response)
         check(request, body, encoding)
         if not spliced and request.wire == "oip-http":
-            # It may have asked for binary tensors, which its server has not, or by a prompt.
+            # The request may demand binary tensors, which the server does not support, or contain a prompt.
             return await answer_of(request, await codecs.decode_response(body, length), usage)
         form = Form("oip-http", length, encoding or "")
         content_type = "application/json" if length is None else "application/octet-stream"
@@ -133,12 +133,12 @@ class OipHttpAdapter:
 
     async def _refuse(self, request: InferRequest, response: ClientResponse, call: Call) -> NoReturn:
         if response.status == 500 and self._dialect.blunt:
-            response.close()  # its status says all
+            response.close()  # the status is sufficient
             await self._reader.check(request, self._model or request.model, call)
         await refuse(request, response)
 
     def _may_splice(self, request: InferRequest) -> bool:
-        """Whether the client's bytes are what this server reads."""
+        """Whether the client's bytes are valid for this server."""
         if request.wire != "oip-http" or not (self._binary or request.header_length is None):
             return False
         return self._dialect.extras or (request.header_length != 0 and request.kind in ("infer", "infer_stream"))
@@ -166,7 +166,7 @@ class OipHttpAdapter:
     async def _post(
         self, request: InferRequest, verb: str, body: bytes, length: int | None, call: Call, more: bytes = b""
     ) -> ClientResponse:
-        """The answer's head, whatever its status."""
+        """Send a request, and return the response of any status."""
         fields = self._about(request, call)
         if length is not None:
             fields.append((oip.HEADER, str(length)))
@@ -175,7 +175,7 @@ class OipHttpAdapter:
         return await self._client.request(b"POST", target, ours + encode_fields(fields) + more, body, call.deadline)
 
     def _about(self, request: ModelRequest, call: Call) -> list[tuple[str, str]]:
-        """Header fields of a request's own."""
+        """Return the header fields that depend on the request."""
         fields = [("x-request-id", call.id)]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
@@ -184,7 +184,7 @@ class OipHttpAdapter:
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _stream(self, request: InferRequest, call: Call) -> Answer:
-        """Events; one, where the server has no path for streams of responses."""
+        """Return a stream of events; a stream of one event if the server has no path for streams."""
         spliced = self._may_splice(request)
         of_tensors = request.kind == "infer_stream" or not spliced
         if of_tensors and (not self._dialect.streams or self._client.now() < self._alone_until):
@@ -204,7 +204,7 @@ class OipHttpAdapter:
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 
     async def _alone(self, request: InferRequest, call: Call) -> Answer:
-        """A stream of the one response that any model can be asked for that is not decoupled."""
+        """Return a stream of one response, from the path that every model supports unless it is decoupled."""
         inference = await self._reader.inference(request, self._model or request.model, call)
         if self._dialect.needs_id:
             inference.id = inference.id or call.id or ANY_ID
@@ -226,7 +226,7 @@ class OipHttpAdapter:
         self._reader.forget()
         return answer
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         what = "" if query.about == "metadata" else query.about
@@ -245,7 +245,7 @@ class OipHttpAdapter:
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:
-        """A model's entries in the repository's index; none where the server has no index."""
+        """Return a model's entries in the repository's index; no entries if the server has no index."""
         model = self._model or query.model
         target = f"{self._base}/v2/repository/index".encode()
         try:

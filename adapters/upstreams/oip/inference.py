@@ -1,5 +1,5 @@
-"""What a request asks for where its own bytes do not tell all: raw bodies, prompts and plain JSON values have their
-model's names, datatypes and shapes."""
+"""Decodes requests with the metadata of their model: raw bodies, prompts and plain JSON values lack names, datatypes
+and shapes."""
 
 from collections.abc import Awaitable, Callable
 
@@ -16,23 +16,23 @@ from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 
 FRESH = 30.0
-"""Seconds for which is believed what a server has shown of itself and of its models: it may change."""
+"""Seconds for which a server's features and its models' metadata are cached; both may change."""
 DOUBT = 1.0
-"""What was found out within so many is not doubted because a request does not fit it."""
+"""Seconds of age from which cached metadata are fetched again for a request that does not fit them."""
 MOST = 256
 
 Ask = Callable[[str, str, Call], Awaitable[ModelMetadata]]
 
 
 def check_signature(inference: Inference) -> None:
-    """Raise `CallerError` for a signature of TensorFlow Serving that other servers' models do not have."""
+    """Raise `CallerError` for a signature of TensorFlow Serving other than the default: other servers have none."""
     signature = inference.parameters.get(SIGNATURE, SERVING)
     if signature not in ("", SERVING):
         raise CallerError(f'Serving signature key "{str(signature)[:64]}" not found.', param=SIGNATURE)
 
 
 class Reader:
-    """Reads requests for one endpoint, and asks it with `ask` for the metadata that this takes."""
+    """Decodes the requests of one endpoint; `ask` fetches the metadata of a model from the endpoint."""
 
     def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -40,7 +40,7 @@ class Reader:
         self._known: dict[tuple[str, str], tuple[float, ModelMetadata]] = {}
 
     async def inference(self, request: InferRequest, model: str, call: Call) -> Inference:
-        """`model` is its name at the endpoint. Raises `CallerError`, and what asking raises."""
+        """Decode a request. `model` is the endpoint's name. Raises `CallerError` and the errors of `ask`."""
         if request.wire == "predict-v1":
             return await self._of_values(request, model, call)
         if request.kind in ("generate", "generate_stream"):
@@ -67,14 +67,14 @@ class Reader:
         except Unsupported:
             raise
         except CallerError:
-            # Perhaps it is another model by now than the one that is remembered.
+            # The endpoint may serve another model now than the cached one.
             fresh = await self.metadata(model, request.version, call, DOUBT)
             if fresh is known:
                 raise
             return await codecs.inference_of_values(request, fresh)
 
     async def check(self, request: InferRequest, model: str, call: Call) -> None:
-        """Raise `CallerError` where a request is none of the model's: some servers fail at it, and say so."""
+        """Raise `CallerError` for a request that does not fit the model: some servers report that with a 500."""
         if request.kind not in ("infer", "infer_stream") or request.wire == "predict-v1" or request.header_length == 0:
             return
         try:
@@ -85,11 +85,11 @@ class Reader:
             metadata_check.check(await codecs.inference_of(request), known.inputs)
 
     def forget(self) -> None:
-        """Its models have changed."""
+        """Clear the cached metadata, since the endpoint's models have changed."""
         self._known.clear()
 
     async def metadata(self, model: str, version: str, call: Call, max_age: float = FRESH) -> ModelMetadata:
-        """What is remembered of a model, or what the endpoint tells now."""
+        """Return a model's metadata: the cached ones if they are newer than `max_age`, else the endpoint's."""
         known, now = self._known.get((model, version)), self._clock()
         if known is not None and now - known[0] < max_age:
             return known[1]

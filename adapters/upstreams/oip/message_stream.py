@@ -11,7 +11,7 @@ from adapters.wire.oip import proto_responses as oip_proto_answers
 
 
 class MessageStream(Answer):
-    """A decoupled model's responses, each a `ModelStreamInferResponse`, whatever the server sends them in."""
+    """A stream of a decoupled model. Responses of another message type become a `ModelStreamInferResponse`."""
 
     __slots__ = ("_begun", "_exchange", "_first", "_request")
 
@@ -24,7 +24,7 @@ class MessageStream(Answer):
         self._begun = False
 
     async def begun(self) -> "MessageStream":
-        """Wait for the first response, or for the end where there is none; what fails here may be tried elsewhere."""
+        """Wait for the first response or the end of the stream. A failure here permits a retry at another endpoint."""
         self._first = await self._read()
         return self
 
@@ -72,7 +72,7 @@ class MessageStream(Answer):
 
 
 class OneMessage(Answer):
-    """A whole response as a stream."""
+    """A stream of one whole response."""
 
     __slots__ = ("_message",)
 

@@ -1,4 +1,4 @@
-"""Orders to servers of the Open Inference Protocol over HTTP: by the repository extension, or as OpenVINO's have it."""
+"""Orders to servers of the Open Inference Protocol over HTTP: the repository extension, and OpenVINO's reload."""
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -12,7 +12,7 @@ from adapters.wire.oip import ovms
 
 
 async def give(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, call: Call) -> Answer:
-    """`POST /v2/repository/models/NAME/load` and its like."""
+    """Load or unload a model: `POST /v2/repository/models/NAME/load` or `/unload`."""
     target = f"{base}/v2/repository/models/{segment(model)}/{order.order}".encode()
     response = await client.request(b"POST", target, fields, order.body or b"{}", call.deadline)
     body = await response.read(MAX_ERROR_BODY)
@@ -22,7 +22,7 @@ async def give(client: Client, base: str, model: str, order: ModelOrder, fields:
 
 
 async def reload(client: Client, base: str, model: str, order: ModelOrder, fields: bytes, call: Call) -> Answer:
-    """`POST /v1/config/reload`, whose answer is the state of every model."""
+    """Reload the server's configuration: `POST /v1/config/reload`, which returns the state of every model."""
     if order.order == "unload":
         raise Unsupported(
             "OpenVINO Model Server unloads what its configuration file no longer has, when that is loaded."

@@ -1,4 +1,4 @@
-"""What servers of the Open Inference Protocol refuse, and what their answers cost, whichever wire they speak."""
+"""Typed errors and usage of servers of the Open Inference Protocol, for both wires."""
 
 import re
 from collections.abc import Sequence
@@ -19,19 +19,19 @@ from adapters.wire.oip.bodies import IndexEntry
 
 
 def takes_tensors(request: ModelRequest) -> Unsupported:
-    """The answer to a chat."""
+    """Return the error for a chat."""
     return Unsupported(f"The model `{request.model}` takes tensors: its servers do not speak OpenAI's protocol.")
 
 
 def unavailable(query: ModelRequest, reason: str) -> ModelNotReady:
-    """The error for a model that its server cannot serve, for this reason."""
+    """Return the error for a model that its server cannot serve, with the reason."""
     return not_ready(query, [IndexEntry(query.model, query.version, "UNAVAILABLE", reason)])
 
 
 def not_ready(query: ModelRequest, entries: Sequence[IndexEntry] = ()) -> ModelNotReady:
-    """The error for a model that is not ready, with the state and the reason of its newest version.
+    """Return the error for a model that is not ready, with the state and the reason of its newest version.
 
-    `entries` are those of the model in the repository's index of its server.
+    `entries` are the model's entries in the repository's index of its server.
     """
     entries = [one for one in entries if not query.version or one.version == query.version]
     newest = max(entries, key=lambda one: _number(one.version), default=IndexEntry(""))
@@ -48,7 +48,7 @@ def _number(version: str) -> int:
 
 
 def no_such_version(request: ModelRequest) -> NotFound:
-    """The client chose the version, and so it is the client who must choose another."""
+    """Return the error for a missing version, which blames the client: the client chose the version."""
     return NotFound(f"The model `{request.model}` has no version `{request.version[:32]}`.", param="model_version")
 
 
@@ -59,7 +59,7 @@ _FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded",
 
 
 def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
-    """What a server says in a stream, where it has no status, of a request that its model never saw."""
+    """Return the typed error of a stream's error message, which has no status, for a request that never ran."""
     check_ready(request, words)
     if _UNKNOWN.search(words):
         if request.version:
@@ -71,25 +71,25 @@ def refused_in_stream(request: ModelRequest, words: str) -> InferenceError:
 
 
 def check_ready(request: ModelRequest, words: str | None) -> None:
-    """Raise `ModelNotReady` where a server reports that as if the request were wrong."""
+    """Raise `ModelNotReady` if the text of an error that blames the request reports a model that is not ready."""
     if words and _NOT_READY.search(words):
         raise ModelNotReady(failure_text.for_clients(words))
 
 
 def check_version(request: ModelRequest, versions: bool) -> None:
-    """Raise `NotFound` for any version of a model that has none."""
+    """Raise `NotFound` for any version if models have no versions."""
     if request.version and not versions:
         raise no_such_version(request)
 
 
 def check_readable(request: ModelRequest) -> None:
-    """Raise `CallerError` for a request that no server can read: some blame themselves for it, with a 500."""
+    """Raise `CallerError` for a request that cannot be decoded: some servers report it as their own failure."""
     if isinstance(request, InferRequest) and request.kind in ("infer", "infer_stream") and request.wire != "predict-v1":
         _ = request.inference
 
 
 def device_ms(told: str | None) -> float:
-    """Milliseconds of the model's device, where the server tells."""
+    """Return the milliseconds of the model's device that a server reports; 0 if it reports none."""
     try:
         value = float(told or 0)
     except ValueError:

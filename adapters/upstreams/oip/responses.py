@@ -1,4 +1,4 @@
-"""What a response over HTTP tells, of a server of the Open Inference Protocol."""
+"""Errors and usage of responses over HTTP, from servers of the Open Inference Protocol."""
 
 from typing import NoReturn
 
@@ -16,13 +16,13 @@ MAX_ERROR_BODY = 64 * 1024
 
 
 async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | None = None) -> NoReturn:
-    """The typed error behind a status that is not 200."""
+    """Raise the typed error of a status other than 200."""
     status = response.status
     try:
         told = await response.read(MAX_ERROR_BODY) if body is None else body
         message = oip_responses.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
     except BackendError:
-        message = None  # it cannot be read; the status says enough
+        message = None  # the body is unreadable; the status is sufficient
     finally:
         response.close()
     if status in (404, 503):
@@ -43,7 +43,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
 
 
 def check(request: InferRequest, body: bytes, encoding: str | None = None) -> None:
-    """Find the failure in a 200. Triton's generate has one: for a model that gives no or several responses."""
+    """Raise the error in a 200. Triton's generate returns it for a model with no response or several responses."""
     if not body.startswith(b"{") and not encoding and not body.lstrip().startswith(b"{"):
         raise decoding.bad_response("The upstream's response is not JSON.")
     if body.startswith(oip_responses.ERROR):
@@ -53,11 +53,11 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
 
 
 def length_of(response: ClientResponse) -> int | None:
-    """Of its JSON; None where all is JSON."""
+    """Return the length of a response's JSON header; None if the whole body is JSON."""
     with decoding.Checked(CallerError):
         return oip.header_length(response.headers.get(oip.HEADER))
 
 
 def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:
-    """What an answer of so many bytes cost."""
+    """Return the usage of a response of `size` bytes."""
     return Usage(rows=request.rows, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)

@@ -1,4 +1,4 @@
-"""A streamed answer of OpenAI's chunks."""
+"""A streamed response of OpenAI's chunks."""
 
 import re
 
@@ -14,9 +14,9 @@ _END = sse.encode(wire.DONE)
 
 
 class ChunkStream(EventStream):
-    """Events go on as they came, save the usage chunk that only we asked for.
+    """A stream of chunks, forwarded unchanged except for a usage chunk that only the gateway requested.
 
-    Servers that forget `[DONE]` after their last choice has finished are not taken for broken.
+    A stream without `[DONE]` is complete if its last choice has finished.
     """
 
     __slots__ = ("_alone", "_before", "_last", "_swallow_usage")
@@ -27,10 +27,10 @@ class ChunkStream(EventStream):
         self._before = self._last = b""
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
         self._alone = request.n == 1 and not several
-        """Whether one finish_reason is the last."""
+        """Whether the request has one choice, so that the first finish_reason is the last."""
 
     def _passes_on(self, event: bytes) -> bool:
-        """Count what an event carries; False for one that the client did not ask for."""
+        """Count the usage of an event. False if the client did not request the event."""
         data = sse.data_of(event)
         if data == wire.DONE:
             self._done = True
@@ -38,14 +38,14 @@ class ChunkStream(EventStream):
         if event[0] != _DATA and (failure := _failure(event, data)):
             raise wire.error_in_body(wire.decode_error(failure), wire.FAILED_MID_STREAM)
         if not data:
-            # A comment keeps the client's connection alive, but no answer begins with one.
+            # A comment keeps the client's connection alive, but does not begin a response.
             return self._begun and event.startswith(b":")
         self._before, self._last = self._last, data
-        # Events are decoded only where it matters: the first, since after it nothing can be tried elsewhere,
-        # and those that may hold usage or an error.
+        # Only two kinds of events are decoded: the first, since no retry is possible after it, and those that may
+        # hold usage or an error.
         telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
         if self._begun and not telling:
-            self.usage.completion_tokens += 1  # servers send a token an event; the exact count comes last
+            self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         usage, only_usage = wire.read_event(data)
         if usage is None:
@@ -62,14 +62,14 @@ class ChunkStream(EventStream):
         return super()._read(piece)
 
     def _is_whole(self) -> bool:
-        """Whether only the end is missing, or its blank line. After a finish_reason nothing comes but usage."""
+        """Whether only `[DONE]` or its blank line is missing. Only usage may follow a finish_reason."""
         if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
             return True
         return self._alone and any(_FINISHED.search(data) for data in (self._before, self._last))
 
 
 def _failure(event: bytes, data: bytes) -> bytes:
-    """What an event tells of that is an error by its name, or by its field; empty for others."""
+    """Return the data of an event that is an error by its name or by its field; empty for any other event."""
     if event.startswith(b"error:"):
         return event[6:]
     name = event.partition(b"\n")[0]

@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI: vLLM, SGLang, llama.cpp, hosted APIs, and our own LLM runtime."""
+"""Adapter of servers of OpenAI's API: vLLM, SGLang, llama.cpp, hosted APIs, the bundled LLM runtime."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ MAX_LIST = 1024 * 1024
 encode = msgspec.json.Encoder().encode
 _STRICT = encode_fields([(STRICT, "true")])
 _VAGUE = frozenset({"", "text/plain", "application/octet-stream"})
-"""Types that say nothing: what comes is what was asked for, or cannot be read as it."""
+"""Content types that do not identify a format: the body is decoded in the requested format."""
 
 
 def make(pool: PoolConfig, address: Address) -> Adapter:
-    """For an endpoint of a pool. Raises `Unmakeable`."""
+    """Return the adapter of one endpoint of a pool. Raises `Unmakeable`."""
     section = pool.protocol
     assert isinstance(section, OpenAIProtocol)
     adapter = OpenAIAdapter(http1_client(pool, address), options=section, **names(pool), **probe_path(pool))
@@ -65,11 +65,11 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
 
 
 class OpenAIAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise.
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name.
 
-    Without `options` it has no ways of its own. `ours`: it is our own runtime, which is told whose request it is and
-    how urgent: it is fair between tenants, as the gateway's queue is, and no tenant can find out by the time to an
-    answer's first token what another has asked.
+    Without `options` the endpoint has the plain dialect. `ours`: the endpoint is the bundled runtime, which receives
+    the tenant and the priority of each request. Its queue is fair between tenants, and the time to the first token
+    does not disclose the prompts of another tenant.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class OpenAIAdapter:
         self._counter = TokenCounter(client, self._post_fields, model)
 
     def _as_told(self, dialect: OpenAIDialect) -> OpenAIDialect:
-        """With the name of an answer's length that the file gives."""
+        """Return the dialect with the configured name of the field for the maximum length."""
         name = self._options.length
         if name is None:
             return dialect
@@ -141,7 +141,7 @@ class OpenAIAdapter:
         return _whole(request, kind, await response.read())
 
     async def _refuse(self, request: GenerateRequest, response: ClientResponse) -> NoReturn:
-        """The typed error behind a status that is not 200."""
+        """Raise the typed error of a status other than 200."""
         error = await error_of(response)
         if response.status == 404 and self._model is None and about_the_model(error):
             raise NotThere(f"The model `{request.model[:128]}` does not exist or you may not use it.", param="model")
@@ -160,7 +160,7 @@ class OpenAIAdapter:
         raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
 
     async def _pass(self, request: AppRequest, call: Call) -> Answer:
-        """A call beside text, under the name that was authorised, whatever the body says."""
+        """Forward a call other than generation, under the authorised name of the model instead of the body's."""
         operation = PASSTHROUGH.get(request.path)
         if operation is None or operation.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
@@ -191,7 +191,7 @@ class OpenAIAdapter:
         body = await response.read(MAX_LIST)
         return Answer(content_type="application/json", body=body)
 
-    # ── what it is ────────────────────────────────────────────────────────────────────────────────────
+    # ── health and dialect ────────────────────────────────────────────────────────────────────────────
 
     async def probe(self, timeout: float) -> None:
         call = Call(Deadline(self._client.now() + timeout, timeout, timeout))
@@ -212,7 +212,7 @@ class OpenAIAdapter:
                 raise BackendError("The model sleeps.")
 
     async def _learn(self, call: Call) -> None:
-        """Once: whose models are they?"""
+        """Detect the dialect once, from the owners of the listed models."""
         with suppress(BackendError, CapacityError):
             owners = {model.owned_by or "" for model in await self._listed(call)}
             self._dialect = self._as_told(of_owners(owners) or PLAIN)
@@ -239,7 +239,7 @@ class OpenAIAdapter:
 
 
 def _whole(request: GenerateRequest, kind: str, body: bytes) -> Answer:
-    """Of an answer that is no stream."""
+    """Return a response that is not streamed."""
     if kind != "application/json" and kind not in _VAGUE:
         raise decoding.bad_response("The upstream's response has the wrong content type.")
     if isinstance(request, ResponsesRequest):

@@ -1,6 +1,6 @@
-"""What operators have servers of OpenAI's family do with a model.
+"""Orders to servers of OpenAI's family: loading, unloading, sleep, LoRA adapters.
 
-Each has a way of its own: vLLM and SGLang load LoRA adapters and give their memory back, llama.cpp's router and Ollama
+Each server has its own API: vLLM and SGLang load LoRA adapters and release their memory, llama.cpp's router and Ollama
 load and unload whole models.
 """
 
@@ -18,7 +18,7 @@ Below = Literal["api", "server"]
 
 
 class Call(NamedTuple):
-    """A POST that carries an order out."""
+    """The POST of an order."""
 
     below: Below
     path: str
@@ -26,9 +26,10 @@ class Call(NamedTuple):
 
 
 def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[ListedModel]) -> Call:
-    """`orders`: whose way it is. `body`: the order's, with parameters of it. `listed`: the server's models.
+    """Return the POST of an order.
 
-    Raises `CallerError` and `Unsupported`.
+    `orders` names the server's API. `body` has the order's parameters. `listed` are the server's models. Raises
+    `CallerError` and `Unsupported`.
     """
     options = _parameters(body)
     match orders:
@@ -62,7 +63,7 @@ def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[List
 
 
 def _adapter(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> dict[str, Any] | None:
-    """The body that names a LoRA adapter, where the order is about one: it has a path, or its model has a parent."""
+    """Return the body of an order for a LoRA adapter: the order has a path, or its model has a parent. Else None."""
     path = options.get("lora_path")
     if order == "load" and path is not None:
         if not isinstance(path, str) or not path:

@@ -1,4 +1,4 @@
-"""Where a server of OpenAI's family has what, below the URL that it is written with."""
+"""Paths of servers of OpenAI's family, below the configured URL."""
 
 import re
 
@@ -8,9 +8,10 @@ _API = re.compile(r"/v\d+$")
 
 
 class Paths:
-    """`base` is the URL's path: it may end with the API's root (`/v1`, `/openai/v1`, `/v3`), or be above it.
+    """The paths of one server.
 
-    `version` is Azure's: models are deployments then, each with paths of its own.
+    `base` is the path of the URL, with or without the API's root (`/v1`, `/openai/v1`, `/v3`) at its end. `version` is
+    Azure's: models are then deployments, each with paths of its own.
     """
 
     __slots__ = ("_deployments", "_fixed", "_version", "api", "server")
@@ -24,7 +25,7 @@ class Paths:
         self._fixed: dict[str, bytes] = {}
 
     def call(self, path: str, model: str) -> bytes:
-        """Of a path below the API's root. Those in use are few, and remembered."""
+        """Return the target of a path below the API's root. The few paths in use are cached."""
         if self._version is not None:
             return f"{self._deployments}{segment(model)}{path}?api-version={self._version}".encode()
         found = self._fixed.get(path)
@@ -33,11 +34,11 @@ class Paths:
         return found
 
     def models(self) -> bytes:
-        """The list of them."""
+        """Return the target of the list of models."""
         if self._version is not None:
             return f"{self.server}/openai/models?api-version={self._version}".encode()
         return f"{self.api}/models".encode()
 
     def at_the_server(self, path: str) -> bytes:
-        """Of a path that is not the API's."""
+        """Return the target of a path outside the API."""
         return (self.server + path).encode()

@@ -1,4 +1,4 @@
-"""What servers that speak OpenAI refuse with a status, as typed errors."""
+"""Typed errors for the error statuses of servers of OpenAI's API."""
 
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, TooLarge
 from adapters.http1.client import ClientResponse
@@ -11,27 +11,27 @@ MAX_ERROR_BODY = 64 * 1024
 
 
 async def error_of(response: ClientResponse) -> wire.ErrorBody:
-    """What a response tells of it, which is closed then."""
+    """Decode the error body of a response, and close the response."""
     try:
         return wire.decode_error(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        return wire.ErrorBody()  # it cannot be read; the status says enough
+        return wire.ErrorBody()  # the body is unreadable; the status is sufficient
     finally:
         response.close()
 
 
 def judged(_: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError:
-    """A refusal is told in this door's words, and not in the server's."""
+    """Return the typed error of a forwarded call: the client receives no error body of the server."""
     return refusal(status, headers, wire.decode_error(body[:MAX_ERROR_BODY]))
 
 
 def about_the_model(error: wire.ErrorBody) -> bool:
-    """Whether a 404 is about the name that was asked for, and not about the path."""
+    """Whether a 404 concerns the name of the model instead of the path."""
     return error.code == "model_not_found" or error.param == "model" or "model" in (error.message or "").lower()
 
 
 def refusal(status: int, headers: Headers, error: wire.ErrorBody) -> InferenceError:
-    """The typed error of a status other than 200, with the server's message."""
+    """Return the typed error of a status other than 200, with the server's message."""
     if status not in CALLER_STATUS:
         return upstream_error(status, headers, error.message)
     message = (error.message or "The upstream refused the request.")[: wire.MAX_MESSAGE]

@@ -1,4 +1,4 @@
-"""A stream of a server that knows Responses: its events go on as they came."""
+"""A stream of a server that supports Responses, forwarded unchanged."""
 
 from adapters.http1.client import ClientResponse
 from adapters.types import ResponsesRequest, Usage
@@ -9,7 +9,7 @@ from adapters.wire.responses import native
 
 
 class ResponsesStream(EventStream):
-    """It begins with what the model says: openings, which come before it is asked, wait for that."""
+    """A stream that begins with the model's output: opening events, which precede generation, are held back."""
 
     __slots__ = ("_opening", "_said")
 
@@ -28,7 +28,7 @@ class ResponsesStream(EventStream):
         if told.error is not None:
             if not self._said:
                 raise told.error
-            self._failure = told.error  # raised once the client has the event
+            self._failure = told.error  # raised after the client has received the event
             return True
         self._said = self._said or not told.opening
         self._done = told.last
@@ -36,7 +36,7 @@ class ResponsesStream(EventStream):
             told.usage.bytes = self.usage.bytes
             self.usage = told.usage
         elif not told.opening:
-            self.usage.completion_tokens += 1  # an estimate, until the last event tells
+            self.usage.completion_tokens += 1  # an estimate; the last event reports the count
         return True
 
     def _read(self, piece: bytes) -> bytes:

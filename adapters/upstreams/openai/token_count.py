@@ -1,4 +1,4 @@
-"""How many tokens a prompt has, asked of servers that speak OpenAI: some have vLLM's `/tokenize`, as ours has."""
+"""Counts the tokens of a prompt with vLLM's `/tokenize`, which the bundled runtime and some other servers support."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ from adapters.wire import decoding
 from adapters.wire.openai import thinking
 
 MAX_ANSWER = 16 * 1024 * 1024
-"""Each token is in it."""
+"""Bytes of a response, which lists every token."""
 ASK_AGAIN_SECONDS = 60.0
 _PROMPT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
 _REFUSED = frozenset({400, 422})
@@ -31,7 +31,7 @@ _tokens = msgspec.json.Decoder(_Tokens).decode
 
 
 class TokenCounter:
-    """Of one endpoint. One that has no such path is not asked again for a while."""
+    """Token counts of one endpoint. A missing path is not requested again for `ASK_AGAIN_SECONDS`."""
 
     def __init__(self, client: Client, fields: bytes, model: str | None) -> None:
         self._client = client
@@ -41,8 +41,10 @@ class TokenCounter:
         self._none_until = 0.0
 
     async def count(self, request: TokenCount, call: Call, *, thinks: bool = False) -> Answer:
-        """`thinks`: the template of the server has variables for thinking. Raises `Unsupported` where the server
-        cannot say."""
+        """Count the tokens of a prompt. Raises `Unsupported` if the server cannot count them.
+
+        `thinks`: the template of the server has variables for thinking.
+        """
         now = self._client.now()
         if now < self._none_until:
             raise _cannot(request)
@@ -66,7 +68,7 @@ class TokenCounter:
         try:
             count = _tokens(told).count
         except decoding.MALFORMED_JSON:
-            raise _cannot(request) from None  # another server's path of that name
+            raise _cannot(request) from None  # the path has another meaning on this server
         counted = _encode({"input_tokens": count})
         return Answer(content_type="application/json", body=counted, usage=Usage(exact=True), form=ANTHROPIC)
 

@@ -1,9 +1,9 @@
-"""Servers that generate text from a prompt.
+"""Adapters of servers that generate text from a prompt.
 
-tgi.py              Text Generation Inference, by its own API
-triton_generate.py  text models on Triton, by its generate extension
+tgi.py              Text Generation Inference over its own API
+triton_generate.py  text models on Triton, over its generate extension
 prompts.py          the prompt of a request
 chat_template.py    converts a conversation to a prompt
 text_stream.py      streams in which each piece is a response with one output
-one_kind.py         servers with chats only, or completions only
+one_kind.py         servers that support chats only, or completions only
 """

@@ -1,8 +1,8 @@
-"""A conversation to a prompt, for servers that know only prompts: by a template that the configuration names.
+"""Renders a conversation as a prompt with the configured template, for servers that accept only prompts.
 
-`chatml` and its like are templates that come with Headrace (`templates`), `file:PATH` is one written by
-somebody else, and a folder is a model's own, as Hugging Face lays it out: `chat_template.jinja` or
-`tokenizer_config.json`, which also tells how its texts begin and end.
+A name such as `chatml` is a template that is part of Headrace (`templates`), and `file:PATH` is a template file. A
+folder is a model's own, in Hugging Face's layout: `chat_template.jinja` or `tokenizer_config.json`, which also has the
+tokens that begin and end a text.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class _Token(msgspec.Struct):
 
 
 class _TokenizerConfig(msgspec.Struct):
-    """What of a model's `tokenizer_config.json` matters here; templates may be several, by name."""
+    """The fields of a model's `tokenizer_config.json` that templates need. It may have several named templates."""
 
     chat_template: str | list[_Named] | None = None
     eos_token: str | _Token | None = None
@@ -51,13 +51,13 @@ _config = msgspec.json.Decoder(_TokenizerConfig).decode
 
 
 class TemplateError(Unmakeable):
-    """The configuration names what is no template. The message says why."""
+    """The configured template is invalid; the message has the reason."""
 
 
 class ChatTemplate:
-    """Renders conversations. Raises `TemplateError` if `source` is no template.
+    """Renders conversations. Raises `TemplateError` if `source` is not a valid template.
 
-    `bos` is what the template writes as a text's beginning: nothing, where the server puts it before every prompt.
+    `bos` is the token that begins a text; empty if the server adds it to every prompt.
     """
 
     def __init__(self, source: str, *, bos: str = "", eos: str = "") -> None:
@@ -70,10 +70,10 @@ class ChatTemplate:
         self._takes_parts = "content" in source and ".type" in source.replace("['type']", ".type")
 
     def prompt(self, request: ChatRequest) -> str:
-        """Up to where the answer begins. Raises `CallerError` if the template refuses the conversation.
+        """Render a conversation up to the start of the response. Raises `CallerError` if the template rejects it.
 
-        An answer that has begun (`continue_final_message`) is the last message. Its text follows the prompt that
-        it answers as a model says it, whatever the template does to a message that has ended.
+        With `continue_final_message` the last message is the beginning of the response. Its text is appended to the
+        prompt, without the template's markup for a complete message.
         """
         fields = request.fields
         messages = for_template(fields["messages"], parts=self._takes_parts)
@@ -95,7 +95,7 @@ class ChatTemplate:
     def render(
         self, messages: list[dict[str, Any]], more: Mapping[str, Any] | None = None, *, answer: bool = True
     ) -> str:
-        """`more` is what the template knows by other names. Raises `CallerError`."""
+        """Render messages. `more` are further variables of the template. Raises `CallerError`."""
         values: dict[str, Any] = {
             **(more or {}),
             "messages": messages,
@@ -107,14 +107,14 @@ class ChatTemplate:
         }
         try:
             return self._environment.rendered(self._template, values)
-        except Exception as error:  # a program that came with a download may fail in any way
+        except Exception as error:  # a template is a downloaded program: any exception is possible
             told = str(error)[:500]
             raise CallerError(f"The model's chat template refuses these messages: {told}", param="messages") from None
 
 
 @lru_cache(64)
 def load(name: str, bos: str = "") -> ChatTemplate:
-    """By its name in the configuration; one that is loaded already is used again. Raises `TemplateError`."""
+    """Load a template by its name in the configuration. Templates are cached. Raises `TemplateError`."""
     try:
         if name.startswith("file:"):
             return ChatTemplate(_read(Path(name.removeprefix("file:"))), bos=bos)

@@ -1,4 +1,4 @@
-"""Servers that have chats only, or completions only: the one is made of the other."""
+"""Converts chats to completions, and completions to chats, for servers that support only one of them."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -19,7 +19,7 @@ Chunk = Callable[[bytes], bytes]
 
 
 class OneKind:
-    """An adapter before another one, whose server has only one kind."""
+    """A wrapper of an adapter whose server supports only one kind of request."""
 
     def __init__(self, inner: Adapter, only: Kind, prompts: Prompts, max_tokens: int) -> None:
         self._inner = inner
@@ -28,7 +28,7 @@ class OneKind:
         self._max_tokens = max_tokens
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        """Errors name the fields of the kind that the client sends."""
+        """Convert and execute a request. Errors name the fields of the client's kind."""
         try:
             return await self._translated(request, call)
         except CallerError as error:
@@ -63,7 +63,7 @@ async def _told(answer: Answer, body: Chunk, chunk: Chunk) -> Answer:
 
 
 class TranslatedStream(RetoldStream):
-    """Chunk by chunk, up to `[DONE]`."""
+    """A stream that converts each chunk, up to `[DONE]`."""
 
     __slots__ = ("_chunk",)
 

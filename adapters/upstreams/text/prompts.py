@@ -1,4 +1,4 @@
-"""The prompt that a request becomes at a server that knows only prompts."""
+"""The prompt of a request, for servers that accept only prompts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from config.protocols.openai import OpenAIProtocol
 from config.protocols.prompts import PromptProtocol
 
 if TYPE_CHECKING:
-    from adapters.upstreams.text.chat_template import ChatTemplate  # which needs an extra
+    from adapters.upstreams.text.chat_template import ChatTemplate  # needs an extra
 
 
 class Prompts:
-    """Of one pool: chats by its template, completions as they are."""
+    """Prompts for one pool: a chat is rendered with the pool's template, a completion has its own prompt."""
 
     def __init__(self, template: ChatTemplate | None = None) -> None:
         self._template = template
 
     def of(self, request: GenerateRequest) -> str:
-        """Raises `CallerError` for what no prompt says."""
+        """Return the prompt of a request. Raises `CallerError` for a request that a prompt cannot express."""
         if isinstance(request, ChatRequest):
             if self._template is None:
                 raise Unsupported(
@@ -34,7 +34,7 @@ class Prompts:
 
 
 def prompts(section: PromptProtocol | OpenAIProtocol) -> Prompts:
-    """As the configuration has it. Raises `Unmakeable`."""
+    """Return the prompts of a protocol's configuration. Raises `Unmakeable`."""
     if section.chat_template is None:
         return Prompts()
     try:

@@ -1,4 +1,4 @@
-"""Streams of text from servers that have no form for a stream of tensors: each piece is a response with one output."""
+"""Streams of text from servers without streams of tensors: each piece becomes a response with one output."""
 
 import codecs
 
@@ -14,7 +14,7 @@ _DONE = b"[DONE]"
 
 
 class TextStream(EventStream):
-    """Whether its pieces are server-sent events, its beginning tells: the content type of such servers does not."""
+    """A stream of text. Its first bytes show whether it has server-sent events: the content type is unreliable."""
 
     __slots__ = ("_as_events", "_decoder", "_output", "_request")
 
@@ -25,10 +25,10 @@ class TextStream(EventStream):
         self._request = request
         self._output = output
         self._as_events: bool | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a letter may be cut by the network
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a piece may end inside a character
 
     def _passes_on(self, event: bytes) -> bool:
-        raise NotImplementedError  # `_read` does not ask
+        raise NotImplementedError  # `_read` does not call this method
 
     def _read(self, piece: bytes) -> bytes:
         if self._as_events is None and piece:

@@ -1,4 +1,4 @@
-"""Text Generation Inference by its own API: chats and completions become prompts, and texts answers of OpenAI's."""
+"""Adapter of Text Generation Inference: encodes chats and completions as prompts, and texts as OpenAI's responses."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MAX_ERROR_BODY = 64 * 1024
 
 
 def make(pool: PoolConfig, address: Address) -> TgiAdapter:
-    """For an endpoint of a pool. Raises `Unmakeable`."""
+    """Return the adapter of one endpoint of a pool. Raises `Unmakeable`."""
     assert isinstance(pool.protocol, TgiProtocol)
     return TgiAdapter(http1_client(pool, address), prompts(pool.protocol), **names(pool), **probe_path(pool))
 
 
 class TgiAdapter:
-    """One endpoint. `model` is the id of a LoRA adapter that it has."""
+    """Adapter of one endpoint. `model` is the id of a LoRA adapter on the endpoint."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class TgiAdapter:
         return await TgiStream(events, usage, teller, options.stops, prompt if options.echo else "").begun()
 
     async def _count(self, request: TokenCount, call: Call) -> Answer:
-        """By the server's own tokenizer, where it has a fast one. Raises `Unsupported` where it has not."""
+        """Count a prompt's tokens with the server's fast tokenizer. Raises `Unsupported` if the server has none."""
         body = wire.encode_prompt(self._prompts.of(request.chat))
         response = await self._client.request(b"POST", self._count_target, self._post_fields, body, call.deadline)
         if response.status == 404:
@@ -128,19 +128,19 @@ async def _whole(
 
 
 async def _refusal(response: ClientResponse) -> InferenceError:
-    """The typed error behind a status that is not 200."""
+    """Return the typed error of a status other than 200."""
     status = response.status
     try:
         told = wire.refusal(await response.read(MAX_ERROR_BODY), status)
     except BackendError:
-        told = wire.TgiRefusal("", status)  # it cannot be read; the status says enough
+        told = wire.TgiRefusal("", status)  # the body is unreadable; the status is sufficient
     finally:
         response.close()
     return refused(status, response.headers, told.message)
 
 
 class TokenEvents(EventStream):
-    """An event a token. The last one holds the whole text, and there is no other mark of the end."""
+    """A stream of one event for each token. The event with the whole text is the last."""
 
     __slots__ = ()
 
@@ -158,7 +158,7 @@ class TokenEvents(EventStream):
 
 
 class TgiStream(TextStream):
-    """Tokens as chunks of OpenAI's."""
+    """A stream that encodes tokens as OpenAI's chunks."""
 
     __slots__ = ("_echo",)
 
@@ -168,7 +168,7 @@ class TgiStream(TextStream):
 
     def _take(self, data: bytes) -> bytes:
         event = wire.decode_event(data)
-        assert event.token is not None  # else it would have been an error
+        assert event.token is not None  # an event without a token is an error, and was raised
         self.usage.completion_tokens += 1
         told = b""
         if self._echo:

@@ -1,5 +1,5 @@
-"""Models of text on a Triton, by its generate extension: chats and completions become prompts, and texts answers of
-OpenAI's."""
+"""Adapter of text models on Triton, over its generate extension: encodes chats and completions as prompts, and texts as
+OpenAI's responses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def make(pool: PoolConfig, address: Address) -> TritonGenerateAdapter:
-    """For an endpoint of a pool. Raises `Unmakeable`."""
+    """Return the adapter of one endpoint of a pool. Raises `Unmakeable`."""
     section = pool.protocol
     assert isinstance(section, TritonGenerateProtocol)
     client = http1_client(pool, address)
@@ -53,7 +53,7 @@ def make(pool: PoolConfig, address: Address) -> TritonGenerateAdapter:
 
 
 class TritonGenerateAdapter:
-    """One endpoint, whose tensors another adapter speaks."""
+    """Adapter of one endpoint. It sends prompts through the endpoint's adapter of the Open Inference Protocol."""
 
     def __init__(
         self, triton: OipHttpAdapter, section: TritonGenerateProtocol, prompts: Prompts, clock: Callable[[], float]
@@ -90,7 +90,7 @@ class TritonGenerateAdapter:
         return Asked(request, signature, options, teller, self._prompts.of(request), most)
 
     async def _signature(self, request: GenerateRequest, call: Call) -> Signature:
-        """What is known of the model for a while. Raises what asking for it raises."""
+        """Return the model's signature, which is cached. Raises the errors of the query for the configuration."""
         key = f"{request.model}\0{request.version}"
         known, now = self._known.get(key), self._clock()
         if known is not None and now < known[0]:
@@ -116,7 +116,7 @@ class TritonGenerateAdapter:
 
 
 def _refusal(error: CallerError) -> InferenceError:
-    """Triton's generate blames the request for whatever a model raises: what it says must tell."""
+    """Return the error of a refusal by its text: Triton blames the request for any exception of a model."""
     message = error.message
     if refusals.is_too_long(message, None, None):
         return ContextTooLong(message[:MAX_MESSAGE])
@@ -126,7 +126,7 @@ def _refusal(error: CallerError) -> InferenceError:
 
 
 class Asked:
-    """One request, and what its answer is told by."""
+    """One request, and the state that its response is encoded with."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Asked:
         return self.prompt if self.options.echo else ""
 
     def whole(self, answer: Answer) -> Answer:
-        """A whole answer, told anew."""
+        """Encode a whole response."""
         told = self.signature.decode(answer.body or b"")
         usage, stops = self.usage, StopTexts(self.options.stops)
         text = told.text.removeprefix(self.prompt) if self.signature.repeats_prompt else told.text
@@ -163,7 +163,7 @@ class Asked:
         return Answer(content_type="application/json", body=body, usage=usage)
 
     def count(self, told: TextResponse, *, so_far: int | None = None) -> None:
-        """`so_far`: how many tokens the responses before this one had, of a stream whose responses tell their own."""
+        """Update the usage by a response. `so_far` are the tokens of earlier responses, if each counts only its own."""
         usage = self.usage
         if told.prompt_tokens is not None:
             usage.prompt_tokens = told.prompt_tokens
@@ -172,12 +172,12 @@ class Asked:
         usage.exact = told.prompt_tokens is not None and told.completion_tokens is not None
 
     def reason(self) -> str:
-        """Why an answer ended, of a model that does not say: for its length, as far as its tokens were counted."""
+        """Return the finish reason for a model that reports none: `length` if the token count reaches the limit."""
         return "length" if self.usage.completion_tokens >= self._max_tokens else "stop"
 
 
 class TritonStream(TextStream):
-    """A response a piece of the text, or all of it so far; the last one is that after which there is none."""
+    """A stream of responses that have a piece of the text or the whole text so far. No mark precedes its end."""
 
     __slots__ = ("_asked", "_before", "_reason")
 
@@ -192,7 +192,7 @@ class TritonStream(TextStream):
         told = signature.decode(data)
         self._reason = told.reason or self._reason
         if told.completion_tokens is None:
-            self.usage.completion_tokens += 1  # a token a response, as servers send them
+            self.usage.completion_tokens += 1  # a response has one token
         asked.count(told, so_far=self.usage.completion_tokens if signature.counts_pieces else None)
         text = told.text
         if signature.accumulates:

@@ -1,4 +1,4 @@
-"""TensorFlow Serving over gRPC: `PredictionService` and `ModelService`."""
+"""Adapter of TensorFlow Serving over gRPC: `PredictionService` and `ModelService`."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ WHOLE = (
 
 
 def make(pool: PoolConfig, address: Address) -> TfServingGrpcAdapter:
-    """For an endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     return TfServingGrpcAdapter(grpc_channel(pool, address, MAX_ANSWER), **names(pool))
 
 
 class TfServingGrpcAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(self, channel: Channel, *, model: str | None = None) -> None:
         self._channel = channel
@@ -103,7 +103,7 @@ class TfServingGrpcAdapter:
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        """A model's state tells; of no model, that it answers at all."""
+        """Check the model's state; without a configured model, any response is healthy."""
         call = Call(Deadline(self._channel.now() + timeout, timeout, timeout))
         try:
             versions = await self._versions(self._model or "", "", b"", call)
@@ -152,7 +152,7 @@ class TfServingGrpcAdapter:
     def _told(self, call: Call) -> bytes:
         return encode_fields((("x-request-id", call.id),))
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
@@ -192,7 +192,7 @@ class TfServingGrpcAdapter:
         ]
 
     async def _signatures(self, model: str, version: str, call: Call) -> dict[str, Any]:
-        """As they are told over REST."""
+        """Return a model's signatures in REST's JSON form."""
         asked = serving.GetModelMetadataRequest(metadata_field=[_SIGNATURES])
         tfserving_predict.put_spec(asked.model_spec, model, version)
         answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", call)
@@ -206,7 +206,7 @@ class TfServingGrpcAdapter:
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _order(self, order: ModelOrder, call: Call) -> Answer:
-        """All of its models, with their versions and labels."""
+        """Replace the server's configuration of all models, with their versions and labels."""
         load = oip_bodies.decode_load(order.body) if order.order == "load" else oip_bodies.Load(None, {})
         if load.config is None or load.files:
             raise Unsupported(WHOLE)

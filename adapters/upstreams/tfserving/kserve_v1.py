@@ -1,4 +1,4 @@
-"""KServe's v1: its clients' bodies go on as they came. It tells of no tensors, and so the file may declare them."""
+"""Adapter of KServe's v1: forwards bodies of v1 unchanged, and encodes other requests by the declared tensors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
 
 
 def make(pool: PoolConfig, address: Address) -> KserveV1Adapter:
-    """For an endpoint of a pool, and the explainer that it shares with the others."""
+    """Return the adapter of one endpoint of a pool; all endpoints share the explainer."""
     protocol = pool.protocol
     assert isinstance(protocol, KserveV1Protocol)
     explainer = None
@@ -52,7 +52,11 @@ def _target(base: str, model: str, verb: str) -> bytes:
 
 
 class KserveV1Adapter:
-    """One endpoint. `model` is its name for what clients call otherwise. `keyed`: it knows us by a key."""
+    """Adapter of one endpoint.
+
+    `model` is the endpoint's own name of the model, if clients use another name. `keyed`: requests carry the pool's
+    key.
+    """
 
     def __init__(
         self,
@@ -120,7 +124,7 @@ class KserveV1Adapter:
             await _refuse(request, response, body)
         return await response.read(MAX_ANSWER)
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about == "metadata":
@@ -142,7 +146,7 @@ def _base_of(client: Client) -> str:
 
 @contextlib.contextmanager
 def _blamelessly() -> Iterator[None]:
-    """What an explainer does wrong says nothing against the endpoint, whose predictions are asked for elsewhere."""
+    """A context in which an explainer's failure does not count against the endpoint, which serves predictions."""
     try:
         yield
     except InferenceError as error:
@@ -153,7 +157,7 @@ def _blamelessly() -> Iterator[None]:
 
 
 async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) -> None:
-    """The typed error. Models fail with 500 at what they do not find in a body."""
+    """Raise the typed error of a status. Models fail with 500 if a body lacks their input."""
     if response.status == 500 and not kserve_v1.is_request(body):
         response.close()
         raise CallerError("Send `instances`, which are rows, or what else the model takes.")

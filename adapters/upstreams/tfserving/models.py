@@ -1,5 +1,7 @@
-"""What TensorFlow Serving tells of its models, remembered, and requests understood by it. A request may name one of
-several signatures; each has inputs and outputs of its own."""
+"""Cached signatures of TensorFlow Serving's models, and requests decoded with them.
+
+A request may name one of several signatures; each has inputs and outputs of its own.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -23,7 +25,7 @@ Ask = Callable[[str, str, Call], Awaitable[Signatures]]
 
 
 class Models:
-    """Those of one endpoint, which `ask` asks for a model's signatures."""
+    """The models of one endpoint; `ask` fetches a model's signatures from the endpoint."""
 
     def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
         self._ask = ask
@@ -31,13 +33,13 @@ class Models:
         self._known: dict[tuple[str, str], tuple[float, Signatures]] = {}
 
     def forget(self) -> None:
-        """They have changed."""
+        """Clear the cached signatures, since the models have changed."""
         self._known.clear()
 
     async def inference(self, request: InferRequest, model: str, call: Call) -> tuple[Inference, ModelMetadata]:
-        """A request's tensors, and what its signature is. `model` is its name at the endpoint.
+        """Return a request's tensors and the metadata of its signature. `model` is the endpoint's name.
 
-        Raises `CallerError`, and what asking raises.
+        Raises `CallerError` and the errors of `ask`.
         """
         if request.wire != "predict-v1":
             await codecs.inference_of(request)
@@ -47,7 +49,7 @@ class Models:
         except Unsupported:
             raise
         except CallerError:
-            # Perhaps it is another model by now than the one that is remembered.
+            # The endpoint may serve another model now than the cached one.
             fresh = await self._of(request, model, call, DOUBT)
             if fresh.signature_def is known.signature_def:
                 raise
@@ -69,7 +71,7 @@ class Models:
 
 
 def _named(request: InferRequest) -> str:
-    """The signature that a request is for; empty for the model's default."""
+    """Return the signature that a request names; empty for the model's default."""
     if request.wire != "predict-v1":
         return str(request.inference.parameters.get(SIGNATURE, ""))
     raw = request.codec.fields(request).get(SIGNATURE)
@@ -80,7 +82,7 @@ def _named(request: InferRequest) -> str:
 
 
 async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
-    """With the signature by its name, where it is not the one that is meant without any."""
+    """Decode a request's tensors; the parameters name a signature other than the default."""
     if request.wire == "predict-v1":
         made = await codecs.inference_of_values(request, known)
     else:
@@ -93,10 +95,10 @@ async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
 
 
 def entries(model: str, versions: Sequence[Version]) -> list[IndexEntry]:
-    """The versions of a model as entries of the repository's index."""
+    """Convert the versions of a model to entries of the repository's index."""
     return [IndexEntry(model, one.number, one.state, one.reason) for one in versions]
 
 
 def untold(query: ModelQuery) -> Unsupported:
-    """The answer to a question that these servers do not answer."""
+    """Return the error for a query that these servers do not support."""
     return Unsupported(f"The servers of `{query.model[:128]}` do not tell its {query.about}.")

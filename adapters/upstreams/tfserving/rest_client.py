@@ -1,7 +1,7 @@
-"""TensorFlow Serving over REST.
+"""Adapter of TensorFlow Serving over REST.
 
-Its own clients' bodies go on as they came; tensors of other wires are told as whole `inputs`, whose names, datatypes
-and shapes are those of the model's signature.
+Bodies of its own wire are forwarded unchanged. Tensors of other wires are encoded as whole `inputs`, with the names,
+datatypes and shapes of the model's signature.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ NO_ORDERS = "TensorFlow Serving takes orders over gRPC only: let a pool with `pr
 
 
 def make(pool: PoolConfig, address: Address) -> TfServingAdapter:
-    """For an endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     return TfServingAdapter(http1_client(pool, address), **names(pool), **probe_path(pool))
 
 
 @lru_cache(4096)
 def _target(base: str, model: str, version: str, what: str) -> bytes:
-    """A version is a number, and what is none is a label."""
+    """Return the target of a call of a model. A version that is not a number is a label."""
     path = f"{base}/v1/models/{segment(model)}"
     if version:
         path += f"/{'versions' if version.isdigit() else 'labels'}/{segment(version)}"
@@ -65,7 +65,7 @@ def _target(base: str, model: str, version: str, what: str) -> bytes:
 
 
 class TfServingAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(self, client: Client, *, model: str | None = None, probe: str | None = None) -> None:
         self._client = client
@@ -95,7 +95,7 @@ class TfServingAdapter:
         raise oip_refusals.takes_tensors(request)
 
     async def probe(self, timeout: float) -> None:
-        """It has no path for its own health. A model's state tells; of no model, that it answers at all."""
+        """Check the model's state: the server has no health path. Without a model, a 400 or 404 is healthy."""
         own = _target(self._base, self._model, "", "") if self._model else f"{self._base}/v1/models".encode()
         target = own if self._probe is None else (self._base + self._probe).encode()
         status, _, body = await health.look(self._client, target, _FIELDS, timeout)
@@ -142,7 +142,7 @@ class TfServingAdapter:
     def _name(self, request: ModelRequest) -> str:
         return self._model or request.model
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
@@ -183,12 +183,12 @@ class TfServingAdapter:
 
 
 async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
-    """The typed error behind a status that is not 200."""
+    """Raise the typed error of a status other than 200."""
     status = response.status
     try:
         message = oip_responses.error_of(await response.read(MAX_ERROR_BODY))
     except BackendError:
-        message = None  # it cannot be read; the status says enough
+        message = None  # the body is unreadable; the status is sufficient
     finally:
         response.close()
     if status == 404 and request.version:

@@ -1,4 +1,4 @@
-"""TorchServe over HTTP and gRPC.
+"""Adapters of TorchServe, over HTTP and gRPC.
 
 http_client.py  the adapter over HTTP
 grpc_client.py  the adapter over gRPC

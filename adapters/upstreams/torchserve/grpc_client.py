@@ -1,4 +1,4 @@
-"""TorchServe over gRPC: one body in, one out, or a stream of them."""
+"""Adapter of TorchServe over gRPC: a request is one body, a response one body or a stream of bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, TorchServeGrpcProtocol)
     channel = grpc_channel(pool, address, MAX_ANSWER)
@@ -39,7 +39,7 @@ def make(pool: PoolConfig, address: Address) -> TorchServeGrpcAdapter:
 
 
 class TorchServeGrpcAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TorchServeGrpcAdapter:
         return await MessagePieces(exchange, wire.decode_response, partial(self._refuse, request, call)).begun()
 
     def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
-        """A status whose message ends with the name of a Java class."""
+        """Raise the typed error of a status, whose message ends with the name of a Java class."""
         check_time(error, call.deadline, self._channel.now())
         kind = error.message.rpartition("\n")[2].rpartition(".")[2].strip()
         if (found := by_kind(request, kind, error.message)) is not None:

@@ -1,4 +1,4 @@
-"""TorchServe over HTTP: predictions and explanations, tensors where they are declared, models by its management."""
+"""Adapter of TorchServe over HTTP: predictions, explanations, declared tensors, and the management API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VERBS = {"": PREDICTIONS, "/": PREDICTIONS, PREDICTIONS: PREDICTIONS, EXPLANATI
 
 
 def make(pool: PoolConfig, address: Address) -> TorchServeAdapter:
-    """For one endpoint of a pool."""
+    """Return the adapter of one endpoint of a pool."""
     protocol = pool.protocol
     assert isinstance(protocol, ManagedByTorchServe)
     models = models_of(pool, address, protocol)
@@ -38,7 +38,7 @@ def make(pool: PoolConfig, address: Address) -> TorchServeAdapter:
 
 
 def models_of(pool: PoolConfig, address: Address, protocol: ManagedByTorchServe) -> Models | None:
-    """The management API of an endpoint, where its port is known."""
+    """Return the management API of an endpoint; None if its port is not configured."""
     if protocol.management_port is None:
         return None
     return Models(beside(pool, address, protocol.management_port, protocol.management_key), pool.model)
@@ -51,7 +51,7 @@ def _target(base: str, verb: str, model: str, version: str) -> str:
 
 
 class TorchServeAdapter:
-    """One endpoint. `model` is its name for what clients call otherwise."""
+    """Adapter of one endpoint. `model` is the endpoint's own name of the model, if clients use another name."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class TorchServeAdapter:
 
 
 def verb_of(request: AppRequest) -> str:
-    """What is asked of the model: no path leads to another one. Raises `Unsupported`."""
+    """Return the operation of a request's path. Raises `Unsupported` for any other path: it may name another model."""
     verb = _VERBS.get(request.path)
     if verb is None:
         raise Unsupported(f"TorchServe has {PREDICTIONS} and {EXPLANATIONS} of a model, and no other paths.")
@@ -109,7 +109,7 @@ def verb_of(request: AppRequest) -> str:
 
 
 async def told(request: ModelRequest, declared: DeclaredModel, models: Models | None, call: Call) -> Answer:
-    """The answer to a question about a model, and to an order, whichever wire its inferences go by."""
+    """Answer a query or an order, for both wires."""
     if isinstance(request, ModelQuery):
         if request.about == "metadata":
             return declared.told(request, await models.versions(request, call) if models is not None else ())
@@ -126,5 +126,5 @@ async def told(request: ModelRequest, declared: DeclaredModel, models: Models | 
 
 
 def _ready(query: ModelQuery) -> Answer:
-    """Who may not ask the management API knows no more than the probe."""
+    """Report a model as ready: without the management API, only the probe checks its state."""
     return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))

@@ -1,4 +1,4 @@
-"""TorchServe's management API: which versions of a model there are, whether they have workers, and orders."""
+"""TorchServe's management API: the versions of a model, their workers, and orders."""
 
 from urllib.parse import urlencode
 
@@ -23,7 +23,7 @@ _FIELDS = encode_fields([("user-agent", "headrace")])
 
 
 class Models:
-    """Of one endpoint. `model` is the model's name there."""
+    """The management API of one endpoint. `model` is the endpoint's own name of the model."""
 
     def __init__(self, client: Client, model: str | None) -> None:
         self._client = client
@@ -32,10 +32,10 @@ class Models:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    # ── questions ─────────────────────────────────────────────────────────────────────────────────────
+    # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def ready(self, query: ModelQuery, call: Call) -> Answer:
-        """Whether the model has a worker that is ready. Raises `ModelNotReady`."""
+        """Report a model as ready if it has a ready worker. Raises `ModelNotReady`."""
         try:
             entries = await self.entries(query, call)
         except InferenceError as error:
@@ -47,16 +47,16 @@ class Models:
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
-        """Each version that is registered, in the state of its workers."""
+        """Return an entry for each registered version, with the state of its workers."""
         versions = await self._versions(request, request.version, call)
         return [IndexEntry(request.model, version.name, *_state_of(version)) for version in versions]
 
     async def versions(self, query: ModelQuery, call: Call) -> list[str]:
-        """The names of all that are registered."""
+        """Return the names of all registered versions."""
         return [version.name for version in await self._versions(query, query.version or "all", call)]
 
     async def described(self, query: ModelQuery, call: Call) -> Answer:
-        """What TorchServe tells of it, as the configuration of a model that it is."""
+        """Return TorchServe's description of a model, as the model's configuration."""
         told = await self._describe(query, query.version or "all", call)
         body = {"name": query.model, "platform": "torchserve", "versions": msgspec.Raw(told)}
         return json_answer(oip_bodies.encode(body))
@@ -75,7 +75,7 @@ class Models:
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
     async def order(self, order: ModelOrder, call: Call) -> Answer:
-        """Returns when it is done: workers are waited for."""
+        """Execute an order. Returns after the workers have started."""
         if order.order == "load":
             load = oip_bodies.decode_load(order.body)
             if load.files:
@@ -86,7 +86,7 @@ class Models:
         return json_answer(b"{}")
 
     async def _load(self, order: ModelOrder, asked: wire.Registration, call: Call) -> None:
-        """Register it; what is registered already gets the workers that are asked for."""
+        """Register a model, or scale a registered model to the requested workers."""
         name = self._model or order.model
         query = urlencode({"url": f"{name}.mar", "initial_workers": 1, **asked.register, "model_name": name})
         response = await self._send(b"POST", f"/models?{query}&synchronous=true", call)
@@ -104,7 +104,7 @@ class Models:
         await self._done(order, await self._send(b"PUT", f"{path}?{query}", call))
 
     async def _unload(self, order: ModelOrder, call: Call) -> None:
-        """All versions. The default one goes last: TorchServe keeps it while there are others."""
+        """Unregister all versions, the default version last: TorchServe rejects it while other versions exist."""
         default = {version.name for version in await self._versions(order, "", call)}
         every = [version.name for version in await self._versions(order, "all", call)]
         for version in sorted(every, key=lambda name: name in default):
@@ -124,7 +124,7 @@ class Models:
 
 
 def _state_of(version: wire.Version) -> tuple[str, str]:
-    """TorchServe restarts workers whose model fails to load, and reports no reason: its log has it."""
+    """Return a version's state and reason. TorchServe does not report why a model fails to load; its log does."""
     if version.ready:
         return "READY", ""
     if version.busy:

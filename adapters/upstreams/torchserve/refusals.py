@@ -1,4 +1,4 @@
-"""What TorchServe's failures say: their `type` tells more than their status."""
+"""Typed errors for TorchServe's failures, by the `type` in their body, then by their status."""
 
 from typing import NoReturn
 
@@ -16,13 +16,13 @@ MAX_ERROR_BODY = 64 * 1024
 
 
 def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
-    """None for what a handler has answered with a status of its own choice."""
+    """Return the typed error of a response; None if a handler chose the status."""
     told = wire.decode_error(body)
     return by_kind(request, told.type, told.message) or by_status(request, status, headers, body)
 
 
 def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceError | None:
-    """By the name of a Java class; None for one that says no more than its status."""
+    """Return the typed error of a Java class; None for a class that only repeats the status."""
     if kind == "InvalidKeyException":  # with a 400
         return credential_refused()
     if kind == "ModelNotFoundException":
@@ -31,13 +31,13 @@ def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceErr
         return oip_refusals.no_such_version(request) if request.version else model_not_known()
     if kind == "RequestTimeoutException":
         return UpstreamTimeout("The upstream timed out.")
-    if kind == "InternalServerException":  # a handler's failure is a 503, as is a full queue
+    if kind == "InternalServerException":  # both a handler's failure and a full queue are a 503
         return model_failures.failed(message)
     return CallerError("The upstream refused the request.") if kind == "BadRequestException" else None
 
 
 async def refuse_order(request: ModelRequest, response: ClientResponse) -> NoReturn:
-    """What the management API says against an order is for the operator who gave it."""
+    """Raise the typed error of a rejected order, with the management API's message for the operator."""
     try:
         body = await response.read(MAX_ERROR_BODY)
     finally:
