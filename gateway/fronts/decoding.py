@@ -1,14 +1,14 @@
 """Decoding of a body whose route may drop the field that is not valid."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
 from adapters import offload
 from adapters.errors import CallerError
-from adapters.types import ModelRequest
+from adapters.types import InferRequest, ModelRequest
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import model_field as named
 from gateway.snapshot import Snapshot
@@ -98,4 +98,30 @@ async def _without(
         request = request_of(result)
         request.removed, request.refusal = tuple(removed), refusal
         return result
+    raise refusal
+
+
+async def decode_inference(
+    snapshot: Snapshot,
+    model: str,
+    read: Callable[[frozenset[str]], Awaitable[InferRequest]],
+    refusal: CallerError,
+) -> InferRequest:
+    """The request that `read` returns without each parameter that is not valid and that a route of the model drops.
+
+    `refusal` is the error of the whole request. `Core.handle` raises it if the matching route keeps the parameter.
+    Raises `CallerError`.
+    """
+    names, error = frozenset[str](), refusal
+    entry = snapshot.catalogue.find(model)
+    dropped = frozenset[str]() if entry is None else entry.rules.dropped
+    while error.param in dropped and error.param not in names:
+        names |= {error.param}
+        try:
+            request = await read(names)
+        except CallerError as next_error:
+            error = next_error
+            continue
+        request.removed, request.refusal = tuple(frozenset((name,)) for name in names), refusal
+        return request
     raise refusal

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import Forbidden, InferenceError
+from adapters.errors import CallerError, Forbidden, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.offload import codecs
 from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
@@ -32,6 +32,7 @@ from adapters.wire.oip import (
 )
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
+from gateway.fronts.decoding import decode_inference
 from gateway.fronts.door import STREAMED, Door, Fields, Route
 from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
@@ -166,20 +167,32 @@ class OipFront:
         encoding = (headers.get("content-encoding") or "").strip().lower()
         kind, length = cast(InferKind, target.verb), oip.header_length(headers.get(oip.HEADER))
         encoding = "" if encoding == "identity" else encoding
-        seen = None
-        if len(body) >= offload.SCANNED and not encoding:
-            seen = await offload.scan(len(body) if length is None else length, oip_view.summarize, body, kind, length)
-        request = oip_view.request_of(
-            body,
-            model=model,
-            version=version,
-            kind=kind,
-            header_length=length,
-            encoding=encoding,
-            seen=seen,
-            accepts=headers.get("accept-encoding") or "",
-            opened=opened,
-        )
+
+        async def read(dropped: frozenset[str]) -> InferRequest:
+            data, size, coding, plain = body, length, encoding, opened
+            if dropped:
+                source = opened if encoding else body
+                data, size = await offload.run(len(source), oip_view.without_parameters, source, kind, length, dropped)
+                coding, plain = "", b""
+            seen = None
+            if len(data) >= offload.SCANNED and not coding:
+                seen = await offload.scan(len(data) if size is None else size, oip_view.summarize, data, kind, size)
+            return oip_view.request_of(
+                data,
+                model=model,
+                version=version,
+                kind=kind,
+                header_length=size,
+                encoding=coding,
+                seen=seen,
+                accepts=headers.get("accept-encoding") or "",
+                opened=plain,
+            )
+
+        try:
+            request = await read(frozenset())
+        except CallerError as refusal:
+            request = await decode_inference(self._core.snapshot, model, read, refusal)
         answer = await tensors.inferred(self._core, principal, request, headers, record)
         told = [*self._door.headers(record), *answer.headers]
         return await _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)

@@ -1,8 +1,10 @@
 """The gateway's view of an Open Inference Protocol request over gRPC, which is decoded whole."""
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+from google.protobuf.message import DecodeError
 from msgspec import Raw
 
 from adapters.errors import CallerError
@@ -10,6 +12,7 @@ from adapters.tensors import Data, Inference, Parameter, Parameters
 from adapters.types import Codec, InferKind, InferRequest, ModelRequest
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
 from adapters.wire.oip.request_view import Fields, rows_of, separate, sequence_name, with_model, without_model
+from adapters.wire.protos import inference as messages
 
 _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
@@ -38,6 +41,28 @@ def request_of(inference: Inference, message: bytes, *, model: str, version: str
         request.starts = parameters.get("sequence_start") is True
         request.ends = parameters.get("sequence_end") is True
     return request
+
+
+def model_of(message: bytes) -> tuple[str, str]:
+    """The name and the version of the model. Raises `CallerError`."""
+    request = _parsed(message)
+    return request.model_name, request.model_version
+
+
+def without_parameters(message: bytes, names: frozenset[str]) -> bytes:
+    """The message without these parameters. Raises `CallerError`."""
+    request = _parsed(message)
+    for name in names & request.parameters.keys():
+        del request.parameters[name]
+    encoded: bytes = request.SerializeToString()
+    return encoded
+
+
+def _parsed(message: bytes) -> Any:
+    try:
+        return messages.ModelInferRequest.FromString(message)
+    except DecodeError:
+        raise CallerError("The message is not a ModelInferRequest.", code="invalid_message") from None
 
 
 class _Grpc(Codec):

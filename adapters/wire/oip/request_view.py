@@ -151,6 +151,21 @@ def _told(rows: int, parameters: _Parameters) -> RequestSummary:
     return RequestSummary(rows, sequence, parameters.sequence_start, parameters.sequence_end)
 
 
+def without_parameters(
+    body: bytes, kind: InferKind, header_length: int | None, names: frozenset[str]
+) -> tuple[bytes, int | None]:
+    """The body without these parameters, and the length of its JSON. Raises `CallerError`."""
+    head, blobs = oip.split(body, header_length)
+    fields = _read(head)
+    if kind in ("generate", "generate_stream"):
+        fields = {name: value for name, value in fields.items() if name not in names}
+    if bytes(fields.get("parameters", _NULL)).lstrip().startswith(b"{"):
+        rest = {name: value for name, value in _read(fields["parameters"]).items() if name not in names}
+        fields = {**fields, "parameters": Raw(_encode(rest))}
+    written = _encode(fields)
+    return written + blobs, None if header_length is None else len(written)
+
+
 def without_model(fields: Fields) -> Fields:
     """The fields without the model's own parameter of that name: a route's value of `model` is the request's model."""
     return {name: value for name, value in fields.items() if name != MODEL}

@@ -4,6 +4,7 @@ With the extension, a body is a JSON object, whose length is in a header, and th
 `binary_data_size`, in their order. Decoded binary data is a view of the body, not a copy.
 """
 
+import re
 from collections.abc import Sequence
 from math import prod
 from typing import Annotated, Any
@@ -36,6 +37,8 @@ RAW = "raw_input"
 """The placeholder name of the only input of a raw request; `raw_requests` replaces it."""
 
 _ABSENT = Raw(b"")
+_PARAMETER_PATH = re.compile(r"`\$(?:\.parameters)?\.(\w+)`$")
+"""The place of an invalid parameter in msgspec's error."""
 _RAW_PARAMETERS: dict[str, Parameter] = {BINARY_OUTPUT: True}
 
 Dim = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -181,7 +184,8 @@ def not_json(error: Exception) -> CallerError:
     if isinstance(error, RecursionError):
         return CallerError("The JSON of the request is nested too deeply.", code="invalid_json")
     if isinstance(error, msgspec.ValidationError):
-        return CallerError(f"The request is not valid: {error}.")
+        parameter = _PARAMETER_PATH.search(str(error))
+        return CallerError(f"The request is not valid: {error}.", param=parameter and parameter[1])
     return CallerError(f"The request is not valid JSON: {error}.", code="invalid_json")
 
 

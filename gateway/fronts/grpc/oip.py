@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, Forbidden, Unavailable
 from adapters.grpc_health import Health
@@ -15,7 +16,7 @@ from adapters.wire.oip import (
     bodies as oip_bodies,
 )
 from adapters.wire.oip import (
-    proto_request_view as oip_proto_asked,
+    proto_request_view as oip_view,
 )
 from adapters.wire.oip import (
     proto_responses as oip_proto_answers,
@@ -24,6 +25,7 @@ from adapters.wire.protos import METHODS, inference
 from adapters.wire.protos.tfserving import MODEL, PREDICTION
 from gateway.auth.keys import Principal
 from gateway.fronts import states, tensors
+from gateway.fronts.decoding import decode_inference
 from gateway.fronts.door import Door
 from gateway.fronts.grpc import rpcs
 from gateway.fronts.grpc.oip_stream import InferStream
@@ -137,11 +139,23 @@ class OipGrpcFront:
 
     async def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
         """Raises `CallerError` for a message that is no request."""
-        asked = await codecs.decode_message(message)
-        model, version = tensors.named(self._core.snapshot, asked.model_name, asked.model_version)
-        request = oip_proto_asked.request_of(asked, message, model=model, version=version, kind=kind)
-        request.timeout = rpcs.time_left(call)
-        return request
+
+        async def read(dropped: frozenset[str]) -> InferRequest:
+            body = message
+            if dropped:
+                body = await offload.run(len(body), oip_view.without_parameters, body, dropped)
+            inference = await codecs.decode_message(body)
+            model, version = tensors.named(self._core.snapshot, inference.model_name, inference.model_version)
+            request = oip_view.request_of(inference, body, model=model, version=version, kind=kind)
+            request.timeout = rpcs.time_left(call)
+            return request
+
+        try:
+            return await read(frozenset())
+        except CallerError as refusal:
+            name, version = await offload.run(len(message), oip_view.model_of, message)
+            model, _ = tensors.named(self._core.snapshot, name, version)
+            return await decode_inference(self._core.snapshot, model, read, refusal)
 
 
 def _probe(state: Callable[[], Any]) -> Callable[[Call], Awaitable[None]]:
