@@ -6,13 +6,13 @@ connection.py        the responding half of an accepted connection: respond, tim
 receiving.py         its receiving half: parse requests, queue them
 host.py              the interface between a server and its connections
 limits.py            bounds on each accepted connection
-feeding.py           passes bytes to the parser, a bounded number in each iteration of the loop
-head.py              rules for the head of a request that llhttp does not check (RFC 9110, 9112)
+feeding.py           passes received bytes to the parser, a bounded number in each turn of the loop
+head.py              checks of a request's head that llhttp leaves to its user (RFC 9110, 9112)
 incoming.py          a request whose body is being received
-message.py           `Request`, `Response`, `Headers`: the view of a handler
+message.py           `Request`, `Response`, `Headers`: the types that a handler uses
 room.py              slots for connections; idle connections yield theirs to new ones
 budget.py            bytes that requests may hold at once
-heap.py              returns freed memory to the system
+heap.py              returns freed memory to the operating system
 client.py            pooled connections to one endpoint
 exchange.py          one connection of the client: request and response
 sweeper.py           one timer for all deadlines of a loop
@@ -20,5 +20,5 @@ greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes
 multiplexed.py       HTTP/2 with the package `h2`
 stream_transport.py  one HTTP/2 stream as the transport of a connection of HTTP/1.1
 
-Nothing above this package sees a socket, or the version of HTTP of a client.
+No module outside this package handles a socket or depends on the version of HTTP that a client uses.
 """

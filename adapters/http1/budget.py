@@ -1,32 +1,35 @@
-"""Bytes that requests may hold at once: of a process, and of each tenant in it."""
+"""Limits on the bytes that requests hold at once: for a process, and for each tenant in the process."""
 
 from adapters.errors import InferenceError, LimitExceeded, Overloaded, TooLarge
 from config.schema.units import HELD_COPIES
 
 FREE_BYTES = 16 * 1024
-"""A body up to this is not charged: the number of connections bounds those."""
+"""A body up to this size is not charged: the limit on connections bounds the sum of such bodies."""
 STEP = 256 * 1024
-"""What a body of unknown length takes at a time."""
+"""The amount that is reserved at a time for a body of unknown length."""
 COPIES = HELD_COPIES
-"""Times that the bytes of a body are in memory at most: received, decoded, and written to an upstream."""
+"""The maximum number of copies of a body in memory: received, decoded, and written to an upstream."""
 RETRY_SECONDS = 1.0
 
 
 class Budget:
-    """What is taken is given back by the same caller. A budget with a parent is a part of it: both count."""
+    """A limit on held bytes. The caller that takes bytes gives the same number back.
+
+    A budget with a parent is a part of the parent: both count the bytes.
+    """
 
     __slots__ = ("_parent", "_tenant", "held", "limit", "most", "refused")
 
     def __init__(self, limit: int, parent: "Budget | None" = None, tenant: str = "") -> None:
         self.limit = limit
         self.held = 0
-        self.most = 0  # ever held
+        self.most = 0  # the highest value of `held`
         self.refused = 0
         self._parent = parent
         self._tenant = tenant
 
     def take(self, size: int) -> None:
-        """Hold `size` bytes more, or raise an `InferenceError` and hold nothing."""
+        """Reserve `size` bytes. Raises an `InferenceError`, and reserves nothing, above the limit."""
         if self._parent is not None:
             self._parent.take(size)
         held = self.held + size
@@ -40,13 +43,13 @@ class Budget:
             self.most = held
 
     def give(self, size: int) -> None:
-        """Hold `size` bytes less."""
+        """Release `size` bytes."""
         self.held -= size
         if self._parent is not None:
             self._parent.give(size)
 
     def force(self, size: int) -> None:
-        """Hold `size` bytes that are here already, beyond the limit too."""
+        """Count `size` bytes that are already in memory, even above the limit."""
         self.held += size
         if self.held > self.most:
             self.most = self.held
@@ -54,7 +57,7 @@ class Budget:
             self._parent.force(size)
 
     def check(self) -> None:
-        """Raise an `InferenceError` while more is held than may be: clients are slow to take their answers."""
+        """Raise an `InferenceError` while the held bytes exceed the limit because clients read responses slowly."""
         if self._parent is not None:
             self._parent.check()
         if self.held > self.limit:

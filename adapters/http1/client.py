@@ -1,4 +1,4 @@
-"""Pooled connections to one endpoint."""
+"""HTTP/1.1 client with a pool of connections to one endpoint."""
 
 import asyncio
 import ssl
@@ -13,12 +13,12 @@ from adapters.types import Deadline
 
 KEEPALIVE_SECONDS = 60.0
 FRESH_SECONDS = 2.0
-"""Servers keep an idle connection for five seconds and longer."""
+"""Idle time up to which a connection is surely still open: servers close idle connections after 5 s or more."""
 MAX_ANSWER = 64 * 1024 * 1024
 
 
 def encode_fields(fields: Sequence[tuple[str, str]]) -> bytes:
-    """Header fields as they go out. Raises `ValueError` for a line break in one."""
+    """Encode header fields. Raises `ValueError` if a field contains a line break."""
     text = "".join([f"{name}: {value}\r\n" for name, value in fields])
     if text.count("\n") != len(fields) or text.count("\r") != len(fields):
         raise ValueError("a header field holds a line break")
@@ -26,7 +26,7 @@ def encode_fields(fields: Sequence[tuple[str, str]]) -> bytes:
 
 
 class ClientResponse:
-    """An answer whose head is here. Read it to the end or close it: either gives the connection back."""
+    """A response whose head has arrived. Reading the body to its end or `close` returns the connection to the pool."""
 
     __slots__ = ("_client", "_exchange", "headers", "status")
 
@@ -37,9 +37,9 @@ class ClientResponse:
         self.headers: Headers = exchange.headers
 
     def take(self) -> bytes | None:
-        """What has arrived since the last call; empty at the end, None: await `more` first. Raises `InferenceError`.
+        """Return the bytes that arrived since the last call: empty at the end, None if the caller must await `more`.
 
-        Two plain calls and no coroutine: a stream takes thousands of pieces.
+        Raises `InferenceError`. `take` and `more` are plain calls, not coroutines: a stream has thousands of pieces.
         """
         if self._exchange is None:
             return b""
@@ -53,12 +53,12 @@ class ClientResponse:
         return data
 
     def more(self, patience: float | None = None) -> Awaitable[None]:
-        """Wait for what `take` did not have yet, `patience` seconds at the most."""
+        """Wait for the next bytes of the body, for at most `patience` seconds."""
         assert self._exchange is not None
         return self._exchange.more(patience)
 
     async def piece(self, patience: float | None = None) -> bytes:
-        """What has arrived since the last call, waited for; empty at the end. Raises `InferenceError`."""
+        """Wait for the next piece of the body and return it; empty at the end. Raises `InferenceError`."""
         try:
             while (data := self.take()) is None:
                 await self.more(patience)
@@ -68,7 +68,7 @@ class ClientResponse:
         return data
 
     async def read(self, limit: int = MAX_ANSWER) -> bytes:
-        """All that is left. Raises `BackendError` over `limit` bytes."""
+        """Read the rest of the body. Raises `BackendError` above `limit` bytes."""
         pieces: list[bytes] = []
         size = 0
         while data := await self.piece():
@@ -77,13 +77,13 @@ class ClientResponse:
             if self._exchange is not None and self._exchange.over:
                 self._give_back()
             if size > limit:
-                pieces.clear()  # the error keeps this frame for as long as anybody keeps the error
+                pieces.clear()  # the traceback of the error refers to this frame
                 self.close()
                 raise BackendError("The upstream's answer is too large.")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:
-        """Stop wanting the rest: unless all of it is here, the connection is dropped."""
+        """Discard the rest of the body. Drops the connection unless the whole body has arrived."""
         self._give_back()
 
     def _give_back(self) -> None:
@@ -93,11 +93,11 @@ class ClientResponse:
 
 
 class Client:
-    """Speaks HTTP/1.1 to one address: `http://`, `https://` or `unix:/path`.
+    """An HTTP/1.1 client of one address: `http://`, `https://` or `unix:/path`.
 
-    At most `max_connections` are open; a request beyond them is refused with `Unavailable`, since waiting
-    belongs to a queue with a bound and a policy. `server_name` is whom a certificate must be for, where that is
-    not the URL's host. `fields` go with every request: who we are.
+    At most `max_connections` are open. A request above this limit fails with `Unavailable`: waiting belongs in a
+    queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
+    the host of the URL. Every request carries `fields`, for example credentials.
     """
 
     def __init__(
@@ -128,22 +128,22 @@ class Client:
         self._sweeper = sweeper(self._loop)
 
     def now(self) -> float:
-        """Loop time, in which deadlines are written."""
+        """The time of the loop, which deadlines use."""
         return self._loop.time()
 
     @property
     def connections(self) -> int:
-        """How many are open, idle ones included."""
+        """The number of open connections, including idle connections."""
         return len(self._open)
 
     async def request(
         self, method: bytes, target: bytes, fields: bytes, body: bytes, deadline: Deadline, *, once: bool = False
     ) -> ClientResponse:
-        """Send and wait for the head of the answer.
+        """Send a request and wait for the head of the response.
 
-        `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. A kept-alive
-        connection that turns out to be stale, before anything was answered, is replaced once by a new one; not so
-        with `once`, for what must not be done twice: the upstream may have begun on it.
+        `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. If an idle connection
+        turns out to be stale before any byte of the response arrives, the request is sent once more, on a new
+        connection. With `once`, the request is never sent a second time: the upstream may already process it.
         """
         data = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             method, target, self._host_field, fields, len(body), body,
@@ -158,7 +158,7 @@ class Client:
         return await self._send(await self._connect(deadline), data, deadline)
 
     def _kept(self, once: bool) -> Exchange | None:
-        """The connection that was used last; to be used `once`, only one that its server can hardly have given up."""
+        """Return the most recently used idle connection; with `once`, only if it is fresh enough to be open."""
         if not self._idle:
             return None
         exchange = self._idle.pop()
@@ -184,7 +184,7 @@ class Client:
             async with asyncio.timeout(min(self._connect_timeout, left)):
                 exchange = await self._dial()
         except TimeoutError:
-            # By which of the two was shorter, and not by the clock: a timer may be a millisecond early.
+            # Compare the two limits, not the clock: a timer may fire a millisecond early.
             if left <= self._connect_timeout:
                 raise DeadlineError("The request's time is up.") from None
             raise _undelivered(UpstreamTimeout("The upstream did not accept a connection in time.")) from None
@@ -211,7 +211,7 @@ class Client:
         return exchange
 
     def give_back(self, exchange: Exchange) -> None:
-        """Keep a connection whose answer is over; drop any other."""
+        """Return a connection to the pool after a complete response; drop any other connection."""
         if exchange.reusable and not self._closed:
             exchange.rest(KEEPALIVE_SECONDS)
             self._idle.append(exchange)
@@ -219,7 +219,7 @@ class Client:
             self._drop(exchange)
 
     def _drop(self, exchange: Exchange) -> None:
-        """Its place is free at once: a request that comes before the socket is closed must not be refused."""
+        """Close a connection and free its place at once, so that no request is rejected while the socket closes."""
         self._open.discard(exchange)
         exchange.abort()
 
@@ -229,9 +229,9 @@ class Client:
             self._idle.remove(exchange)
 
     async def aclose(self) -> None:
-        """Keep no connection any more: idle ones close, those in use when they are given back.
+        """Close idle connections now and active connections when they are given back.
 
-        A request that began before its endpoint left may still come here for another try, and is answered.
+        A request that began before its endpoint was removed may still send another attempt through this client.
         """
         self._closed = True
         for exchange in self._idle:

@@ -1,11 +1,11 @@
-"""One accepted connection: bytes in, requests queued, answers out in order.
+"""One accepted connection: parses requests, queues them, and writes the responses in order.
 
-Parsing happens in `data_received`; each request is answered by a task that runs the handler. The connection
-is always in one phase, and each phase has an end (`deadline`):
+`data_received` parses; one task runs the handler and writes the responses. The connection is always in exactly
+one phase, and `deadline` bounds each phase:
 
     idle ──first byte──▶ head ──blank line──▶ body ──last byte──▶ answering ──▶ idle
-    linger:  answered and closing, the rest of what the client sends is thrown away
-    closing: the client has yet to take the last bytes of its answer
+    linger:  the last response is written; further input is discarded until the close
+    closing: the client has not yet read the last bytes of its response
 """
 
 import asyncio
@@ -24,7 +24,7 @@ NO_BODY_STATUS = frozenset({204, 304})
 
 
 class Connection(RequestReceiver):
-    """See the module's docstring."""
+    """The responding half of an accepted connection; the docstring of the module describes its phases."""
 
     __slots__ = (
         "_asked", "_can_write", "_refusal", "_task", "_unsent", "_writing_paused",
@@ -32,13 +32,13 @@ class Connection(RequestReceiver):
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
-        # One task answers all requests of the connection: making one for each would cost more than waking it.
+        # One task answers all requests of the connection: creating a task for each request costs more than waking one.
         self._task: asyncio.Task[None] | None = None
         self._asked = Waiter(server.loop)
         self._can_write = Waiter(server.loop)
         self._writing_paused = False
-        self._refusal: Response | None = None  # goes out after the answers that are due
-        self._unsent = 0  # bytes that the client had not taken when it was last looked at
+        self._refusal: Response | None = None  # sent after the responses that are due
+        self._unsent = 0  # bytes that the client had not read at the last check
 
     # ── transport events ──────────────────────────────────────────────────────────────────────────────
 
@@ -54,7 +54,7 @@ class Connection(RequestReceiver):
         self.deadline = NEVER
         self._deaf = True
         self._rest = None
-        del self._parser  # which refers to this: bodies would stay until the next collection of cycles
+        del self._parser  # breaks a reference cycle: bodies would stay until the next garbage collection
         if self._task is not None:
             self._task.cancel()
         self._server.closed(self, self._task)
@@ -75,7 +75,7 @@ class Connection(RequestReceiver):
             self._asked.wake()
 
     async def _answer_requests(self) -> None:
-        """Answer requests one after the other until the connection is to close."""
+        """Answer requests in order until the connection must close."""
         try:
             while await self._answer_queued():
                 self._answering = False
@@ -87,19 +87,19 @@ class Connection(RequestReceiver):
                     await self._asked.wait()
             self._close_gently()
         except asyncio.CancelledError:
-            self._transport.abort()  # by a disconnect, or by a handler whose own wait was cancelled
-            # A cancelled task holds its error, the error its frames, and these this connection with all its buffers.
-            # The reference cycle would stay until a full garbage collection, which may be minutes away.
+            self._transport.abort()  # after a disconnect, or after the cancellation of the handler
+            # A cancelled task refers to its error, the error to its frames, and the frames to this connection and its
+            # buffers. The cycle would stay until a full garbage collection, which may be minutes away.
             self._task = None
             raise
         except Exception as error:
             self._report("unhandled error in a connection", error)
             self._transport.abort()
         finally:
-            self._queue.clear()  # requests refer to this connection, too
+            self._queue.clear()  # requests refer to this connection
 
     async def _answer_queued(self) -> bool:
-        """Answer what has been asked; whether the connection stays open."""
+        """Answer all queued requests. Returns whether the connection stays open."""
         while self._queue:
             incoming = self._queue[0]
             if not incoming.complete:
@@ -114,11 +114,11 @@ class Connection(RequestReceiver):
             if self._paused and len(self._queue) < self._server.limits.max_pipelined:
                 self._resume_reading()
             if self._queue:
-                await asyncio.sleep(0)  # pipelined requests must not hold the loop: others have a turn between two
+                await asyncio.sleep(0)  # other tasks of the loop run between two pipelined requests
         if self._refusal is not None:
             self._write_whole(None, self._refusal)
             return False
-        # A drain that began after the head of the last answer could not announce the close in it.
+        # If a drain began after the head of the last response, that head could not announce the close.
         return not self._server.draining
 
     async def _answer(self, incoming: Incoming) -> None:
@@ -140,7 +140,7 @@ class Connection(RequestReceiver):
             else:
                 await self._write_stream(incoming, response, response.body)
         except Exception as error:
-            # A body that fails here has no other way left to say so than to end without an end.
+            # The head is already sent: an incomplete body is the only way left to report the failure.
             if not isinstance(error, InferenceError):
                 self._report("unhandled error in a response", error)
             incoming.keep_alive = False
@@ -150,7 +150,7 @@ class Connection(RequestReceiver):
         self._server.loop.call_exception_handler({"message": message, "exception": error})
 
     def _write_whole(self, incoming: Incoming | None, response: Response) -> None:
-        """`incoming` is None for a refusal, after which the connection closes."""
+        """Write a response with a known length. `incoming` is None for a refusal, after which the connection closes."""
         assert isinstance(response.body, bytes)
         framing = b"" if response.status in NO_BODY_STATUS else b"content-length: %d\r\n" % len(response.body)
         persistence = b"connection: close\r\n" if incoming is None else _persistence(incoming)
@@ -159,7 +159,10 @@ class Connection(RequestReceiver):
         self._transport.write(head if without_body else head + response.body)
 
     async def _write_stream(self, incoming: Incoming, response: Response, body: BodyStream) -> None:
-        """Chunked to HTTP/1.1, delimited by the close to HTTP/1.0. The head goes out with the first chunk."""
+        """Write a stream: in chunks for HTTP/1.1, delimited by the close for HTTP/1.0.
+
+        The head is sent together with the first chunk.
+        """
         try:
             chunked = incoming.http11
             incoming.keep_alive = incoming.keep_alive and chunked
@@ -181,7 +184,7 @@ class Connection(RequestReceiver):
             await body.aclose()
 
     async def _hold_until_taken(self, budget: Budget) -> None:
-        """What a client is slow to take counts, so that slow clients cannot fill the memory with whole answers."""
+        """Charge the unread bytes of a response to `budget`, so that slow clients cannot exhaust the memory."""
         size = self._transport.get_write_buffer_size()
         budget.force(size)
         try:
@@ -202,7 +205,7 @@ class Connection(RequestReceiver):
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def expire(self) -> None:
-        """The phase lasted too long."""
+        """Handle the end of the phase's time limit."""
         if self.phase == "head":
             self._refuse(408, "request_timeout", "The request head took too long.")
         elif self.phase == "body" and self._incoming is not None:
@@ -211,12 +214,12 @@ class Connection(RequestReceiver):
         elif self.phase in ("idle", "linger"):
             self._close()
         elif self._transport.get_write_buffer_size() < self._unsent:
-            self._await_taking(self.phase)  # the client is slow, but takes its answer
+            self._await_taking(self.phase)  # the client is slow, but reads its response
         else:
             self._transport.abort()
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer what never became a request, after the answers that are due before it."""
+        """Reject input that is not a valid request, after the responses that are due before it."""
         self._deaf = True
         self._refusal = self._server.refusal(status, code, message, Headers(dict(self._fields)))
         if not self._answering:
@@ -224,7 +227,7 @@ class Connection(RequestReceiver):
             self._close_gently()
 
     def _close_gently(self) -> None:
-        """Close so that the last answer arrives: unread input would turn the close into a reset."""
+        """Close in a way that the last response arrives: with unread input, the close would become a reset."""
         if self._transport.is_closing():
             return
         self._deaf = True
@@ -239,18 +242,18 @@ class Connection(RequestReceiver):
             self._transport.close()
 
     def _close(self) -> None:
-        """Close once the client has taken what was written; see that it does."""
+        """Close after the client has read the written bytes, within `send_timeout`."""
         self._transport.close()
         self._await_taking("closing")
 
     def hurry(self, seconds: float) -> None:
-        """For draining: a request that comes within `seconds` is answered; without one an idle connection closes."""
+        """Prepare for the drain: an idle connection closes unless a request arrives within `seconds`."""
         if not self._answering and self.phase in ("idle", "linger"):
             self.deadline = min(self.deadline, self._server.loop.time() + seconds)
 
     @property
     def spare(self) -> bool:
-        """Whether it is idle, or has yet to send a whole head, or lingers, and may give way to another connection."""
+        """Whether the connection may yield its slot: it is idle, lingers, or has received only a partial head."""
         phase = self.phase in ("idle", "head", "linger")
         return phase and not self._queue and not self._transport.get_write_buffer_size()
 
@@ -259,8 +262,8 @@ class Connection(RequestReceiver):
         self._transport.abort()
 
     def abort(self) -> asyncio.Task[None] | None:
-        """Drop the connection now; returns its task, which is being cancelled."""
-        task, self._task = self._task, None  # a second cancel, once the connection is lost, would break its cleanup
+        """Drop the connection now. Returns its task, which is being cancelled."""
+        task, self._task = self._task, None  # a second cancel, in `connection_lost`, would interrupt the cleanup
         self._transport.abort()
         if task is not None:
             task.cancel()
@@ -268,7 +271,7 @@ class Connection(RequestReceiver):
 
 
 def _persistence(incoming: Incoming) -> bytes:
-    """The Connection field, left out where it is the version's default."""
+    """The Connection field; empty if the value is the default of the version."""
     if not incoming.keep_alive:
         return b"connection: close\r\n"
     return b"" if incoming.http11 else b"connection: keep-alive\r\n"

@@ -1,4 +1,4 @@
-"""One connection of the client: a request written, its answer read, and again."""
+"""One connection of the client: writes a request, reads its response, and repeats."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024
 HIGH_WATER = 64 * 1024
-"""Bytes of an answer that wait to be taken, above which no more are read."""
+"""Unread bytes of a response above which the connection pauses reading."""
 SMALL_PIECE = 1024
 PIECE_COST = 64
-"""Bytes that a small piece of a body takes beside its own."""
+"""Memory overhead of a small piece of a body, in bytes."""
 
 
 class Exchange(Feeding):
-    """A connection to an upstream, and the answer that is being read from it.
+    """A connection to an upstream, and the response that is being read from it.
 
-    `answered` tells whether any byte of the current answer has come (a kept-alive connection that breaks
-    before is merely stale), `complete` whether all of them have.
+    `answered` is true after the first byte of the current response: a reused connection that breaks earlier is
+    merely stale. `complete` is true after the last byte.
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class Exchange(Feeding):
         self.rested_at = 0.0
         self._error: InferenceError | None = None
         self._begin(Deadline(NEVER, NEVER, NEVER))
-        self.complete = True  # nothing is under way yet
+        self.complete = True  # no request is in progress yet
 
     def _begin(self, deadline: Deadline) -> None:
         self._deadline = deadline
@@ -50,7 +50,7 @@ class Exchange(Feeding):
         self._fields: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
         self._size = 0
-        self._left = 0  # bytes to come of a body of known length
+        self._left = 0  # bytes still to receive of a body of known length
         self._overhead = 0  # bytes received since the last piece of body
         self._head_done = False
         self._framed = False
@@ -66,17 +66,17 @@ class Exchange(Feeding):
         if exc is None:
             self._feed_all()
         if self._head_done and not self._framed and exc is None and self._error is None:
-            self.complete = True  # the answer was delimited by the close
+            self.complete = True  # the close delimits the response
         self._fail(TransportError("The upstream closed the connection before the end of its answer."))
-        del self._parser  # which refers to this: what has come would stay until the next collection of cycles
+        del self._parser  # breaks a reference cycle: received bytes would stay until the next garbage collection
         self._on_lost(self)
 
     def _feed(self, data: Data) -> None:
         if self.complete:
-            self._break_off()  # nothing was asked
+            self._break_off()  # no request is in progress
             return
         self.answered = True
-        # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
+        # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)
@@ -135,7 +135,7 @@ class Exchange(Feeding):
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────
 
     async def send(self, request: bytes, deadline: Deadline) -> None:
-        """Write a request and wait for the head of its answer."""
+        """Write a request and wait for the head of its response."""
         self._begin(deadline)
         if self._error is None:
             self._transport.write(request)
@@ -151,7 +151,7 @@ class Exchange(Feeding):
         return Headers(self._fields)
 
     def take(self) -> bytes | None:
-        """What has arrived of the body since the last call; empty at its end, None while there is only to wait."""
+        """Return the bytes of the body that arrived since the last call: empty at the end, None if none arrived."""
         if not self._chunks:
             if self.complete:
                 return b""
@@ -166,29 +166,31 @@ class Exchange(Feeding):
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def more(self, patience: float | None = None) -> asyncio.Future[None]:
-        """To be awaited when `take` had nothing: for `patience` seconds, by default for what the deadline allows
-        between two pieces."""
+        """Return a future to await after `take` returned None.
+
+        The wait is limited to `patience` seconds, by default to the time that the deadline allows between two pieces.
+        """
         if self._paused:
-            self._resume_reading()  # not before: what comes while the client is slow would wait here, too
+            self._resume_reading()  # not earlier: while the client is slow, further bytes would accumulate here
         seconds = self._deadline.idle if patience is None else patience
         self.deadline = min(self.loop.time() + seconds, self._deadline.at)
         return self._arrived.wait()
 
     @property
     def over(self) -> bool:
-        """Whether all of the answer has been taken."""
+        """Whether the caller has taken the whole response."""
         return self.complete and not self._chunks
 
     @property
     def reusable(self) -> bool:
-        """Whether the answer is over and another may be asked for."""
+        """Whether the response is complete and the connection can carry another request."""
         whole = self.complete and self._framed and self._keep_alive
         return whole and not self._stopped and not self._transport.is_closing()
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def rest(self, seconds: float) -> None:
-        """Nothing is under way: close in `seconds` unless asked again."""
+        """Mark the connection idle: it closes after `seconds` unless it is used again."""
         self.rested_at = self.loop.time()
         self.deadline = self.rested_at + seconds
 
@@ -204,7 +206,7 @@ class Exchange(Feeding):
         self._transport.abort()
 
     def abort(self) -> None:
-        """Drop the connection: the upstream sees its client leave."""
+        """Drop the connection. The upstream observes a disconnect."""
         self._deaf = True
         self._rest = None
         self._chunks.clear()
@@ -218,4 +220,4 @@ class Exchange(Feeding):
 
 
 class _Unsolicited(Exception):
-    """A second answer to one request. The first stands; the connection cannot be used again."""
+    """Raised for a second response to one request. The first stays valid; the connection cannot be reused."""

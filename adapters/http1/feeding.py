@@ -1,13 +1,13 @@
-"""The receiving half of a connection: bytes go to the parser, a bounded number of them in each turn of the loop.
+"""The receiving half of a connection: passes a bounded number of bytes to the parser in each turn of the loop.
 
-A read brings up to 256 KiB, and the loop reads again while more is there: thousands of small requests, or tens of
-thousands of chunks. A connection that parses all of them in one turn delays every other connection.
+One read returns up to 256 KiB: thousands of small requests, or tens of thousands of chunks. A connection that parses
+all of them in one turn delays every other connection.
 """
 
 import asyncio
 
 STRIDE = 8 * 1024
-"""Bytes that the parser takes at once, except within a body of known length."""
+"""Bytes that are passed to the parser at once, except within a body of known length."""
 TURN_BYTES = 32 * 1024
 """Bytes of heads and chunks that one connection parses in one turn of the loop."""
 
@@ -15,17 +15,20 @@ Data = bytes | memoryview
 
 
 class Feeding(asyncio.Protocol):
-    """A subclass parses in `_feed`. It may pause in any callback of its parser: the rest then waits, unparsed."""
+    """A protocol that bounds the bytes parsed in each turn of the loop.
+
+    A subclass parses in `_feed` and may pause in any callback of its parser: the remaining bytes then wait unparsed.
+    """
 
     __slots__ = ("_deaf", "_paused", "_rest", "_scheduled", "_stopped", "_transport", "loop")
     _transport: asyncio.Transport
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._rest: memoryview | None = None  # received and not parsed; the socket is not read meanwhile
-        self._deaf = False  # what follows is thrown away
-        self._paused = False  # by the subclass
-        self._stopped = False  # the transport does not read
+        self._rest: memoryview | None = None  # received but not parsed; reading of the socket is paused meanwhile
+        self._deaf = False  # further input is discarded
+        self._paused = False  # set by the subclass
+        self._stopped = False  # reading of the transport is paused
         self._scheduled = False
 
     def data_received(self, data: bytes) -> None:
@@ -39,7 +42,7 @@ class Feeding(asyncio.Protocol):
             self._feed_rest()
 
     def _feed_rest(self) -> None:
-        """Parse a turn's worth; the remainder waits for the next turn."""
+        """Parse the bytes of one turn; the remainder waits for the next turn."""
         self._scheduled = False
         rest, self._rest = self._rest, None
         if rest is None:
@@ -58,17 +61,17 @@ class Feeding(asyncio.Protocol):
         self._adjust_reading()
 
     def _feed_all(self) -> None:
-        """The peer has closed the connection: nothing comes behind the rest, which a read bounds."""
+        """Parse the whole remainder after the peer's close. The size of one read bounds the remainder."""
         rest, self._rest = self._rest, None
         if rest is not None and not self._deaf:
             self._feed(rest)
 
     def _feed(self, data: Data) -> None:
-        """Parse."""
+        """Parse `data`."""
         raise NotImplementedError
 
     def _body_left(self) -> int:
-        """Bytes that are still to come of a body of known length; 0 outside one."""
+        """Bytes still to receive of a body of known length; 0 outside such a body."""
         return 0
 
     def _pause_reading(self) -> None:

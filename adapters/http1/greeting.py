@@ -1,4 +1,4 @@
-"""The first bytes of a connection, which decide between HTTP/1.1 and HTTP/2."""
+"""Selects HTTP/1.1 or HTTP/2 by the first bytes of a connection."""
 
 import asyncio
 import ssl
@@ -9,11 +9,11 @@ from adapters.http1.host import Host
 from adapters.http1.multiplexed import Multiplexed
 
 PREFACE = b"PRI "
-"""The beginning of HTTP/2's preface, which is no request of HTTP/1.1."""
+"""The beginning of HTTP/2's preface, which no HTTP/1.1 request begins with."""
 
 
 class Greeting(asyncio.Protocol):
-    """Gives the transport to the protocol that the client speaks. Until then the bounds of HTTP/1.1 hold."""
+    """Hands the transport over to the protocol that the client uses. Until then the bounds of HTTP/1.1 apply."""
 
     def __init__(self, server: Host) -> None:
         self._server = server

@@ -1,11 +1,11 @@
-"""The head of a request: the rules of RFC 9110 and 9112 that llhttp leaves to its user."""
+"""Checks of a request's head: the rules of RFC 9110 and 9112 that llhttp leaves to its user."""
 
 import re
 from collections.abc import Sequence
 
 Fields = dict[bytes, bytes]
 
-# Fields whose repetition two parsers could read differently.
+# Two parsers may interpret a repetition of these fields differently.
 SINGLE_FIELDS = frozenset(
     {b"host", b"content-type", b"authorization", b"content-length", b"transfer-encoding", b"expect"}
 )
@@ -14,7 +14,7 @@ ABSOLUTE_FORM = re.compile(rb"https?://[^/?#]+", re.IGNORECASE)
 
 
 class Refused(Exception):
-    """Raised inside a parser callback; llhttp stops and hands it back as the error's context."""
+    """Rejects a request from within a parser callback: llhttp stops and reports this error as its context."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(code)
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def merged(received: Sequence[tuple[bytes, bytes]]) -> Fields:
-    """Fields by name, repeated ones joined with a comma. Raises `Refused` where that would be ambiguous."""
+    """Return the fields by name; repeated fields are joined with a comma. Raises `Refused` for an ambiguous field."""
     fields = dict(received)
     if len(fields) == len(received):
         return fields
@@ -40,7 +40,7 @@ def merged(received: Sequence[tuple[bytes, bytes]]) -> Fields:
 
 
 def check(version: str, method: bytes, fields: Fields) -> bool:
-    """Raises `Refused` for what the standard does not allow; returns whether this is HTTP/1.1."""
+    """Check a head against the standard. Returns whether the version is HTTP/1.1. Raises `Refused` for a violation."""
     http11 = bool(version == "1.1")
     if not http11 and version != "1.0":
         raise Refused(505, "http_version_not_supported", "Only HTTP/1.1 and HTTP/1.0 are served.")
@@ -59,7 +59,7 @@ def check(version: str, method: bytes, fields: Fields) -> bool:
 
 
 def path_of(target: bytes) -> bytes:
-    """A target's path and query; also of one in absolute form, which a server must accept (RFC 9112 3.2.2)."""
+    """Return the path and query of a target. A server must accept the absolute form, too (RFC 9112 3.2.2)."""
     if target.startswith(b"/"):
         return target
     absolute = ABSOLUTE_FORM.match(target)

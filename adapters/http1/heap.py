@@ -1,16 +1,16 @@
-"""Memory that glibc keeps after it was freed, given back to the system.
+"""Returns memory that glibc retains after `free` to the operating system.
 
-Bodies and pieces of streams of all sizes leave free memory in the middle of glibc's heap. glibc returns only what is
-free at its end, so that a process stays as large as it ever was: `malloc_trim` returns the rest.
+Bodies and pieces of streams of all sizes leave free memory in the middle of glibc's heap. glibc returns only the free
+memory at the end of the heap, so that a process never shrinks. `malloc_trim` returns the rest.
 """
 
 import asyncio
 import ctypes
 
 INTERVAL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 WORTH_BYTES = 32 * 1024 * 1024
-"""Bytes that must have become free since the last look: less is used again soon."""
+"""Bytes that must have become free since the last check; a smaller amount is soon reused."""
 
 
 class _Info(ctypes.Structure):
@@ -25,7 +25,7 @@ class _Info(ctypes.Structure):
 
 
 class Heap:
-    """glibc's. Where the C library is another one, nothing is done."""
+    """The heap of glibc. With another C library, `is_known` is False and nothing is trimmed."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None)
@@ -37,15 +37,15 @@ class Heap:
         self.is_known = True
         self._info.restype = _Info
         self._trim.argtypes = [ctypes.c_size_t]
-        self._trimmed = self.free_bytes  # pages that are trimmed are still free
+        self._trimmed = self.free_bytes  # trimmed pages still count as free
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that are free in the heap, whether or not the system has them."""
+        """Free bytes of the heap, including the bytes that were returned to the system."""
         return int(self._info().fordblks)
 
     def trim(self) -> bool:
-        """Give back what has become free, if that is worth it. To be called in a thread."""
+        """Return free memory to the system if at least `WORTH_BYTES` became free. Call this method in a thread."""
         free = self.free_bytes
         self._trimmed = min(self._trimmed, free)
         if free < self._trimmed + WORTH_BYTES:
@@ -56,7 +56,7 @@ class Heap:
 
 
 async def keep_trimmed(interval: float = INTERVAL) -> None:
-    """Give back memory now and then, until cancelled."""
+    """Return free memory to the system every `interval` seconds, until cancelled."""
     heap = Heap()
     while heap.is_known:
         await asyncio.sleep(interval)

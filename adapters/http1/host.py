@@ -1,4 +1,4 @@
-"""The server as its connections see it, and its connections as the server sees them."""
+"""The interface between a server and its connections, in both directions."""
 
 import asyncio
 from typing import Protocol
@@ -9,29 +9,29 @@ from adapters.http1.message import Handler, Refusal
 
 
 class Member(Protocol):
-    """An accepted connection of a server, whichever version of HTTP it speaks."""
+    """An accepted connection of a server, over HTTP/1.1 or HTTP/2."""
 
     deadline: float
 
     @property
     def spare(self) -> bool:
-        """Whether it has no request under way and nothing to send."""
+        """Whether the connection has no request in progress and nothing to send."""
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Handle the end of the deadline."""
 
     def hurry(self, seconds: float) -> None:
-        """Close after the requests under way, and at most `seconds` later if there is none."""
+        """Close after the requests in progress; without a request, after at most `seconds`."""
 
     def give_way(self) -> None:
         """Close at once, to make room for another connection."""
 
     def abort(self) -> asyncio.Task[None] | None:
-        """Drop the connection now; returns its task, which is being cancelled."""
+        """Drop the connection now. Returns its task, which is being cancelled."""
 
 
 class Host(Protocol):
-    """A server."""
+    """A server, as its connections use it."""
 
     loop: asyncio.AbstractEventLoop
     handler: Handler
@@ -41,10 +41,10 @@ class Host(Protocol):
     draining: bool
 
     def opened(self, connection: Member) -> bool:
-        """Count a connection; False if there are too many, and none of them is idle."""
+        """Count a connection. False if the server is full and no connection is idle."""
 
     def closed(self, connection: Member, task: asyncio.Task[None] | None) -> None:
-        """Count it no more; `task` is still cleaning up."""
+        """Remove a connection from the count; `task` is still cleaning up."""
 
     def date(self) -> bytes:
         """The value of the Date field."""

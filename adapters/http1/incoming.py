@@ -1,4 +1,4 @@
-"""A request that is being received: its body comes from the connection it came on."""
+"""A request whose body is still being received."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from adapters.wire import compression
 INFLATE_INLINE = 512
 """Compressed bytes above which a body is decoded in a thread."""
 SMALL_PIECE = 4 * 1024
-"""Bytes below which a piece of a body is copied to the one before it."""
+"""Bytes below which a piece of a body is appended to the previous piece."""
 
 
 class Source(Protocol):
-    """The connection as its requests see it."""
+    """A connection, as its requests use it."""
 
     peer: str
 
@@ -28,15 +28,14 @@ class Source(Protocol):
     def max_body(self) -> int: ...
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """The certificate that TLS has checked; None without one."""
+        """The client's certificate, verified by TLS; None without a certificate."""
 
     async def receive_body(self, incoming: "Incoming") -> None:
-        """Wait until the body of `incoming` is whole or has an error."""
+        """Wait until the body of `incoming` is complete or has an error."""
 
 
 class Incoming(Request):
-    """What the connection knows of one request: how much of it is here, what is wrong with it, what it asks of
-    the connection. Fronts see a `Request`."""
+    """The connection's view of one request: received bytes, error, persistence. Front doors use the base class."""
 
     __slots__ = (
         "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11", "keep_alive",
@@ -48,19 +47,19 @@ class Incoming(Request):
         self.connection = connection
         self.budget: Budget = connection.budget
         self._charged = 0
-        self._paid = FREE_BYTES  # of the body, the bytes that may come without another charge
+        self._paid = FREE_BYTES  # the size that the body may reach without another charge
         self.http11 = http11
         self.keep_alive = True
         self.expects_continue = http11 and b"expect" in fields
         self.body: list[bytes | bytearray] = []
-        self.length = 0  # as the head gives it
+        self.length = 0  # the Content-Length
         self.size = 0
         self.complete = False
         self.wanted = False
         self.error: InferenceError | None = None
 
     def take(self, piece: bytes, limit: int) -> bool:
-        """A piece of the body has come. False when the body is of no use."""
+        """Add a piece of the body. Returns False if the body has an error."""
         self.size += len(piece)
         if self.error is not None:
             return False
@@ -77,7 +76,7 @@ class Incoming(Request):
         return True
 
     def _add(self, piece: bytes) -> None:
-        """Small pieces are put together at once: each would cost more than its own bytes."""
+        """Store a piece. Small pieces are joined at once: the overhead of each piece exceeds its bytes."""
         body = self.body
         if not body or len(piece) >= SMALL_PIECE:
             body.append(piece)
@@ -94,7 +93,7 @@ class Incoming(Request):
         self.budget = budget
 
     def _pay(self, size: int) -> None:
-        """Have room for a body of `size` bytes. Raises `InferenceError`."""
+        """Reserve memory for a body of `size` bytes. Raises `InferenceError`."""
         if size > self._paid:
             charge = COPIES * size - self._charged
             self.budget.take(charge)
@@ -102,7 +101,7 @@ class Incoming(Request):
             self._paid = size
 
     def release(self) -> None:
-        """The exchange is over."""
+        """Release the reserved memory at the end of the exchange."""
         if self._charged:
             self.budget.give(self._charged)
             self._charged = 0
@@ -121,7 +120,7 @@ class Incoming(Request):
         if self.error is not None:
             raise self.error
         if len(self.body) != 1 or isinstance(self.body[0], bytearray):
-            self.body = [b"".join(self.body)]  # the pieces are freed
+            self.body = [b"".join(self.body)]  # frees the pieces
         return bytes(self.body[0])
 
     async def decoded(self, body: bytes) -> bytes:

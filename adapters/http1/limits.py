@@ -1,4 +1,4 @@
-"""Bounds on one accepted connection."""
+"""Limits of a server and of each accepted connection."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,11 @@ GiB = 1024 * MiB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one connection; sizes in bytes, times in seconds.
+    """Limits of a server and of each connection: sizes in bytes, times in seconds.
 
-    A head must be whole within `head_timeout`. A body gets `body_timeout` plus the time that its bytes take
-    at `min_body_rate`, so that a drip of single bytes ends soon and a large upload does not. `max_held` bounds what all
-    bodies together hold, where the server has no budget that is shared. `http2` serves clients that speak HTTP/2, too:
-    it needs the package `h2`.
+    A head must be complete within `head_timeout`. A body has `body_timeout` plus the time that its bytes take at
+    `min_body_rate`: a slow drip of bytes ends soon, a large upload does not. `max_held` limits the memory of all bodies
+    together, unless the server has a shared budget. `http2` also serves HTTP/2 and needs the package `h2`.
     """
 
     max_head: int = 32 * KiB

@@ -1,4 +1,4 @@
-"""Sockets that are listened on: TCP, TLS, Unix, or another owner's."""
+"""Listening sockets: TCP, TLS, Unix, or inherited."""
 
 import asyncio
 import contextlib
@@ -10,15 +10,18 @@ from pathlib import Path
 
 BACKLOG = 1024
 HANDSHAKE_SECONDS = 10.0
-"""How long TLS may take to be agreed on: such a connection is not among those that a server counts."""
+"""Time limit of the TLS handshake: a server does not count a connection before the handshake ends."""
 
 
 class Listeners:
-    """Gives each accepted connection to a new protocol. `arriving` are those that are being accepted."""
+    """Listening sockets that attach a new protocol to each accepted connection.
+
+    `arriving` has the tasks of connections that are being accepted.
+    """
 
     def __init__(self, protocol: Callable[[], asyncio.Protocol], max_connections: int = BACKLOG) -> None:
         self._protocol = protocol
-        # All that wait may be accepted in one turn, before any of them can be closed.
+        # One turn of the loop may accept the whole backlog before any of these connections can be closed.
         self._backlog = max(16, min(BACKLOG, max_connections))
         self.loop = asyncio.get_running_loop()
         self.arriving: set[asyncio.Task[object]] = set()
@@ -26,7 +29,7 @@ class Listeners:
         self._unix_paths: list[tuple[Path, int]] = []
 
     async def listen_tcp(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> tuple[str, int]:
-        """Start accepting; returns the address, with the port the kernel chose for 0."""
+        """Listen on a TCP address. Returns the address; port 0 becomes the port that the kernel selected."""
         timeout = HANDSHAKE_SECONDS if tls else None
         listener = await self.loop.create_server(
             self._protocol,
@@ -42,7 +45,7 @@ class Listeners:
         return address[0], address[1]
 
     async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Start accepting from a socket that stays its owner's: who else has it may go on when this one stops."""
+        """Accept connections from an inherited socket, whose other owners may still accept after this server stops."""
         timeout = HANDSHAKE_SECONDS if tls else None
         listener = await self.loop.create_server(
             self._protocol, sock=bound.dup(), ssl=tls, backlog=self._backlog, ssl_handshake_timeout=timeout
@@ -51,12 +54,12 @@ class Listeners:
         return listener
 
     def leave_socket(self, listener: asyncio.Server) -> None:
-        """Accept no more from a socket that another process goes on to accept from."""
+        """Stop accepting from a socket; another process may still accept from it."""
         listener.close()
         self._listeners = [entry for entry in self._listeners if entry[0] is not listener]
 
     async def listen_unix(self, path: str | Path) -> None:
-        """Start accepting on a socket that only this user may open."""
+        """Listen on a Unix socket that only this user may open."""
         path = Path(path)
         path.unlink(missing_ok=True)
         mask = os.umask(0o177)
@@ -68,7 +71,7 @@ class Listeners:
         self._unix_paths.append((path, path.stat().st_ino))
 
     def stop_listening(self, *, accept_waiting: bool = False) -> None:
-        """Accept no more; `accept_waiting` takes those who have connected already."""
+        """Stop accepting. `accept_waiting` accepts the connections that the kernel has already established."""
         for listener, tls in self._listeners:
             bound = [socket.socket(fileno=os.dup(one.fileno())) for one in listener.sockets] if accept_waiting else []
             listener.close()
@@ -77,13 +80,13 @@ class Listeners:
                     self._accept_waiting(one, tls)
         self._listeners.clear()
         for path, inode in self._unix_paths:
-            # A successor may already listen under the same name.
+            # A successor may already listen on the same path.
             if path.exists() and path.stat().st_ino == inode:
                 path.unlink()
         self._unix_paths.clear()
 
     def _accept_waiting(self, bound: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take over connections that the kernel has made: closing the socket would reset them."""
+        """Accept the connections that the kernel has established: a close of the socket would reset them."""
         bound.setblocking(False)
         with contextlib.suppress(OSError):
             while True:
@@ -93,5 +96,5 @@ class Listeners:
                 task.add_done_callback(self.arriving.discard)
 
     async def _adopt(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        with contextlib.suppress(OSError):  # it left, or TLS was not what it spoke
+        with contextlib.suppress(OSError):  # the client disconnected, or does not use TLS
             await self.loop.connect_accepted_socket(self._protocol, accepted, ssl=tls)

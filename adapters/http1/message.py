@@ -1,4 +1,4 @@
-"""What a handler sees of HTTP: a request, its headers, a response."""
+"""The HTTP types that a handler uses: a request, its headers, a response."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -14,14 +14,14 @@ STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) fo
 
 @lru_cache(maxsize=1024)
 def _encoded(name: str) -> bytes:
-    """Names that are looked up come from code and configuration: few, and always the same."""
+    """Encode a field name. The cache suffices: names come only from code and configuration."""
     return name.encode("latin-1", "replace")
 
 
 class Headers(Mapping[str, str]):
-    """Header fields by lower-case name; repeated ones joined with a comma (RFC 9110 5.3).
+    """Header fields by lower-case name; repeated fields are joined with a comma (RFC 9110 5.3).
 
-    Kept as bytes: most are never looked at.
+    The values stay bytes because most of them are never read.
     """
 
     __slots__ = ("raw",)
@@ -44,9 +44,9 @@ class Headers(Mapping[str, str]):
 
 
 class Request:
-    """One request. `path` is percent-decoded, `target` is as it was sent.
+    """One request. `path` is percent-decoded, `target` is the path as received.
 
-    This one has no body and no certificate; what a connection receives may have both.
+    This class has no body and no certificate; the subclass of a connection may have both.
     """
 
     __slots__ = ("headers", "method", "peer", "query", "target")
@@ -64,12 +64,12 @@ class Request:
 
     @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate, verified, as `ssl.SSLSocket.getpeercert` gives it; None without one."""
+        """The client's verified certificate, in the form of `ssl.SSLSocket.getpeercert`; None without a certificate."""
         return None
 
     @property
     def pending(self) -> bool:
-        """Whether a part of the body is still to come."""
+        """Whether the body is still incomplete."""
         return False
 
     @property
@@ -78,24 +78,27 @@ class Request:
         return b"content-encoding" in self.headers.raw
 
     def charge_to(self, budget: Budget) -> None:
-        """Let what is read count there, until the exchange is over."""
+        """Charge the bytes of the body to `budget` until the end of the exchange."""
 
     async def read(self) -> bytes:
-        """The whole body, decoded. Raises `InferenceError`: where there is no room for it, `TooLarge` over the limit,
-        and `CallerError` when it is broken, too slow, or in an unknown coding."""
+        """Read the whole body and decode it.
+
+        Raises `InferenceError`: `TooLarge` above the limit, `CallerError` if the body is malformed, too slow, or in an
+        unknown coding, and the error of the budget if the memory is exhausted.
+        """
         return await self.decoded(await self.read_encoded())
 
     async def read_encoded(self) -> bytes:
-        """The whole body as it was sent."""
+        """Read the whole body without decoding it."""
         return b""
 
     async def decoded(self, body: bytes) -> bytes:
-        """The body without its `content-encoding`."""
+        """Decode the `content-encoding` of a body."""
         return body
 
 
 class BodyStream(Protocol):
-    """A body that is still being made. The server calls `aclose` exactly once, whatever happens."""
+    """A body that is still being produced. The server calls `aclose` exactly once, in every case."""
 
     def __aiter__(self) -> "BodyStream": ...
 
@@ -105,7 +108,7 @@ class BodyStream(Protocol):
 
 
 class Response:
-    """An answer: `bytes` go out with a content-length, a stream goes out in chunks."""
+    """A response. A body of `bytes` is sent with a content-length, a stream in chunks."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -118,17 +121,17 @@ class Response:
 Handler = Callable[[Request], Awaitable[Response]]
 NO_HEADERS = Headers({})
 Refusal = Callable[[int, str, str, Headers], Response]
-"""Encodes the refusal of a request that no handler gets, from `(status, code, message, headers)`: the headers are those
+"""Encodes the rejection of a request before any handler runs, from `(status, code, message, headers)`: the headers
 received so far."""
 
 
 def plain_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
-    """The refusal of a server that speaks no protocol above HTTP."""
+    """The `Refusal` of a server without a protocol above HTTP."""
     return Response(status, [("content-type", "text/plain; charset=utf-8")], f"{code}: {message}\n".encode())
 
 
 def encode_head(response: Response, framing: bytes, date: bytes) -> bytes:
-    """Status line and fields. A line break in a value would be a second header: it is refused."""
+    """Encode the status line and the fields. Raises `ValueError` for a line break, which would begin another field."""
     fields = "".join([f"{name}: {value}\r\n" for name, value in response.headers]).encode("latin-1", "replace")
     if fields.count(b"\n") != len(response.headers) or fields.count(b"\r") != len(response.headers):
         raise ValueError("a header value holds a line break")
@@ -137,7 +140,7 @@ def encode_head(response: Response, framing: bytes, date: bytes) -> bytes:
 
 
 class Waiter:
-    """A future that one side awaits and the other wakes, any number of times."""
+    """A reusable wake-up: one side awaits it, the other side wakes it, any number of times."""
 
     __slots__ = ("_future", "_loop")
 
@@ -146,7 +149,7 @@ class Waiter:
         self._future: asyncio.Future[None] | None = None
 
     def wait(self) -> asyncio.Future[None]:
-        """To be awaited at once. No coroutine: this happens for every piece of every stream."""
+        """Return a future to await at once. Not a coroutine: every piece of every stream passes here."""
         self._future = self._loop.create_future()
         return self._future
 

@@ -1,7 +1,7 @@
-"""HTTP/2 (RFC 9113) for handlers of HTTP/1.1, with the `h2` package: a client that speaks nothing else is served too.
+"""HTTP/2 (RFC 9113) for handlers of HTTP/1.1, with the `h2` package, for clients that support only HTTP/2.
 
-Each stream is a connection of HTTP/1.1 of its own (`stream_transport.py`). What is bounded here is what only HTTP/2
-has: streams at once, frames that carry nothing, and resets.
+Each stream is a separate HTTP/1.1 connection (`stream_transport.py`). This module bounds only the features of HTTP/2:
+concurrent streams, frames without content, and resets.
 """
 
 import asyncio
@@ -23,20 +23,23 @@ from adapters.http1.sweeper import NEVER
 
 MAX_STREAMS = 100
 WINDOW = 256 * 1024
-"""Bytes that a client may send of one body before the connection of HTTP/1.1 reads them."""
+"""Bytes of one body that a client may send before the HTTP/1.1 connection reads them."""
 STRIDE = 2 * 1024
-"""Bytes of frames that are handled at once: about two hundred of the smallest."""
+"""Bytes of frames that are handled at once: about two hundred of the smallest frames."""
 TURN_SECONDS = 0.005
-"""How long one connection may handle frames in one turn of the loop."""
+"""Time that one connection may handle frames in one turn of the loop."""
 CALM = 1000
-"""Frames that serve no request and resets that a client may send; each request that is answered gives back some."""
+"""Resets and frames without a request that a client may send; each response restores a part of this allowance."""
 CALM_PER_REQUEST = 20
 MAX_UNACCOUNTED = 32 * 1024
-"""Bytes of frames of closed streams, or of no known kind, for which `h2` has no event; a frame under way is less."""
+"""Limit on the bytes of frames for which `h2` has no event: frames of closed streams or of unknown types.
+
+A partially received frame is smaller than this limit.
+"""
 
 
 class Multiplexed(asyncio.Protocol):
-    """Takes the place of a `Connection` whose client has begun with HTTP/2's preface, or agreed on it over TLS."""
+    """An HTTP/2 connection. It replaces a `Connection` after HTTP/2's preface, or after TLS has negotiated `h2`."""
 
     def __init__(self, server: Host, transport: asyncio.Transport) -> None:
         self.server = server
@@ -50,7 +53,7 @@ class Multiplexed(asyncio.Protocol):
         self._leaving = False
         self._closed = False
         self._calm = CALM
-        self._unaccounted = 0  # bytes received that belong to no request and to no body
+        self._unaccounted = 0  # received bytes that belong neither to a request nor to a body
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding=None))
         settings = {
             h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
@@ -77,7 +80,7 @@ class Multiplexed(asyncio.Protocol):
             self._handle_rest()
 
     def _handle_rest(self) -> None:
-        """Handle frames for a turn; the remainder waits for the next one, and the socket with it."""
+        """Handle the frames of one turn. The remainder waits for the next turn, and reading is paused meanwhile."""
         self._scheduled = False
         ends = self.server.loop.time() + TURN_SECONDS
         try:
@@ -104,7 +107,7 @@ class Multiplexed(asyncio.Protocol):
             self.transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """The client takes nothing: no more is read of it either, or pings alone would fill the memory."""
+        """Pause reading while the client reads nothing: otherwise the replies to pings would fill the memory."""
         self._can_write = False
         self.transport.pause_reading()
         self._expect_taking()
@@ -130,7 +133,7 @@ class Multiplexed(asyncio.Protocol):
     def _on_event(self, event: h2.events.Event) -> None:
         if not self._greeted:
             self._greeted = isinstance(event, h2.events.RemoteSettingsChanged)
-        if not self._greeted:  # SETTINGS come first (RFC 9113, 3.4), which `h2` does not check
+        if not self._greeted:  # SETTINGS must come first (RFC 9113, 3.4); `h2` does not check this
             self._h2.close_connection(h2.errors.ErrorCodes.PROTOCOL_ERROR)
             raise h2.exceptions.ProtocolError
         match event:
@@ -188,14 +191,17 @@ class Multiplexed(asyncio.Protocol):
             stream.body(data)
 
     def read(self, stream_id: int, size: int) -> None:
-        """The connection of HTTP/1.1 has taken so many bytes of a body."""
+        """Acknowledge `size` bytes of a body that the HTTP/1.1 connection has read."""
         if size and not self._closed:
-            with contextlib.suppress(h2.exceptions.ProtocolError):  # the stream is closed by now
+            with contextlib.suppress(h2.exceptions.ProtocolError):  # the stream is already closed
                 self._h2.acknowledge_received_data(size, stream_id)
             self._flush()
 
     def _spend(self, calm: int) -> None:
-        """A client that sends much and requests nothing is cut off (CVE-2019-9512, CVE-2023-44487, CVE-2025-8671)."""
+        """Charge the client's allowance, and close the connection when nothing is left.
+
+        This stops a client that sends frames without requests (CVE-2019-9512, CVE-2023-44487, CVE-2025-8671).
+        """
         self._calm -= calm
         if self._calm < 0 and not self._closed:
             self._h2.close_connection(h2.errors.ErrorCodes.ENHANCE_YOUR_CALM)
@@ -211,7 +217,7 @@ class Multiplexed(asyncio.Protocol):
             self._flush()
 
     def send(self, stream: StreamTransport) -> None:
-        """Send what is pending, as far as the windows and the socket take it."""
+        """Send pending bytes as far as the flow-control windows and the socket permit."""
         if self._streams.get(stream.id) is not stream or self._closed:
             return
         try:
@@ -220,27 +226,27 @@ class Multiplexed(asyncio.Protocol):
                 if size <= 0:
                     break
                 self._h2.send_data(stream.id, bytes(stream.pending[:size]))
-                self._calm = min(CALM, self._calm + 2)  # a client with small windows opens them often
+                self._calm = min(CALM, self._calm + 2)  # a client with small windows sends many updates
                 del stream.pending[:size]
                 self._flush()
             if stream.ended and not stream.pending:
                 self._h2.end_stream(stream.id)
-                if not stream.received_all:  # the client need not send the rest, of which some is on its way
+                if not stream.received_all:  # the client need not send the rest; a part may already be in transit
                     self._h2.reset_stream(stream.id, h2.errors.ErrorCodes.NO_ERROR)
                     self._unaccounted = -WINDOW
                 self._streams.pop(stream.id)
                 self._flush()
                 self.close_soon(stream)
-        except h2.exceptions.ProtocolError:  # it was reset meanwhile
+        except h2.exceptions.ProtocolError:  # the client has reset the stream
             self._streams.pop(stream.id, None)
             self.close_soon(stream)
         stream.taken()
         self._after_stream()
 
     def close_soon(self, stream: StreamTransport) -> None:
-        """The connection of HTTP/1.1 is done, or gives up: then a response that is not whole ends in a reset."""
+        """Close a stream after the end of its HTTP/1.1 connection. An incomplete response ends in a reset."""
         if stream.ended and stream.pending and not stream.lost:
-            return  # `send` comes back here behind the last byte
+            return  # `send` calls this method again after the last byte
         if self._streams.get(stream.id) is stream:
             self._reset(stream, h2.errors.ErrorCodes.INTERNAL_ERROR)
         elif not stream.lost:
@@ -283,22 +289,22 @@ class Multiplexed(asyncio.Protocol):
         if self._can_write:
             self.hurry(0.0)
         elif self.transport.get_write_buffer_size() < self._unsent:
-            self._expect_taking()  # the client is slow, but takes its answers
+            self._expect_taking()  # the client is slow, but reads its responses
         else:
             self.abort()
 
     def hurry(self, seconds: float) -> None:
-        """Announce the end: requests under way are answered, later ones are refused and may be sent elsewhere."""
+        """Announce the close: requests in progress are answered; later requests are refused and may be retried."""
         if self._closed or self._leaving:
             return
         self._leaving = True
-        # `h2` itself takes a GOAWAY for the end of everything, and would send nothing behind it.
+        # `h2` would treat its own GOAWAY as the end of the connection and send nothing after it.
         last = self._h2.highest_inbound_stream_id
         self.transport.write(GoAwayFrame(0, last_stream_id=last, error_code=0).serialize())
         self._after_stream()
 
     def _end(self) -> None:
-        """Close behind what was written, and drop what is under way."""
+        """Close after the written bytes, and drop the requests in progress."""
         self._flush()
         self._closed = True
         for stream in list(self._streams.values()):
@@ -310,7 +316,7 @@ class Multiplexed(asyncio.Protocol):
 
     @property
     def spare(self) -> bool:
-        """Whether it has no stream, and none begins."""
+        """Whether the connection has no stream and no stream begins."""
         return not self._streams and self.deadline != NEVER
 
     def give_way(self) -> None:
@@ -319,7 +325,7 @@ class Multiplexed(asyncio.Protocol):
         self.transport.abort()
 
     def abort(self) -> asyncio.Task[None] | None:
-        """Drop the connection now. The tasks of its streams are those of connections of their own."""
+        """Drop the connection now. Returns None: the connections of the streams own the tasks."""
         self._closed = True
         self.transport.abort()
         return None

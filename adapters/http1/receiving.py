@@ -1,6 +1,6 @@
-"""The receiving half of an accepted connection: bytes in, requests queued, their bodies filled.
+"""The receiving half of an accepted connection: parses requests, queues them, and receives their bodies.
 
-llhttp parses in `data_received`; its callbacks (`on_…`) queue each request when its head is whole.
+llhttp parses in `data_received`; its callbacks (`on_…`) queue each request when its head is complete.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ UNREAD_BODY_BYTES = 64 * 1024
 
 
 class RequestReceiver(Feeding):
-    """A subclass answers the requests in `_queue`, the first of which may still be arriving."""
+    """Parses and queues requests. A subclass answers the requests in `_queue`; the last may still be incomplete."""
 
     __slots__ = (
         "_answering", "_arrived", "_body_started", "_fields", "_in_head", "_incoming", "_overhead", "_parser", "_queue",
@@ -42,16 +42,16 @@ class RequestReceiver(Feeding):
         self._arrived = Waiter(server.loop)
         self._fields: list[tuple[bytes, bytes]] = []
         self._in_head = False
-        self._overhead = 0  # bytes received since a request ended or a piece of a body came
+        self._overhead = 0  # bytes received since the end of a request or the last piece of a body
         self._target = b""
-        self._upgrading = False  # the parser stops behind this head, and takes the body for another protocol
+        self._upgrading = False  # the parser stops after this head and treats the body as another protocol
         self._body_started = 0.0
         self.phase: Phase = "idle"
         self.deadline = NEVER
 
     @property
     def budget(self) -> Budget:
-        """The server's."""
+        """The budget of the server."""
         return self._server.budget
 
     @property
@@ -59,11 +59,11 @@ class RequestReceiver(Feeding):
         return self._server.limits.max_body
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """None where TLS checked none: what it did not check says nothing."""
+        """The client's certificate; None unless TLS has verified it."""
         return self._transport.get_extra_info("peercert") or None
 
     def _feed(self, data: Data) -> None:
-        # Counted before the parser sees it: a field or a trailer that never ends is buffered inside the parser.
+        # Counted before parsing: the parser buffers a field or a trailer that never ends.
         self._overhead += len(data)
         try:
             self._parser.feed_data(data)
@@ -79,7 +79,7 @@ class RequestReceiver(Feeding):
                     self._break_body()
 
     def _ignore_upgrade(self, data: Data, at: int) -> None:
-        """A server may ignore an upgrade (RFC 9110 7.8). llhttp does not: another parser reads the body behind it."""
+        """Ignore an upgrade, as RFC 9110 7.8 permits. llhttp cannot ignore it: a second parser reads the body."""
         incoming = self._incoming
         if incoming is None:
             self._last_request()
@@ -108,7 +108,7 @@ class RequestReceiver(Feeding):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._incoming is None:  # else a trailer: dropped, as RFC 9110 6.5.1 allows
+        if self._incoming is None:  # otherwise a trailer, which RFC 9110 6.5.1 permits to drop
             self._fields.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
@@ -164,7 +164,7 @@ class RequestReceiver(Feeding):
             self._deaf = True
 
     def _bound_head(self) -> None:
-        """Each read is bounded, so what a flood costs before this is too."""
+        """Reject a head above the limits. Bytes before this check are bounded because each read is bounded."""
         limits = self._server.limits
         if len(self._fields) > limits.max_headers or (
             self._overhead > limits.max_head and self._head_size() > limits.max_head
@@ -184,7 +184,7 @@ class RequestReceiver(Feeding):
             self._refuse(400, "malformed_request", "The request is not valid HTTP/1.1.")
 
     def _break_body(self) -> None:
-        """The handler runs already: it hears of the broken body from `read`, and answers."""
+        """Mark the body as malformed. The handler already runs: `read` raises the error in it."""
         assert self._incoming is not None
         self._incoming.error = CallerError("The request body is not validly framed.", code="malformed_request")
         self._last_request()
@@ -197,7 +197,7 @@ class RequestReceiver(Feeding):
         self._enter("body", self._server.limits.body_timeout)
 
     async def receive_body(self, incoming: Incoming) -> None:
-        """Wait until `incoming` is whole or has an error."""
+        """Wait until `incoming` is complete or has an error."""
         if incoming.expects_continue and incoming.size == 0:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._resume_reading()
@@ -205,19 +205,19 @@ class RequestReceiver(Feeding):
             await self._arrived.wait()
 
     def _last_request(self) -> None:
-        """Hear no more; the connection closes after the answers that are due."""
+        """Discard further input. The connection closes after the responses that are due."""
         self._deaf = True
         if self._queue:
             self._queue[-1].keep_alive = False
 
-    # ── what the answering half does ──────────────────────────────────────────────────────────────────
+    # ── implemented by the responding half ──────────────────────────────────────────────────────────────────
 
     def _begin_answering(self) -> None:
-        """The first request of an idle connection has come."""
+        """Begin to answer the first request of an idle connection."""
         raise NotImplementedError
 
     def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer what never became a request, after the answers that are due before it."""
+        """Reject input that is not a valid request, after the responses that are due before it."""
         raise NotImplementedError
 
     def _enter(self, phase: Phase, seconds: float) -> None:
@@ -226,7 +226,7 @@ class RequestReceiver(Feeding):
 
 
 class _BodyEvents:
-    """The callbacks of a parser that reads nothing but a body."""
+    """The callbacks of a parser that reads only a body."""
 
     __slots__ = ("on_body", "on_message_complete")
 

@@ -1,23 +1,23 @@
-"""Places for connections. Where all are taken, idle connections give up theirs to new ones."""
+"""Slots for connections. If all slots are in use, idle connections yield theirs to new connections."""
 
 import asyncio
 import heapq
 from typing import Generic, Protocol, TypeVar
 
 SHARE = 16
-"""One in so many connections is closed at once, so that a flood does not cost a search for each connection."""
+"""A search closes up to 1/16 of the connections at once, so that a flood does not cost a search each."""
 REST = 5e-6
-"""Seconds for each connection without a search, after one that has found no idle connection."""
+"""Pause, in seconds for each connection, after a search without an idle connection."""
 
 
 class Guest(Protocol):
-    """A connection of a client."""
+    """A connection, as the room uses it."""
 
     deadline: float
 
     @property
     def spare(self) -> bool:
-        """Whether it has no request under way and nothing to send."""
+        """Whether the connection has no request in progress and nothing to send."""
 
     def give_way(self) -> None:
         """Close at once."""
@@ -27,7 +27,7 @@ G = TypeVar("G", bound=Guest)
 
 
 class Room(Generic[G]):
-    """The connections of a server, of which there are at most `most`."""
+    """The connections of a server, limited to `most`."""
 
     __slots__ = ("_guests", "_loop", "_most", "_search_again")
 
@@ -38,7 +38,7 @@ class Room(Generic[G]):
         self._search_again = 0.0
 
     def admits(self, newcomer: G) -> bool:
-        """Whether a connection, which is among the guests already, has a place. Closes idle ones where it needs to."""
+        """Whether a new connection, already among the guests, has a slot. Closes idle connections if necessary."""
         return len(self._guests) <= self._most or self._make(newcomer)
 
     def _make(self, newcomer: G) -> bool:
@@ -46,7 +46,7 @@ class Room(Generic[G]):
         if now < self._search_again:
             return False
         spare = (guest for guest in self._guests if guest is not newcomer and guest.spare)
-        # A connection that has been served has a later deadline than one that was never used.
+        # A connection after a request has a later deadline than a connection that was never used.
         leaving = heapq.nsmallest(1 + self._most // SHARE, spare, key=lambda guest: guest.deadline)
         for guest in leaving:
             self._guests.discard(guest)

@@ -1,4 +1,4 @@
-"""One handler served: bound, drained."""
+"""An HTTP server with one handler, limits and a drain."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from adapters.http1.room import Room
 from adapters.http1.sweeper import sweeper
 
 LULL_SECONDS = 1.0
-"""How long a drain leaves an idle connection to the request that may be on its way."""
+"""Time that a drain leaves an idle connection open, for a request that may be in transit."""
 
 
 class Server(Listeners):
@@ -34,7 +34,7 @@ class Server(Listeners):
         self.refusal = refusal
         self.draining = False
         self.connections: set[Member] = set()
-        self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect, still cleaning up
+        self._leaving: set[asyncio.Task[None]] = set()  # cancelled by a disconnect and still cleaning up
         self._idle = asyncio.Event()
         self._date = (0, b"")
         super().__init__(self._protocol_factory(), self.limits.max_connections)
@@ -49,13 +49,13 @@ class Server(Listeners):
         return lambda: Greeting(self)
 
     def opened(self, connection: "Member") -> bool:
-        """A connection came; False when there are too many, and none of them is idle."""
+        """Count a connection. False if the server is full and no connection is idle."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
         return self._room.admits(connection)
 
     def closed(self, connection: "Member", task: asyncio.Task[None] | None) -> None:
-        """A connection went; `task` was answering on it and has been cancelled."""
+        """Remove a connection; `task` answered its requests and has been cancelled."""
         self.connections.discard(connection)
         if task is not None:
             self._leaving.add(task)
@@ -64,21 +64,21 @@ class Server(Listeners):
             self._idle.set()
 
     def date(self) -> bytes:
-        """The Date field, formatted once a second."""
+        """The value of the Date field, formatted once a second."""
         now = int(time.time())
         if now != self._date[0]:
             self._date = (now, formatdate(now, usegmt=True).encode())
         return self._date[1]
 
     async def drain(self, grace: float) -> bool:
-        """Accept no more, let requests in flight end, for at most `grace` seconds. True when all did.
+        """Stop accepting and let requests in progress end, for at most `grace` seconds. Returns whether all ended.
 
-        Who has connected is answered, also when its request is still on the way; each answer says that the
-        connection closes.
+        Established connections are served, even if their request is still in transit. Each response announces the
+        close of its connection.
         """
         self.draining = True
         self.stop_listening(accept_waiting=True)
-        await asyncio.sleep(0)  # who was accepted a moment ago is no connection yet
+        await asyncio.sleep(0)  # a socket accepted in this turn is not a connection yet
         try:
             async with asyncio.timeout(grace):
                 if self.arriving:
@@ -93,7 +93,7 @@ class Server(Listeners):
         return True
 
     async def aclose(self) -> None:
-        """Stop at once: requests in flight are cancelled, and their handlers have ended on return."""
+        """Stop at once: requests in progress are cancelled, and their handlers have ended on return."""
         self.draining = True
         self.stop_listening()
         for arriving in self.arriving:

@@ -1,7 +1,7 @@
-"""One HTTP/2 stream as the transport of a connection of HTTP/1.1: its bytes in, its bytes out as frames.
+"""One HTTP/2 stream as the transport of an HTTP/1.1 connection: encodes requests as HTTP/1.1, responses as frames.
 
-The connection above parses, bounds and answers the request as it does every other, so that no limit, time or refusal
-exists twice.
+The HTTP/1.1 connection parses, bounds and answers the request like any other, so that no limit, timeout or rejection
+is implemented twice.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ LOW_WATER = 16 * 1024
 
 
 class NoRequest(Exception):
-    """The fields of a stream are no request (RFC 9113, 8.1.1 and 8.3)."""
+    """The fields of a stream are not a valid request (RFC 9113, 8.1.1 and 8.3)."""
 
 
 def request_head(fields: Sequence[Field], *, has_body: bool) -> tuple[bytes, bool]:
-    """The head in HTTP/1.1's words, and whether the body is sent in chunks. Raises `NoRequest`.
+    """Encode the head as HTTP/1.1. Returns the head and whether the body is chunked. Raises `NoRequest`.
 
-    Nothing that a field holds may end a line or a word: it would begin another request.
+    No field may contain the end of a line or of a token: it could begin another request.
     """
     pseudo = {name: value for name, value in fields if name.startswith(b":")}
     method, target = pseudo.get(b":method", b""), pseudo.get(b":path", b"")
@@ -59,25 +59,25 @@ def request_head(fields: Sequence[Field], *, has_body: bool) -> tuple[bytes, boo
 
 
 class Owner(Protocol):
-    """The HTTP/2 connection as its streams see it."""
+    """The HTTP/2 connection, as its streams use it."""
 
     transport: asyncio.Transport
 
     def read(self, stream_id: int, size: int) -> None:
-        """The connection of HTTP/1.1 has taken so many bytes of a body."""
+        """Acknowledge `size` bytes of a body that the HTTP/1.1 connection has read."""
 
     def send_headers(self, stream: "StreamTransport", fields: list[Field]) -> None:
         """Send the head of a response."""
 
     def send(self, stream: "StreamTransport") -> None:
-        """Send what is pending, as far as the windows and the socket take it."""
+        """Send pending bytes as far as the flow-control windows and the socket permit."""
 
     def close_soon(self, stream: "StreamTransport") -> None:
-        """Close behind the response, or reset a stream whose response is not whole."""
+        """Close the stream after its response, or reset a stream with an incomplete response."""
 
 
 class StreamTransport(asyncio.Transport):
-    """Parses what the connection of HTTP/1.1 writes, and sends it as frames within the client's windows."""
+    """Parses the output of the HTTP/1.1 connection and sends it as frames within the client's windows."""
 
     def __init__(self, owner: Owner, stream_id: int, connection: Connection) -> None:
         super().__init__()
@@ -85,14 +85,14 @@ class StreamTransport(asyncio.Transport):
         self.connection = connection
         self.pending = bytearray()
         self.ended = False
-        """The response is whole; `pending` may hold the last of it."""
+        """Whether the response is complete; `pending` may hold its last bytes."""
         self.lost = False
         self.received_all = False
         self._owner = owner
         self._chunked = False
         self._is_head = False
         self._paused = False
-        self._unread: list[bytes] = []  # body that came while the connection did not read
+        self._unread: list[bytes] = []  # pieces of the body that arrived while reading was paused
         self._unread_end = False
         self._writing_paused = False
         self._parser = httptools.HttpResponseParser(self)
@@ -103,7 +103,7 @@ class StreamTransport(asyncio.Transport):
     # ── from the client ───────────────────────────────────────────────────────────────────────────────
 
     def request(self, fields: Sequence[Field], *, last: bool) -> None:
-        """Raises `NoRequest`."""
+        """Pass the head of a request to the HTTP/1.1 connection. Raises `NoRequest`."""
         head, self._chunked = request_head(fields, has_body=not last)
         self._is_head = (b":method", b"HEAD") in fields
         self.received_all = last
@@ -124,7 +124,7 @@ class StreamTransport(asyncio.Transport):
             self.connection.data_received(b"0\r\n\r\n")
 
     def lose(self) -> None:
-        """The client has reset the stream, or has left."""
+        """End the stream after a reset or a disconnect of the client."""
         if not self.lost:
             self.lost = True
             self.pending.clear()
@@ -173,12 +173,12 @@ class StreamTransport(asyncio.Transport):
             self._owner.send(self)
 
     def taken(self) -> None:
-        """The client took some of what was pending."""
+        """Resume the HTTP/1.1 connection after the client has read pending bytes."""
         if self._writing_paused and len(self.pending) < LOW_WATER:
             self._writing_paused = False
             self.connection.resume_writing()
 
-    # ── what a transport must have ────────────────────────────────────────────────────────────────────
+    # ── the interface of a transport ────────────────────────────────────────────────────────────────────
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._owner.transport.get_extra_info(name, default)
@@ -206,7 +206,7 @@ class StreamTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """The connection of HTTP/1.1 closes behind its one answer."""
+        """Close the stream after the one response of the HTTP/1.1 connection."""
         self._owner.close_soon(self)
 
     def close(self) -> None:

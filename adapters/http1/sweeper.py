@@ -1,8 +1,8 @@
 """One timer for all deadlines of a loop.
 
-A connection's deadline moves several times a request. Writing a float and looking at all of them a few
-times a second costs less than one `call_later` a move, and the limits are seconds long. One timer serves every
-server and client of the loop: with one each, a hundred upstreams would wake an idle gateway all the time.
+The deadline of a connection changes several times in each request. Storing a float and checking all deadlines a few
+times a second costs less than one `call_later` for each change, and the limits are seconds long. One timer serves
+every server and client of the loop: with a timer each, a hundred upstreams would keep an idle gateway awake.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from weakref import WeakKeyDictionary
 
 NEVER = math.inf
 INTERVAL = 0.1
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 
 class Expiring(Protocol):
-    """Something with an end: `deadline` in loop time, `NEVER` for none."""
+    """An object with a `deadline` in loop time; `NEVER` for no deadline."""
 
     deadline: float
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Handle the end of the deadline."""
 
 
 class Sweeper:
@@ -36,7 +36,7 @@ class Sweeper:
         self._handle: asyncio.TimerHandle | None = None
 
     def watch(self, members: Set[Expiring]) -> None:
-        """Look at a set until it is empty. To be called whenever a member was added."""
+        """Check a set until it is empty. Call this method whenever a member was added."""
         self._sets[id(members)] = members
         if self._handle is None:
             self._handle = self._loop.call_later(INTERVAL, self._sweep)
@@ -55,7 +55,7 @@ _sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictio
 
 
 def sweeper(loop: asyncio.AbstractEventLoop) -> Sweeper:
-    """The loop's own."""
+    """The sweeper of a loop, created on first use."""
     found = _sweepers.get(loop)
     if found is None:
         found = _sweepers[loop] = Sweeper(loop)

@@ -1,8 +1,8 @@
-"""One accepted connection: calls begun as their heads come, each answered by a task of its own.
+"""One accepted gRPC connection: begins a call for each request head and answers each call in a separate task.
 
-    greeting ──preface, SETTINGS──▶ open ──drain──▶ draining ──the peer knows──▶ leaving ──last call──▶ closing
+greeting ──preface, SETTINGS──▶ open ──drain──▶ draining ──reply to the ping──▶ leaving ──last call──▶ closing
 
-A connection that is open and says nothing is pinged while it has calls, and closed after a while without.
+A silent connection is pinged while it has calls, and closed after `idle_timeout` without calls.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ TO_HTTP1 = (
     b"This port speaks gRPC (HTTP/2) only\n"
 )
 CALL_BYTES = 128
-"""About what a call's head and trailers take."""
+"""Approximate bytes of the head and trailers of a response."""
 
 
 Handler = Callable[[Call], Awaitable[None]]
 
 
 class AcceptingServer(CallServer, Protocol):
-    """The server as its connections see it."""
+    """The server, as its connections use it."""
 
     loop: asyncio.AbstractEventLoop
     handler: Handler
     greeting: bytes
 
     def opened(self, connection: Accepted) -> bool:
-        """Count a connection; False if there are too many, and none of them is idle."""
+        """Count a connection. False if the server is full and no connection is idle."""
 
     def closed(self, connection: Accepted) -> None:
-        """Count it no more."""
+        """Remove a connection from the count."""
 
     def begun(self, task: asyncio.Task[None]) -> None:
-        """Wait for a handler until it has ended."""
+        """Register the task of a handler that has begun."""
 
     def ended(self, task: asyncio.Task[None]) -> None:
-        """A handler is about to end."""
+        """Handle the end of a handler's task."""
 
 
 class Accepted(Connection[RequestHead]):
-    """See the module's docstring."""
+    """The server's side of a connection; the docstring of the module describes its phases."""
 
     __slots__ = ("_asked", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
 
@@ -72,10 +72,10 @@ class Accepted(Connection[RequestHead]):
         self.message_timeout = limits.message_timeout
         self._greeting = frames.PREFACE
         self._phase: Phase = "greeting"
-        self._last = 0  # the last stream that the client opened
-        self._heard = 0  # as it was when somebody looked
-        self._quiet = 0.0  # seconds in which nothing came
-        self._asked = False  # whether a ping is to be answered
+        self._last = 0  # the id of the last stream that the client opened
+        self._heard = 0  # the value of `heard` at the last check
+        self._quiet = 0.0  # seconds without input
+        self._asked = False  # whether a ping waits for its reply
 
     # ── beginning ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,7 +87,7 @@ class Accepted(Connection[RequestHead]):
             self._on_violation(Violation(ErrorCode.ENHANCE_YOUR_CALM, "this server has no connection to spare"))
 
     def _on_noise(self, data: bytes) -> None:
-        """Whoever speaks HTTP/1 here is told so, in words that it understands."""
+        """Answer HTTP/1 with an HTTP/1 error, and any other protocol with a GOAWAY."""
         if HTTP1.match(data):
             self.outlet.write(TO_HTTP1)
             self.close_gently()
@@ -97,7 +97,7 @@ class Accepted(Connection[RequestHead]):
 
     def _on_greeted(self) -> None:
         self._phase = "open"
-        self.outlet.write(self.server.greeting)  # not before: it would be noise to who does not speak HTTP/2
+        self.outlet.write(self.server.greeting)  # not earlier: an HTTP/1 client could not parse it
         self._wait_until(self.loop.time() + self.server.limits.ping_interval)
         if self.server.draining:
             self.drain()
@@ -119,7 +119,7 @@ class Accepted(Connection[RequestHead]):
         elif not last or stream.received_all:
             stream.break_off(ErrorCode.PROTOCOL_ERROR)
         else:
-            stream.received_all = True  # trailers, in which gRPC's clients say nothing
+            stream.received_all = True  # trailers, which gRPC clients do not use
             stream.wake()
 
     def _open(self, stream_id: int, head: RequestHead, last: bool) -> None:
@@ -166,7 +166,7 @@ class Accepted(Connection[RequestHead]):
             self._report("unhandled error in a handler", error)
             self._fail(call, GrpcError(Code.INTERNAL, "The server failed on this call."))
         finally:
-            # Cancelled: by a client that left, which hears no more, or by a wait of the handler's own.
+            # The handler was cancelled: by the client's disconnect, or by a wait inside the handler.
             if not call.ended:
                 self._fail(call, GrpcError(Code.CANCELLED, "The call was cancelled."))
             if call.task is not None:
@@ -186,14 +186,14 @@ class Accepted(Connection[RequestHead]):
         self.loop.call_exception_handler({"message": message, "exception": error})
 
     def charge_reset(self) -> None:
-        """The client made the server reset a stream. Raises `Violation` when it has done so too often."""
+        """Count a server reset that the client has caused. Raises `Violation` above the limit."""
         self._spend()
 
     def _was_reset(self, stream: Stream, code: int) -> None:
         stream.close(self._lost())
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
-        """The client opens no more; what it has opened is answered."""
+        """Handle GOAWAY: the client opens no further calls; open calls are answered."""
         check_connection_frame(stream_id, fits=len(payload) >= frames.GOAWAY_HEAD.size)
         self._spend()
 
@@ -212,7 +212,7 @@ class Accepted(Connection[RequestHead]):
             self.close_gently()
 
     def drain(self) -> None:
-        """Let the client know, then take no more calls, then close after the last: none is lost on the way."""
+        """Announce the close, then refuse new calls, then close after the last call: no call is lost in transit."""
         if self._phase == "open":
             self._phase = "draining"
             self.outlet.write(frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the server is leaving"))
@@ -221,7 +221,7 @@ class Accepted(Connection[RequestHead]):
 
     @property
     def spare(self) -> bool:
-        """Whether it has no call, and nothing to send."""
+        """Whether the connection has no call and nothing to send."""
         return not self.streams and not self.transport.get_write_buffer_size()
 
     def give_way(self) -> None:
@@ -250,7 +250,7 @@ class Accepted(Connection[RequestHead]):
             self._listen(now)
 
     def _listen(self, now: float) -> None:
-        """Whether anybody is there: asked of those that owe nothing but silence, and that take what they are sent."""
+        """Check that a silent client is alive: ping it while it has calls, and drop it if it does not reply or read."""
         limits = self.server.limits
         self._wait_until(now + limits.ping_interval)
         unread, before = self.transport.get_write_buffer_size() if self.outlet.paused else 0, self._unread
@@ -277,7 +277,7 @@ class Accepted(Connection[RequestHead]):
         self.server.closed(self)
 
     def hurry(self, seconds: float) -> None:
-        """For draining: who has not even greeted has `seconds` to do so."""
+        """Drain the connection. A client that has not sent its preface yet has `seconds` to send it."""
         if self._phase == "greeting":
             self._wait_until(self.loop.time() + seconds)
         else:

@@ -1,4 +1,4 @@
-"""The head and the end of an answer, as gRPC's servers and the proxies before them send them."""
+"""Decodes the head and the trailers of a response from a gRPC server or from a proxy in front of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ FROM_HTTP = {
     400: Code.INTERNAL, 401: Code.UNAUTHENTICATED, 403: Code.PERMISSION_DENIED, 404: Code.UNIMPLEMENTED,
     429: Code.UNAVAILABLE, 502: Code.UNAVAILABLE, 503: Code.UNAVAILABLE, 504: Code.UNAVAILABLE,
 }  # fmt: skip
-"""What an answer without a gRPC status means (gRPC's http-grpc-status-mapping)."""
+"""The code of a response without a gRPC status (gRPC's http-grpc-status-mapping)."""
 OURS = frozenset(
     {b":status", b"content-type", b"grpc-status", b"grpc-message", b"grpc-encoding", b"grpc-accept-encoding"}
 )
@@ -20,7 +20,7 @@ OURS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AnswerHead:
-    """Either end of an answer: trailers have no `http_status`, heads have no `status` unless they are both."""
+    """The head or the trailers of a response: trailers have no `http_status`, a head without trailers no `status`."""
 
     metadata: Mapping[str, str]
     http_status: int | None = None
@@ -28,11 +28,11 @@ class AnswerHead:
     message: str = ""
     encoding: bytes = b""
     grpc: bool = False
-    """Whether the content is gRPC's."""
+    """Whether the content type is gRPC's."""
     malformed: bool = False
 
     def error(self) -> GrpcError | None:
-        """What this says went wrong, where it is the end of an answer."""
+        """The error that the end of a response reports; None for OK."""
         if self.status == Code.OK:
             return None
         if self.status is not None:
@@ -47,7 +47,7 @@ MALFORMED = AnswerHead({}, malformed=True)
 
 
 def read_answer(received: Sequence[Field]) -> AnswerHead:
-    """A head or trailers from their fields, in their order."""
+    """Decode a head or trailers from the fields in the order of their arrival."""
     fields: dict[bytes, bytes] = {}
     for name, value in received:
         pseudo = name == b":status" and not fields

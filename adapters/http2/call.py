@@ -1,4 +1,4 @@
-"""One call, as a handler sees it."""
+"""One call of the server, as a handler uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from adapters.http2.stream import Stream
 HEAD = encode([(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", ENCODINGS)])
 OK_TRAILERS = encode([(b"grpc-status", b"0")])
 ONE_WRITE = 64 * 1024
-"""Bytes of a message above which copying it beside its head costs more than another write."""
+"""Bytes of a message above which a copy next to its head costs more than a second write."""
 
 CLIENT_FAULTS = frozenset({ErrorCode.PROTOCOL_ERROR, ErrorCode.FLOW_CONTROL_ERROR, ErrorCode.STREAM_CLOSED})
 
@@ -41,7 +41,7 @@ TAIL_FRAME = _frame_head(HEADERS, END_HEADERS | END_STREAM, OK_TRAILERS)
 
 
 class CallServer(Protocol):
-    """The server as its calls see it."""
+    """The server, as its calls use it."""
 
     draining: bool
 
@@ -52,11 +52,11 @@ class CallServer(Protocol):
     def budget(self) -> Budget: ...
 
     def cancel(self, task: asyncio.Task[None]) -> None:
-        """End a handler."""
+        """Cancel the task of a handler."""
 
 
 class Accepting(Carrier, Protocol):
-    """The server's connection as its calls see it."""
+    """The server's connection, as its calls use it."""
 
     peer: str
     message_timeout: float
@@ -65,19 +65,19 @@ class Accepting(Carrier, Protocol):
     def server(self) -> CallServer: ...
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """The certificate that TLS has checked; None without one."""
+        """The client's certificate, verified by TLS; None without a certificate."""
 
     def charge_reset(self) -> None:
-        """Count a reset of which the client is the cause. Raises `Violation` when there are too many."""
+        """Count a server reset that the client has caused. Raises `Violation` above the limit."""
 
 
 class Call(Stream):
-    """Read what the client sends, answer with `reply`, or `write` any number of times and return; or `fail`.
+    """A call: a handler reads the messages and answers with `reply`, with any number of `write`, or with `fail`.
 
-    `path` is as it was sent, `/package.Service/Method`. `metadata` leaves out what HTTP/2 and gRPC use themselves;
-    repeated names are joined with a comma, and `-bin` values are as they came (`status.binary_value`).
-    `initial_metadata` may be set before the first write. When the client cancels, or its deadline passes, the
-    handler's task is cancelled.
+    `path` is the path as received, `/package.Service/Method`. `metadata` excludes the fields of HTTP/2 and gRPC;
+    repeated names are joined with a comma, and `-bin` values are not decoded (`status.binary_value` decodes them).
+    A handler may set `initial_metadata` before the first write. The handler's task is cancelled when the client
+    cancels or the deadline passes.
     """
 
     __slots__ = (
@@ -93,11 +93,11 @@ class Call(Stream):
         self.encoding = head.encoding
         self.budget = connection.server.budget
         self.initial_metadata: Metadata = ()
-        self.ended = False  # how it ends has been said, if not yet sent
+        self.ended = False  # the end is decided, though perhaps not sent yet
         self.task: asyncio.Task[None] | None = None
         self._head_sent = False
-        self._overruled = False  # it was ended over the handler's head
-        self._awaited = False  # exactly one message is waited for
+        self._overruled = False  # the connection, not the handler, has ended the call
+        self._awaited = False  # the handler waits for exactly one message
         self._begun_at = 0.0
         self._message_due = NEVER
         self._ends = NEVER
@@ -112,18 +112,18 @@ class Call(Stream):
 
     @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """The client's certificate, verified, as `ssl.SSLSocket.getpeercert` gives it; None without one."""
+        """The client's verified certificate, in the form of `ssl.SSLSocket.getpeercert`; None without a certificate."""
         return self.connection.peer_certificate()
 
     @property
     def deadline(self) -> float | None:
-        """When the client stops waiting, in loop time; None when it does not."""
+        """The client's deadline in loop time; None without a deadline."""
         return None if self._ends == NEVER else self._ends
 
     # ── what the client sends ─────────────────────────────────────────────────────────────────────────
 
     async def unary(self) -> bytes:
-        """The only message. Raises `GrpcError` when there is none, or another."""
+        """Read the only message. Raises `GrpcError` for no message or several messages."""
         messages = self.inbox.messages
         if not messages or not self.received_all:
             self._awaited = True
@@ -145,10 +145,10 @@ class Call(Stream):
         self._message_due = now + self.connection.message_timeout
         self.connection.look_at(self._message_due)
 
-    # ── what it gets ──────────────────────────────────────────────────────────────────────────────────
+    # ── the response ──────────────────────────────────────────────────────────────────────────────────
 
     def reply(self, message: bytes, trailers: Metadata = ()) -> None:
-        """The whole answer: one message, and OK. One write, where it fits."""
+        """Send the whole response: one message and status OK; in one write if it fits."""
         outlet = self.outlet
         size = len(message) + 5
         if (
@@ -172,7 +172,7 @@ class Call(Stream):
         self.sent()
 
     async def write(self, message: bytes) -> None:
-        """One message of several; waits while the client does not take them. Raises `GrpcError` once it has left."""
+        """Send one of several messages; waits while the client does not read. Raises `GrpcError` after a disconnect."""
         self._send(message)
         await self.room()
 
@@ -190,14 +190,14 @@ class Call(Stream):
             self.outlet.write(header_frames(self.id, block, 0, self.outlet.max_frame))
 
     def finish(self, trailers: Metadata = ()) -> None:
-        """The end of a call that went well, behind what was written."""
+        """End the call with status OK after the written messages."""
         block = OK_TRAILERS + encode(encode_metadata(trailers)) if trailers else OK_TRAILERS
         if self._end():
             self._send_head()
             self._end_with(block)
 
     def fail(self, code: int, message: str, trailers: Metadata = ()) -> None:
-        """The end of a call that did not, behind what was written."""
+        """End the call with an error status after the written messages."""
         block = encode([(b"grpc-status", b"%d" % code), (b"grpc-message", encode_message(message))])
         if trailers:
             block += encode(encode_metadata(trailers))
@@ -208,7 +208,10 @@ class Call(Stream):
             self._end_with(block)
 
     def _end(self) -> bool:
-        """Whether there is anybody to be told. A handler cannot know that the call was ended over its head."""
+        """Mark the call as ended. Returns whether the client must still receive the end.
+
+        If the connection has already ended the call, the handler's own end is ignored.
+        """
         if self.ended and not self._overruled:
             raise RuntimeError("the call has ended")
         if self.ended or self.closed:
@@ -223,7 +226,7 @@ class Call(Stream):
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def sent(self) -> None:
-        """A client that is still sending is told that it need not."""
+        """Close the call after its last frame. A client that is still sending receives RST_STREAM with NO_ERROR."""
         self.sent_all = True
         self.connection.forgive(CALM_PER_CALL)
         if not self.received_all:
@@ -237,15 +240,18 @@ class Call(Stream):
             self._cancel()
 
     def refuse(self, error: GrpcError) -> None:
-        """End it over the handler's head."""
+        """End the call with an error and cancel the handler."""
         if not self.ended:
             self.fail(error.code, error.message, error.trailers)
             self._overruled = True
         self._cancel()
 
     def break_off(self, code: ErrorCode) -> None:
-        """See `Stream`. A client that makes the server reset its streams pays as for resets of its own: otherwise it
-        could begin calls without an end, each of which the reset takes off its count (CVE-2025-8671)."""
+        """Reset the stream, and charge the client if the client has caused the reset.
+
+        Without the charge a client could begin calls without limit: each reset removes a call from its count
+        (CVE-2025-8671).
+        """
         blamed = not self.closed and code in CLIENT_FAULTS
         super().break_off(code)
         if blamed:
@@ -256,7 +262,7 @@ class Call(Stream):
             self.connection.server.cancel(self.task)
 
     def check(self, now: float) -> float:
-        """See `Stream`. A message that drips in gets the time that its bytes take at the least rate."""
+        """Check the deadlines; see `Stream`. A slow message has the time that its bytes take at `min_message_rate`."""
         due = super().check(now)
         if self.closed:
             return NEVER
@@ -274,12 +280,12 @@ class Call(Stream):
         if not self._awaited and not self.inbox.halfway:
             return NEVER
         if self._reader is None:
-            return now + self.connection.message_timeout  # the handler lets it wait
+            return now + self.connection.message_timeout  # the handler does not read at present
         limits = self.connection.server.limits
         return self._begun_at + limits.message_timeout + self.inbox.arrived / limits.min_message_rate
 
     def _expire(self) -> None:
-        """The client has stopped waiting."""
+        """End the call after the client's deadline."""
         if self.ended or self._out:
             self.break_off(ErrorCode.CANCEL)
         else:

@@ -1,11 +1,11 @@
-"""How many frames that carry no call a peer may send: a budget that time and accepted answers refill."""
+"""The allowance of frames that belong to no call: time and responses that the peer accepts refill it."""
 
 CALM = 2000
-"""Frames without a call that a peer may send at once."""
+"""Frames that belong to no call and that a peer may send at once."""
 CALM_EARNED = 10 * CALM
-"""The most that can be saved: windows answer a burst of DATA later."""
+"""The maximum of the allowance: window updates follow a burst of DATA with a delay."""
 CALM_PER_SECOND = 200.0
 CALM_PER_CALL = 8
 CALM_PER_FRAME = 4
 FORGIVING_BYTES = 4096
-"""Bytes of sent DATA that allow one more frame: a peer sends two windows for each frame, and pings."""
+"""Bytes of sent DATA that allow one more frame: a peer sends two window updates for each frame, and pings."""

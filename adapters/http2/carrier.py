@@ -1,4 +1,4 @@
-"""The connection as its streams see it: each half of a stream knows this interface and no connection."""
+"""The interface of a connection to its streams: both halves of a stream depend on it, not on a connection."""
 
 import asyncio
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ from adapters.http2.sending import Outlet
 
 
 class Carrier(Protocol):
-    """Carries streams: the bounds of each, and the bytes that all of them hold."""
+    """A connection, as its streams use it: the limits of each stream, and the bytes that all streams hold."""
 
     loop: asyncio.AbstractEventLoop
     outlet: Outlet
@@ -17,16 +17,16 @@ class Carrier(Protocol):
     send_timeout: float
 
     def hold(self, size: int) -> None:
-        """Count bytes of a message that nobody has read yet."""
+        """Count bytes of a message that has not been read yet."""
 
     def release(self, size: int) -> None:
-        """Count them no more."""
+        """Remove bytes from the count."""
 
     def forgive(self, count: int) -> None:
-        """Allow the peer so many more frames that carry no call."""
+        """Allow the peer `count` more frames that belong to no call."""
 
     def look_at(self, when: float) -> None:
-        """Check the deadlines of all streams at `when`, or before."""
+        """Check the deadlines of all streams at `when` or earlier."""
 
     def forget(self, stream: Any, /) -> None:
-        """Drop a stream that has closed."""
+        """Remove a closed stream."""

@@ -1,4 +1,4 @@
-"""The client: connections to one endpoint, and calls over them."""
+"""gRPC client with a pool of connections to one endpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_DEADLINE = Deadline(NEVER, NEVER, NEVER)
 
 
 def encode_fields(metadata: Metadata) -> bytes:
-    """Metadata as it goes out with a call. Raises `ValueError` for what no field can hold."""
+    """Encode the metadata of a call. Raises `ValueError` for metadata that no field can carry."""
     return encode(encode_metadata(metadata))
 
 
@@ -44,18 +44,18 @@ def _timeout(left: float) -> bytes:
 
 
 def _seen(task: asyncio.Task[None]) -> None:
-    """Nobody may be left who waits for it."""
+    """Retrieve the exception of a task, because no waiter may be left to retrieve it."""
     if not task.cancelled():
         task.exception()
 
 
 class Channel:
-    """Speaks gRPC to one address: `http://`, `https://` or `unix:/path`.
+    """A gRPC client of one address: `http://`, `https://` or `unix:/path`.
 
-    Calls share connections, `max_streams` each, of which there are at most `max_connections`; a call beyond them is
-    refused with `Unavailable`, since waiting belongs to a queue with a bound and a policy. A TLS context is told to
-    speak HTTP/2 only. `server_name` is whom a certificate must be for, where that is not the URL's host. `fields`
-    (`encode_fields`) go with every call: who we are.
+    Calls share at most `max_connections` connections with `max_streams` calls each. A call above this limit fails with
+    `Unavailable`: waiting belongs in a queue with a bound and a policy. The TLS context is changed to offer only
+    HTTP/2. `server_name` is the name that the server's certificate must have, if this is not the host of the URL.
+    Every call carries `fields` (`encode_fields`), for example credentials.
     """
 
     def __init__(
@@ -85,19 +85,19 @@ class Channel:
         self._max_streams = max_streams
         self._max_message = max_message
         self._loop = asyncio.get_running_loop()
-        self._open: set[Dialled] = set()  # until they are lost
+        self._open: set[Dialled] = set()  # all connections until they are lost
         self._usable: list[Dialled] = []
         self._dialling: asyncio.Task[None] | None = None
         self._closed = False
         self._sweeper = sweeper(self._loop)
 
     def now(self) -> float:
-        """Loop time, in which deadlines are written."""
+        """The time of the loop, which deadlines use."""
         return self._loop.time()
 
     @property
     def connections(self) -> int:
-        """How many take calls."""
+        """The number of connections that accept calls."""
         return len(self._usable)
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────
@@ -105,18 +105,18 @@ class Channel:
     async def unary(
         self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
     ) -> bytes:
-        """One message there and one back.
+        """Send a request with one message and return the one message of the response.
 
         `metadata` are encoded fields (`encode_fields`). Raises `GrpcError` for a status that is not OK, and an
-        `InferenceError` when the upstream cannot be reached, breaks or is late. A call that the upstream says it
-        has not looked at is made again, a few times.
+        `InferenceError` if the upstream is unreachable, fails or is late. A call that the upstream reports as
+        unprocessed is retried, with at most `MAX_TRIES` attempts.
         """
         return (await self.ask(path, message, metadata, deadline))[0]
 
     async def ask(
         self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
     ) -> tuple[bytes, Mapping[str, str]]:
-        """As `unary`, with the answer's trailers."""
+        """Like `unary`, but also return the trailers of the response."""
         for _ in range(MAX_TRIES - 1):
             try:
                 return await self._ask(path, message, metadata, deadline)
@@ -135,13 +135,13 @@ class Channel:
             exchange.cancel()
 
     async def stream(self, path: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE) -> Exchange:
-        """A call with any number of messages either way: to be read to its end, or cancelled."""
+        """Begin a call with any number of messages in both directions. Read it to its end or cancel it."""
         exchange, block = await self._open_call(path, metadata, deadline)
         exchange.begin(block)
         return exchange
 
     async def _open_call(self, path: bytes, metadata: bytes, deadline: Deadline) -> tuple[Exchange, bytes]:
-        """A stream, and the header block that must be the next thing written."""
+        """Open a stream. Returns it and the header block, which the caller must write next."""
         connection = self._pick() or await self._connected(deadline)
         now = self._loop.time()
         exchange = connection.open(deadline, now)
@@ -150,10 +150,10 @@ class Channel:
         return exchange, self._head(path) + metadata + _timeout(deadline.at - now)
 
     def _head(self, path: bytes) -> bytes:
-        """What all calls of a path begin with. Paths are those of a service's methods: few."""
+        """The encoded fields that all calls of a path share. The cache is small: a service has few methods."""
         found = self._heads.get(path)
         if found is None:
-            if len(self._heads) >= MAX_HEADS:  # clients of an app name its methods
+            if len(self._heads) >= MAX_HEADS:  # the clients of an app supply arbitrary method names
                 self._heads.clear()
             found = self._heads[path] = encode([
                 (b":method", b"POST"), (b":scheme", self._scheme), (b":path", path), (b":authority", self._authority),
@@ -171,14 +171,14 @@ class Channel:
         return None
 
     async def _connected(self, deadline: Deadline) -> Dialled:
-        """Wait for a connection with room: one that is being made serves all who wait for it."""
+        """Wait for a connection with room. All waiting calls share the connection that is being opened."""
         left = deadline.at - self._loop.time()
         try:
             async with asyncio.timeout(min(self._connect_timeout, left)):
                 while (connection := self._pick()) is None:
                     await self._dialled()
         except TimeoutError:
-            # By which of the two was shorter, and not by the clock: a timer may be a millisecond early.
+            # Compare the two limits, not the clock: a timer may fire a millisecond early.
             if left <= self._connect_timeout:
                 raise DeadlineError("The request's time is up.") from None
             raise UpstreamTimeout("The upstream did not accept a connection in time.") from None
@@ -235,9 +235,9 @@ class Channel:
         self._open.discard(connection)
 
     async def aclose(self) -> None:
-        """Keep no connection any more: idle ones close, those in use after their last call.
+        """Close idle connections now and active connections after their last call.
 
-        A call that began before its endpoint left may still come here for another try, and is answered.
+        A call that began before its endpoint was removed may still send another attempt through this channel.
         """
         self._closed = True
         for connection in list(self._usable):

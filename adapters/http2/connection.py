@@ -1,4 +1,4 @@
-"""What both sides of a connection do: header blocks, streams and their bytes, deadlines, and how it ends."""
+"""The part of a connection that client and server share: header blocks, streams, held bytes, deadlines, close."""
 
 import asyncio
 import ssl
@@ -25,7 +25,7 @@ Head = TypeVar("Head")
 
 
 class Connection(Control, Generic[Head]):
-    """`Head` is what a side makes of a header block. A subclass sets the bounds."""
+    """An HTTP/2 connection. `Head` is the decoded form of a header block; a subclass sets the limits."""
 
     __slots__ = (
         "_block", "_block_flags", "_block_stream", "_closing", "_continuations", "_decoder", "_due", "_heads",
@@ -39,17 +39,17 @@ class Connection(Control, Generic[Head]):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.held = 0  # bytes of messages that nobody has read
+        self.held = 0  # bytes of unread messages
         self.peer = ""
-        self.deadline = NEVER  # when somebody must look again
-        self._due = NEVER  # the connection's own part of that
+        self.deadline = NEVER  # time of the next check
+        self._due = NEVER  # time of the connection's own next check
         self._closing = False
-        self._unread = 0  # bytes that the peer had not taken when somebody looked
-        self._stray = 0  # bytes of DATA, since a stream was ended, for those that were
-        self._received = 0  # bytes of DATA that have not been given back to the peer's window
+        self._unread = 0  # bytes that the peer had not read at the last check
+        self._stray = 0  # bytes of DATA for closed streams since the last close of a stream
+        self._received = 0  # bytes of DATA not yet returned to the peer's window
         self._decoder = Decoder()
         self._heads: dict[bytes, Head] = {}
-        self._block: list[bytes] = []  # a header block that CONTINUATIONs follow
+        self._block: list[bytes] = []  # a header block that CONTINUATION frames continue
         self._block_flags = 0
         self._block_stream = 0
         self._continuations = 0
@@ -67,11 +67,11 @@ class Connection(Control, Generic[Head]):
         self.outlet.cut()
         self._end_streams()
         self.deadline = self._due = NEVER
-        self._on_frame = ()  # which refers to this: a cycle
+        self._on_frame = ()  # breaks a reference cycle
         self._rest = b""
 
     def peer_certificate(self) -> Mapping[str, Any] | None:
-        """None where TLS checked none: what it did not check says nothing."""
+        """The peer's certificate; None unless TLS has verified it."""
         return self.transport.get_extra_info("peercert") or None
 
     def pause_writing(self) -> None:
@@ -130,7 +130,7 @@ class Connection(Control, Generic[Head]):
         self._on_head(stream_id, head, last=bool(flags & frames.END_STREAM))
 
     def _read_block(self, block: bytes) -> Head:
-        """Blocks that change the table make what is known of others stale; what they mean is the table's matter."""
+        """Decode a header block and cache its head. A block that changes the table makes all cached heads stale."""
         changes = self._decoder.changes
         try:
             head = self._read_head(self._decoder.decode(block, self.max_head))
@@ -145,14 +145,14 @@ class Connection(Control, Generic[Head]):
         return head
 
     def _read_head(self, fields: list[Field] | None) -> Head:
-        """What a block means; None stands for one with more fields than there may be."""
+        """Convert fields into a head; None stands for a block with too many fields."""
         raise NotImplementedError
 
     def _on_head(self, stream_id: int, head: Head, *, last: bool) -> None:
         raise NotImplementedError
 
     def hold(self, size: int) -> None:
-        """Bytes came of a message that nobody has read yet."""
+        """Count bytes of a message that has not been read yet."""
         self.held += size
 
     def release(self, size: int) -> None:
@@ -161,17 +161,17 @@ class Connection(Control, Generic[Head]):
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
     def forget(self, stream: Stream) -> None:
-        """It is closed."""
+        """Remove a closed stream."""
         self.streams.pop(stream.id, None)
-        self._stray = 0  # what was on its way is no offence
+        self._stray = 0  # frames that were in transit are no violation
 
     def look_at(self, when: float) -> None:
-        """Something ends at `when`."""
+        """Check the deadlines at `when` or earlier."""
         if when < self.deadline:
             self.deadline = when
 
     def expire(self) -> None:
-        """Something may have lasted too long."""
+        """Check the deadlines of all streams and of the connection."""
         now = self.loop.time()
         due = NEVER
         for stream in list(self.streams.values()):
@@ -185,7 +185,7 @@ class Connection(Control, Generic[Head]):
         self.deadline = min(due, self._due)
 
     def _lapse(self, now: float) -> None:
-        """The connection's own time is up."""
+        """Handle the end of the connection's own time limit."""
         raise NotImplementedError
 
     def _wait_until(self, when: float) -> None:
@@ -195,15 +195,15 @@ class Connection(Control, Generic[Head]):
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _lost(self) -> Exception:
-        """What whoever waits is told when the connection is gone."""
+        """The error that waiting calls receive when the connection is lost."""
         raise NotImplementedError
 
     def _end_streams(self) -> None:
         for stream in list(self.streams.values()):
-            stream.close(self._lost())  # each its own: an exception that is raised again and again grows
+            stream.close(self._lost())  # a new error for each stream: every raise extends a traceback
 
     def _last_stream(self) -> int:
-        """The last of the peer's streams that was acted on."""
+        """The id of the peer's last stream that was processed."""
         return 0
 
     def _on_violation(self, violation: Violation) -> None:
@@ -212,7 +212,7 @@ class Connection(Control, Generic[Head]):
         self.close_gently()
 
     def close_gently(self) -> None:
-        """Close so that the last frames arrive: unread input would turn the close into a reset."""
+        """Close in a way that the last frames arrive: with unread input, the close would become a reset."""
         if self._closing:
             return
         self._closing = self._deaf = True
@@ -229,7 +229,7 @@ class Connection(Control, Generic[Head]):
         self.outlet.cut()
 
     def _end_lingering(self, now: float) -> None:
-        """A peer that is slow to take the last bytes, and does, may go on."""
+        """End the linger period. A peer that still reads the last bytes, however slowly, gets more time."""
         unread = self.transport.get_write_buffer_size()
         if not 0 < unread < self._unread:
             self.transport.abort()
@@ -246,14 +246,14 @@ class Connection(Control, Generic[Head]):
 
 
 def for_http2(tls: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    """Let it agree on nothing else."""
+    """Restrict the ALPN protocols of a TLS context to HTTP/2."""
     if tls is not None:
         tls.set_alpn_protocols(["h2"])
     return tls
 
 
 def _bare(flags: int, payload: bytes) -> bytes:
-    """A header block without padding and priority."""
+    """Return a header block without padding and priority."""
     start, stop = unpadded(payload) if flags & frames.PADDED else (0, len(payload))
     if flags & frames.WITH_PRIORITY:
         start += PRIORITY_BYTES

@@ -1,7 +1,7 @@
-"""Frames that carry no call: settings, pings, windows, resets.
+"""Frames that belong to no call: settings, pings, window updates, resets.
 
-What a peer may send without asking for anything (pings, settings, resets, empty frames …) comes out of a budget,
-`_calm`, that time and answers taken refill: who floods is told to enhance its calm.
+Each frame that requests nothing (a ping, a setting, a reset, an empty frame …) reduces an allowance, `_calm`, which
+time and accepted responses refill. A peer that exceeds it is disconnected with ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from adapters.http2.sending import MAX_SENT_FRAME, Outlet
 from adapters.http2.stream import Stream
 
 MAX_BACKLOG = 1024 * 1024
-"""Bytes of answers to pings and settings, and the like, that a peer may leave unread."""
+"""Bytes of replies to pings, settings and similar frames that a peer may leave unread."""
 DRAIN_PING = b"draining"
 
 
 class Control(Framing):
-    """See the module's docstring."""
+    """Handles the frames that belong to no call, and bounds their number."""
 
     __slots__ = ("_backlog", "_calm", "_calm_since", "outlet", "streams")
     outlet: Outlet
@@ -29,7 +29,7 @@ class Control(Framing):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.streams: dict[int, Stream] = {}
-        self._backlog = 0  # bytes beside DATA that were written while the peer did not read
+        self._backlog = 0  # bytes other than DATA that were written while the peer did not read
         self._calm = CALM
         self._calm_since = loop.time()
 
@@ -52,13 +52,13 @@ class Control(Framing):
         self._spend()
         if flags & frames.ACK:
             return
-        # Agreed to first: DATA that larger windows let out counts for the old ones until the peer has seen that.
+        # Acknowledge first: until the peer receives the acknowledgement, it counts DATA against the old windows.
         self._answer(frames.frame(frames.SETTINGS, frames.ACK, 0))
         for name, value in frames.SETTING.iter_unpack(payload):
             self._apply(name, value)
 
     def _apply(self, name: int, value: int) -> None:
-        """A setting of the peer's. The size of its table does not matter: we never use it."""
+        """Apply a setting of the peer. The size of its HPACK table is irrelevant: the encoder never uses the table."""
         if name == frames.INITIAL_WINDOW_SIZE:
             if value > frames.MAX_WINDOW:
                 raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "a window is larger than a window may be")
@@ -81,7 +81,7 @@ class Control(Framing):
             self._on_drain_ping()
 
     def _on_drain_ping(self) -> None:
-        """The peer has seen that we are leaving."""
+        """Handle the reply to the ping of a drain: the peer has received the GOAWAY."""
 
     def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
         if len(payload) != frames.WORD.size:
@@ -116,11 +116,11 @@ class Control(Framing):
     # ── bounds ────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_known(self, stream_id: int) -> None:
-        """A frame of a stream that is over is late; of one that never was, it is wrong."""
+        """Ignore a late frame of a closed stream. Raises `Violation` for a stream that was never opened."""
         raise NotImplementedError
 
     def _spend(self) -> None:
-        """The peer sent what asks for nothing."""
+        """Charge a frame that requests nothing. Raises `Violation` if the allowance is used up."""
         self._calm -= 1
         if self._calm < 0:
             now = self.loop.time()
@@ -130,7 +130,7 @@ class Control(Framing):
                 raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def forgive(self, count: int) -> None:
-        """The peer took an answer, or a part of one: it had to say so."""
+        """Refill the allowance: the peer had to send such frames to receive a response."""
         if self._calm < CALM_EARNED:
             self._calm += count
 
@@ -140,14 +140,14 @@ class Control(Framing):
         self.outlet.write(data)
 
     def _burden(self, size: int) -> None:
-        """The peer, which reads nothing, asks for `size` more bytes beside DATA."""
+        """Count `size` bytes other than DATA for a peer that does not read. Raises `Violation` above the limit."""
         self._backlog += size
         if self._backlog > MAX_BACKLOG:
             raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "what was answered is not read")
 
 
 def check_connection_frame(stream_id: int, *, fits: bool) -> None:
-    """SETTINGS, PING and GOAWAY are of no stream (RFC 9113, 6.5, 6.7, 6.8)."""
+    """Check that SETTINGS, PING or GOAWAY is on stream 0 and has a valid size (RFC 9113, 6.5, 6.7, 6.8)."""
     if stream_id:
         raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of the connection is on a stream")
     if not fits:

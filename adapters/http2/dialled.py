@@ -1,4 +1,4 @@
-"""One connection of the client, and the calls that share it."""
+"""One connection of the client, which several calls share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024
 IDLE_SECONDS = 300.0
-"""A connection without calls is closed after this; one with calls has their deadlines."""
+"""Time after which a connection without calls is closed. The deadlines of the calls bound all others."""
 SEND_SECONDS = 60.0
 GREETING = (
     frames.PREFACE
@@ -36,17 +36,17 @@ GREETING = (
 
 
 class Owner(Protocol):
-    """Whose connection it is."""
+    """The owner of a connection."""
 
     def retired(self, connection: Dialled) -> None:
-        """It takes no more calls."""
+        """Handle a connection that accepts no further calls."""
 
     def lost(self, connection: Dialled) -> None:
-        """It is gone."""
+        """Handle the loss of a connection."""
 
 
 class Dialled(Connection[AnswerHead]):
-    """`greeted` is done when the upstream has shown that it speaks HTTP/2. `retired`: takes no new call."""
+    """A client connection. `greeted` is done after the upstream's SETTINGS. If `retired`, it accepts no new call."""
 
     __slots__ = ("_heard", "_max_streams", "_next_id", "_owner", "greeted", "retired")
     max_head = MAX_HEAD
@@ -55,7 +55,7 @@ class Dialled(Connection[AnswerHead]):
     def __init__(self, loop: asyncio.AbstractEventLoop, max_message: int, max_streams: int, owner: Owner) -> None:
         super().__init__(loop)
         self.max_message = max_message
-        self.max_held = 2**62  # each call's own bound, and how many there may be, are what the caller chose
+        self.max_held = 2**62  # unbounded: the caller has set the limit of each call and the number of calls
         self.greeted: asyncio.Future[None] = loop.create_future()
         self.retired = False
         self._greeting = b""
@@ -85,11 +85,11 @@ class Dialled(Connection[AnswerHead]):
 
     @property
     def has_room(self) -> bool:
-        """Whether another call may begin here."""
+        """Whether another call may begin on this connection."""
         return len(self.streams) < self._max_streams and not self.retired
 
     def open(self, deadline: Deadline, now: float) -> Exchange:
-        """A new call, whose head is the next thing to be written."""
+        """Open a new call. The caller must write its head next."""
         stream_id = self._next_id
         self._next_id += 2
         exchange = self.streams[stream_id] = Exchange(self, stream_id, deadline, now)
@@ -116,7 +116,7 @@ class Dialled(Connection[AnswerHead]):
     def _was_reset(self, stream: Stream, code: int) -> None:
         assert isinstance(stream, Exchange)
         if code == ErrorCode.REFUSED_STREAM:
-            # It counts calls a little longer than we do: gRPC's servers until the handler's thread is done.
+            # The server counts a call longer than the client, gRPC's servers until the end of the handler's thread.
             self._max_streams = max(1, len(self.streams) - 1)
         stream.was_reset(code)
 
@@ -134,7 +134,7 @@ class Dialled(Connection[AnswerHead]):
             stream.close(Unprocessed("The upstream is leaving."))
 
     def retire(self) -> None:
-        """Take no more calls; close after the last."""
+        """Accept no further calls, and close after the last call."""
         if not self.retired:
             self.retired = True
             self._owner.retired(self)
@@ -163,7 +163,7 @@ class Dialled(Connection[AnswerHead]):
         self.retire()
         if not self.greeted.done():
             self.greeted.set_exception(ConnectionResetError())
-            self.greeted.exception()  # nobody may be left who waits for it
+            self.greeted.exception()  # no waiter may be left to retrieve the exception
 
     def _lost(self) -> Exception:
         return TransportError("The upstream closed the connection before the end of its answer.")

@@ -1,4 +1,4 @@
-"""One call of the client: a request written, its answer read."""
+"""One call of the client: writes a request and reads its response."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from adapters.http2.stream import Stream
 from adapters.types import Deadline
 
 ONE_WRITE = 64 * 1024
-"""Bytes of a message above which copying it beside its head costs more than another write."""
+"""Bytes of a message above which a copy next to its head costs more than a second write."""
 
 CLOCKS_DIFFER = 0.01
-"""Seconds by which an upstream may think that our deadline is over before we do."""
+"""Seconds by which the deadline may end earlier on the upstream's clock than on ours."""
 
 
 class Dialling(Carrier, Protocol):
-    """The client's connection as its calls see it."""
+    """The client's connection, as its calls use it."""
 
     @property
     def heard(self) -> int:
-        """Changes with everything that the upstream sends."""
+        """A counter that changes with all input from the upstream."""
 
     def retire(self) -> None:
-        """Take no more calls, and close after the last."""
+        """Accept no further calls, and close after the last call."""
 
 
 class Unprocessed(TransportError):
-    """The upstream says that it has not looked at this call: it may be made again elsewhere."""
+    """The upstream reports that it has not processed the call: a retry is safe."""
 
 
 class Exchange(Stream):
-    """Write, `half_close`, and read until None; or `cancel` at any time. It must come to one of these ends.
+    """A call: write, `half_close` and read until None, or `cancel` at any time. Every call needs one of these ends.
 
-    `initial_metadata` is there with the first message, `trailers` with the end. Reading raises `GrpcError` for a
-    status that is not OK, and the `InferenceError` that fits when the upstream breaks or is late.
+    `initial_metadata` is set with the first message, `trailers` with the end. Reading raises `GrpcError` for a status
+    that is not OK, and another `InferenceError` if the upstream fails or is late.
     """
 
     __slots__ = ("_alive", "_deadline", "_ends", "_heard", "_patient_until", "connection", "head", "trailers")
@@ -55,7 +55,7 @@ class Exchange(Stream):
         self.trailers: Mapping[str, str] = {}
         self._deadline = deadline
         self._heard = connection.heard
-        self._alive = 0.0  # when something came, or was first waited for, after the head
+        self._alive = 0.0  # time of the last input, or of the first wait, after the head
         self._ends = deadline.at
         self._patient_until = now + deadline.first_byte
         connection.look_at(min(self._ends, self._patient_until))
@@ -64,10 +64,10 @@ class Exchange(Stream):
     def initial_metadata(self) -> Mapping[str, str]:
         return self.head.metadata if self.head is not None else {}
 
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────
+    # ── the request ────────────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, block: bytes, message: bytes) -> None:
-        """The whole of a request with one message."""
+        """Write a whole request with one message."""
         outlet = self.outlet
         size = len(message) + 5
         if (
@@ -90,11 +90,11 @@ class Exchange(Stream):
         )  # fmt: skip
 
     def begin(self, block: bytes) -> None:
-        """The head of a request whose messages follow."""
+        """Write the head of a request; its messages follow."""
         self.outlet.write(frames.header_frames(self.id, block, 0, self.outlet.max_frame))
 
     async def write(self, message: bytes) -> None:
-        """One message; waits while the upstream does not take it. Raises what the call failed with."""
+        """Write one message; waits while the upstream does not read. Raises the error of a failed call."""
         if self.closed and self.error is not None:
             raise self.error
         if self.ending is not None or self.closed:
@@ -103,14 +103,14 @@ class Exchange(Stream):
         await self.room()
 
     def half_close(self) -> None:
-        """No message will follow."""
+        """End the request: no message follows."""
         if self.ending is None and not self.closed:
             self.end(b"")
 
-    # ── the answer ────────────────────────────────────────────────────────────────────────────────────
+    # ── the response ────────────────────────────────────────────────────────────────────────────────────
 
     async def answer(self) -> bytes:
-        """The only message of an answer that went well."""
+        """Read the only message of a successful response."""
         while not self.closed and len(self.inbox.messages) < 2:
             self._credit()
             await self._arrival()
@@ -134,7 +134,7 @@ class Exchange(Stream):
         await super()._arrival()
 
     def on_head(self, head: AnswerHead, *, last: bool) -> None:
-        """The head of the answer, or its trailers."""
+        """Handle the head or the trailers of the response."""
         self._alive = self.connection.loop.time()
         informs = head.http_status is not None and 100 <= head.http_status < 200
         if head.malformed or (self.head is not None) is (head.http_status is not None) or (informs and last):
@@ -155,7 +155,7 @@ class Exchange(Stream):
                 self.refuse(GrpcError(Code.UNKNOWN, "The upstream's answer is not gRPC."))
 
     def receive(self, data: bytes, start: int, stop: int, padding: int, *, last: bool) -> None:
-        """See `Receiving`. Data before a head, or an end without trailers, is no answer."""
+        """Receive DATA; see `Receiving`. DATA before the head and an end without trailers are errors."""
         self._alive = self.connection.loop.time()
         if self.head is None:
             self.refuse(GrpcError(Code.INTERNAL, "The upstream's answer is not valid HTTP/2."))
@@ -179,12 +179,12 @@ class Exchange(Stream):
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def cancel(self) -> None:
-        """Want no more: the upstream is told, unless its answer is over."""
+        """Cancel the call and discard its messages. The stream is reset unless the response is complete."""
         self.break_off(ErrorCode.CANCEL)
         self.discard()
 
     def refuse(self, error: Exception) -> None:
-        """What came is wrong, or comes too late."""
+        """Fail the call because the response is invalid or late."""
         self._give_up(Unreadable(error.code, error.message) if isinstance(error, GrpcError) else error)
 
     def _give_up(self, error: Exception) -> None:
@@ -193,7 +193,7 @@ class Exchange(Stream):
         self.break_off(ErrorCode.CANCEL)
 
     def was_reset(self, code: int) -> None:
-        """The upstream broke it off."""
+        """Fail the call because the upstream has reset its stream."""
         if code == ErrorCode.REFUSED_STREAM:
             self.close(Unprocessed("The upstream refused the call."))
         elif code == ErrorCode.CANCEL:
@@ -204,11 +204,11 @@ class Exchange(Stream):
             self.close(BackendError("The upstream broke the call off."))
 
     def stalled(self) -> None:
-        """See `Stream`."""
+        """Fail the call because the upstream does not read the request; see `Stream`."""
         self.refuse(UpstreamTimeout("The upstream did not take the request in time."))
 
     def check(self, now: float) -> float:
-        """See `Stream`. A connection on which nothing came for all that time is trusted with no other call."""
+        """Check the deadlines; see `Stream`. A connection without any input for the whole time gets no further call."""
         due = super().check(now)
         if self.closed:
             return NEVER
@@ -224,7 +224,7 @@ class Exchange(Stream):
 
     def _next_look(self, now: float) -> float:
         if self._reader is None:
-            return now + self._deadline.idle  # nobody waits
+            return now + self._deadline.idle  # no reader waits
         return self._alive + self._deadline.idle if self.head is not None else now
 
     def _late(self) -> None:

@@ -1,6 +1,6 @@
-"""Header blocks (HPACK, RFC 7541): read in full, written without ever touching the peer's table.
+"""Header blocks (HPACK, RFC 7541): a complete decoder, and an encoder that never changes the peer's table.
 
-Huffman code, which peers use for new fields only, is the `hpack` package's to read; we write none.
+The package `hpack` decodes Huffman codes, which peers use only for new fields. The encoder uses no Huffman codes.
 """
 
 from collections import deque
@@ -16,21 +16,21 @@ Field = tuple[bytes, bytes]
 
 STATIC: tuple[Field, ...] = tuple(HeaderTable.STATIC_TABLE)
 TABLE_BYTES = 4096
-"""Of the table that a peer may fill: the default, which is what we let it have."""
+"""Size of the table that a peer may fill: the default of the standard."""
 FIELD_OVERHEAD = 32
-"""Bytes that a field counts beside its name and value (RFC 7541 4.1)."""
+"""Bytes that each field counts in addition to its name and value (RFC 7541 4.1)."""
 STATIC_NAMES = {name: at for at, (name, _) in reversed(list(enumerate(STATIC, 1)))}
 STATIC_FIELDS = {field: at for at, field in enumerate(STATIC, 1) if field[1]}
 
 
 class TooManyFields(Exception):
-    """The list is larger than it may be. The table was kept in step: only this stream is lost."""
+    """The list of fields is too large. The table is still in step with the peer: only this stream fails."""
 
 
 class Decoder:
-    """Reads the blocks of one direction of a connection.
+    """Decodes the header blocks of one direction of a connection.
 
-    `changes` counts what changed the table: until the next change, equal blocks mean equal fields.
+    `changes` counts the changes of the table: until the next change, equal blocks decode to equal fields.
     """
 
     __slots__ = ("_capacity", "_entries", "_size", "changes")
@@ -42,7 +42,7 @@ class Decoder:
         self.changes = 0
 
     def decode(self, block: bytes, limit: int) -> list[Field]:
-        """The fields of a block. Raises `Violation`, and `TooManyFields` over `limit` bytes of them."""
+        """Decode the fields of a block. Raises `Violation`, and `TooManyFields` above `limit` bytes of fields."""
         try:
             return self._decode(block, limit)
         except (IndexError, HPACKDecodingError):
@@ -110,7 +110,7 @@ class Decoder:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """A number whose first bits are those of `mask`, and where it ends (RFC 7541 5.1)."""
+    """Decode an integer with the prefix bits of `mask` (RFC 7541 5.1). Returns the integer and its end."""
     number = block[at] & mask
     at += 1
     if number < mask:
@@ -135,7 +135,7 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
 
 
 def encode(fields: Iterable[Field]) -> bytes:
-    """A block that means the same to any peer at any time: static entries and literals that are not indexed."""
+    """Encode fields as static entries and unindexed literals: the block is valid for any peer at any time."""
     return b"".join([_encoded(*field) for field in fields])
 
 

@@ -1,10 +1,10 @@
-"""Frames: their names, and how they look on the wire (RFC 9113 sections 4, 6 and 7)."""
+"""HTTP/2 frames: constants and encoders (RFC 9113 sections 4, 6 and 7)."""
 
 from enum import IntEnum
 from struct import Struct
 
 HEADER = Struct(">HBBBI")
-"""Length (16 bits, then 8), kind, flags, stream id."""
+"""Length (16 bits, then 8 bits), kind, flags, stream id."""
 HEADER_BYTES = 9
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM = ACK = 0x1
@@ -27,7 +27,7 @@ MAX_STREAM_ID = 2**31 - 1
 
 
 class ErrorCode(IntEnum):
-    """Why a stream or a connection ends."""
+    """The reason for the end of a stream or a connection."""
 
     NO_ERROR = 0x0
     PROTOCOL_ERROR = 0x1
@@ -46,7 +46,7 @@ class ErrorCode(IntEnum):
 
 
 class Violation(Exception):
-    """The peer broke the protocol, or a bound, in a way that ends the connection."""
+    """A violation of the protocol or of a limit that ends the connection."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -55,13 +55,13 @@ class Violation(Exception):
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+    """Encode a frame."""
     size = len(payload)
     return HEADER.pack(size >> 8, size & 0xFF, kind, flags, stream_id) + payload
 
 
 def header_frames(stream_id: int, block: bytes, flags: int, max_frame: int) -> bytes:
-    """A header block in one HEADERS frame, followed by CONTINUATIONs where it is too long for one."""
+    """Encode a header block as one HEADERS frame, followed by CONTINUATION frames if the block is too long."""
     if len(block) <= max_frame:
         return frame(HEADERS, flags | END_HEADERS, stream_id, block)
     pieces = [frame(HEADERS, flags, stream_id, block[:max_frame])]

@@ -1,10 +1,10 @@
-"""Bytes cut into frames, whatever the pieces in which they come.
+"""Splits the received bytes of a connection into frames.
 
-A DATA frame is handed on as it arrives, so that its size costs no memory here; every other frame is handed on
-whole, and may be no larger than a head.
+The parts of a DATA frame are passed on as they arrive, so that the frame needs no buffer. Every other frame is
+passed on as a whole, and its size is bounded.
 
-One turn of the loop cuts a bounded number of frames of a connection. The rest waits for the next turn, and the socket
-is not read meanwhile: a connection that floods delays no other one.
+Each turn of the loop handles a bounded number of frames of a connection. The remaining frames wait for the next turn,
+and reading is paused meanwhile: a flood on one connection delays no other connection.
 """
 
 import asyncio
@@ -14,20 +14,20 @@ from adapters.http2 import frames
 from adapters.http2.frames import HEADER, HEADER_BYTES, PADDED, ErrorCode, Violation
 
 MAX_DATA_FRAME = 1024 * 1024
-"""What we allow the peer to send in one: fewer, larger frames cost less to cut."""
+"""Maximum size of a DATA frame that the peer may send: fewer and larger frames cost less."""
 MAX_OTHER_FRAME = 64 * 1024
 
 TURN_FRAMES = 64
-"""Frames of one turn of the loop. A frame other than DATA counts once more for each `COSTLY_BYTES` of it."""
+"""Frames of one turn of the loop. A frame other than DATA counts one more for each `COSTLY_BYTES` of its length."""
 COSTLY_BYTES = 512
 MAX_WAITING = 64 * 1024
-"""Bytes that wait for their turn, above which no more are read."""
+"""Waiting bytes above which reading is paused."""
 
 OnFrame = Callable[[int, int, bytes], None]
 
 
 class Framing(asyncio.Protocol):
-    """The receiving half of a connection. Its events are the methods below `events`."""
+    """The receiving half of a connection. A subclass implements the methods in the section `events`."""
 
     __slots__ = (
         "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_on_frame", "_rest",
@@ -37,16 +37,16 @@ class Framing(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._waiting = False  # whole frames wait for the next turn
-        self._stopped = False  # the transport does not read
-        self._greeting: bytes | None = None  # what must come first, and then SETTINGS; None behind both
-        self._rest = b""  # of a frame that is not whole
-        self._data_left = 0  # bytes to come of a DATA frame of which a part was handed on
+        self._waiting = False  # complete frames wait for the next turn
+        self._stopped = False  # reading of the transport is paused
+        self._greeting: bytes | None = None  # the required first bytes, before SETTINGS; None after both
+        self._rest = b""  # the beginning of an incomplete frame
+        self._data_left = 0  # bytes still to receive of a partially received DATA frame
         self._data_flags = 0
         self._data_stream = 0
-        self._gathering = False  # a header block is not whole: only CONTINUATION may come
-        self._deaf = False  # nothing that comes is of interest any more
-        self.heard = 0  # how often anything came that was whole: bytes that drip are silence
+        self._gathering = False  # a header block is incomplete: only CONTINUATION may follow
+        self._deaf = False  # further input is discarded
+        self.heard = 0  # number of reads with a complete frame: a drip of bytes counts as silence
         self._on_frame: tuple[OnFrame, ...] = (
             self._on_padded_data, self._on_headers, self._on_priority, self._on_reset, self._on_settings,
             self._on_push_promise, self._on_ping, self._on_goaway, self._on_window_update, self._on_continuation,
@@ -82,12 +82,12 @@ class Framing(asyncio.Protocol):
         self._adjust_reading()
 
     def _take_all(self) -> None:
-        """The peer has closed the connection: nothing comes behind the rest, which a read bounds."""
+        """Handle all remaining frames after the peer's close. The size of one read bounds the remainder."""
         while self._waiting and not self._deaf:
             self._next_turn()
 
     def _adjust_reading(self) -> None:
-        """A connection that is closing is read until its peer has closed, too."""
+        """Pause or resume reading. A closing connection reads until the peer has closed."""
         stop = self._waiting and not self._deaf and len(self._rest) > MAX_WAITING
         if stop is not self._stopped and not self.transport.is_closing():
             self._stopped = stop
@@ -97,7 +97,7 @@ class Framing(asyncio.Protocol):
                 self.transport.resume_reading()
 
     def _greeted(self, data: bytes, greeting: bytes) -> bytes:
-        """What follows the greeting; nothing while it is not whole."""
+        """Check the greeting. Returns the bytes after it; empty while it is incomplete."""
         self._rest = data
         size = len(greeting)
         if data[:size] != greeting[: len(data)]:
@@ -159,7 +159,7 @@ class Framing(asyncio.Protocol):
             raise Violation(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes is too large")
 
     def _part_of_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int) -> None:
-        """The beginning of a DATA frame: its end is still on the way."""
+        """Handle the beginning of an incomplete DATA frame."""
         self._data_left = stop - len(data)
         self._data_flags = flags
         self._data_stream = stream_id
@@ -177,16 +177,16 @@ class Framing(asyncio.Protocol):
         self._on_data(flags, stream_id, payload, start, stop, len(payload) - (stop - start))
 
     def _on_noise(self, data: bytes) -> None:
-        """The peer does not begin as HTTP/2 begins."""
+        """Handle a peer that does not begin with HTTP/2's greeting."""
         raise NotImplementedError
 
     def _on_greeted(self) -> None:
-        """It does."""
+        """Handle the end of a valid greeting."""
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────
 
     def _on_data(self, flags: int, stream_id: int, data: bytes, start: int, stop: int, padding: int) -> None:
-        """`data[start:stop]` of a stream; `padding` more bytes were received with it."""
+        """Handle `data[start:stop]` of a stream, which was received with `padding` further bytes."""
         raise NotImplementedError
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -224,7 +224,7 @@ class Framing(asyncio.Protocol):
 
 
 def unpadded(payload: bytes) -> tuple[int, int]:
-    """Where the content of a padded frame begins and ends."""
+    """Return the start and the end of a padded frame's content."""
     if not payload or payload[0] >= len(payload):
         raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame is shorter than its padding")
     return 1, len(payload) - payload[0]

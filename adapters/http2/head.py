@@ -1,4 +1,4 @@
-"""The head of a call: what RFC 9113 and gRPC want of a request's fields, checked once for equal blocks."""
+"""Decodes and checks the head of a call by RFC 9113 and gRPC. The result is cached for equal header blocks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from adapters.http2.status import GrpcError, decode_timeout
 PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
 FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 OURS = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"})
-"""Fields that mean something to this package only."""
+"""Fields that only this package interprets."""
 NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 BAD_IN_VALUE = re.compile(rb"[\0\r\n]")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """`malformed` is no request (the stream is reset), `status` one that is not gRPC's, `error` a call that fails."""
+    """A decoded head. `malformed` leads to a reset, `status` to an HTTP response, `error` to the end of the call."""
 
     path: str = ""
     metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -36,7 +36,7 @@ OVERSIZED = RequestHead(error=GrpcError(Code.RESOURCE_EXHAUSTED, "The metadata i
 
 
 def read_request(received: Sequence[Field]) -> RequestHead:
-    """A head from its fields, in their order."""
+    """Decode a head from the fields in the order of their arrival."""
     pseudo: dict[bytes, bytes] = {}
     fields: dict[bytes, bytes] = {}
     for name, value in received:
@@ -73,6 +73,6 @@ def _call(path: bytes, fields: Mapping[bytes, bytes]) -> RequestHead:
 
 
 def is_grpc(content_type: bytes) -> bool:
-    """Whether it is `application/grpc`, with whatever encoding of messages behind it."""
+    """Whether a content type is `application/grpc`, with any suffix for the encoding of messages."""
     kind = content_type.lower()
     return kind.startswith(b"application/grpc") and kind[16:17] in (b"", b"+", b";")

@@ -1,4 +1,4 @@
-"""gRPC messages, put together from the pieces in which DATA frames bring them."""
+"""Assembles gRPC messages from the pieces in DATA frames."""
 
 import zlib
 from collections import deque
@@ -8,7 +8,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 
 PREFIX = Struct(">BI")
-"""Whether the message is compressed, and its length."""
+"""The compression flag of a message, and its length."""
 PREFIX_BYTES = 5
 WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 ENCODINGS = b"identity,deflate,gzip"
@@ -16,19 +16,19 @@ VIEW_BYTES = 8192
 
 
 SMALL_PIECE = 4096
-"""Bytes below which a piece is copied to the one before it: each would take far more memory than its bytes."""
+"""Bytes below which a piece is appended to the previous piece: a separate object would need far more memory."""
 MAX_CUT = 256
-"""Messages that are cut and not read. The rest stays as it came: an empty message is five bytes, and an object."""
+"""Limit on assembled, unread messages. Further bytes stay unparsed: an empty message is five bytes, but an object."""
 
 
 class Compressed(bytes):
-    """A message that is still to be inflated."""
+    """A message that has not been inflated yet."""
 
     __slots__ = ()
 
 
 class Inbox:
-    """Feed it what arrives; `messages` are whole ones. Raises `GrpcError` for what is no message, or too long."""
+    """Assembles received bytes into `messages`. Raises `GrpcError` for an invalid or too long message."""
 
     __slots__ = ("_have", "_need", "_pieces", "_prefix", "_squeezed", "_uncut", "limit", "messages")
 
@@ -36,19 +36,19 @@ class Inbox:
         self.limit = limit
         self.messages: deque[bytes] = deque()
         self._pieces: list[bytes | bytearray | memoryview] = []
-        self._uncut = bytearray()  # behind `MAX_CUT` messages
+        self._uncut = bytearray()  # bytes after the first `MAX_CUT` messages
         self._have = 0
-        self._need = 0  # bytes of the message that is arriving
+        self._need = 0  # length of the incomplete message
         self._squeezed = False
-        self._prefix: bytes | None = b""  # what has arrived of a prefix; None behind it
+        self._prefix: bytes | None = b""  # the received part of a prefix; None after the prefix
 
     def feed(self, data: bytes, start: int, stop: int) -> None:
-        """Take `data[start:stop]`."""
+        """Add `data[start:stop]`."""
         if self._uncut:
             self._uncut += memoryview(data)[start:stop]
             return
         if stop - start >= PREFIX_BYTES and self._prefix == b"":
-            # The rule: one message, whole.
+            # The usual case: exactly one complete message.
             flag, size = PREFIX.unpack_from(data, start)
             if flag == 0 and size == stop - start - PREFIX_BYTES and size <= self.limit:
                 self.messages.append(data[start + PREFIX_BYTES : stop])
@@ -70,7 +70,7 @@ class Inbox:
     def _add(self, data: bytes, start: int, size: int) -> None:
         pieces = self._pieces
         if VIEW_BYTES < size < self._need and size * 2 > len(data):
-            # A view puts off the copy to the join. It keeps all of `data` alive.
+            # A view avoids a copy before the join, but the whole of `data` stays in memory.
             pieces.append(memoryview(data)[start : start + size])
         elif size >= SMALL_PIECE or size == self._need:
             pieces.append(data[start : start + size])
@@ -81,11 +81,11 @@ class Inbox:
 
     @property
     def uncut(self) -> bool:
-        """Whether more messages may be here, which `cut` brings. Only when all that were cut have been read."""
+        """Whether `cut` may yield more messages. Call `cut` only after all assembled messages have been read."""
         return bool(self._uncut)
 
     def cut(self) -> None:
-        """Cut the next messages. Raises `GrpcError`."""
+        """Assemble the next messages. Raises `GrpcError`."""
         data, self._uncut = bytes(self._uncut), bytearray()
         self.feed(data, 0, len(data))
 
@@ -114,22 +114,22 @@ class Inbox:
 
     @property
     def halfway(self) -> bool:
-        """Whether a message has begun and is not whole."""
+        """Whether a message is incomplete."""
         return self._prefix != b""
 
     @property
     def missing(self) -> int:
-        """Bytes to come of the message that is arriving, as far as its prefix is here."""
+        """Bytes still to receive of the incomplete message; 0 before its prefix has arrived."""
         return self._need - self._have if self._prefix is None else 0
 
     @property
     def arrived(self) -> int:
-        """Bytes of the message that is arriving."""
+        """Received bytes of the incomplete message."""
         return self._have
 
 
 def inflate(message: bytes, encoding: bytes, limit: int) -> bytes:
-    """A compressed message as it was. Raises `GrpcError`, also when it would be longer than `limit`."""
+    """Inflate a compressed message. Raises `GrpcError` if the message is invalid or exceeds `limit` bytes."""
     bits = WINDOW_BITS.get(encoding)
     if bits is None:
         raise GrpcError(Code.INTERNAL, "A message is marked as compressed, and the call names no compression.")

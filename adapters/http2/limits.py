@@ -1,4 +1,4 @@
-"""Bounds on one accepted connection."""
+"""Limits of a gRPC server and of each accepted connection."""
 
 from dataclasses import dataclass
 
@@ -9,13 +9,13 @@ GiB = 1024 * MiB
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on one connection; sizes in bytes, times in seconds.
+    """Limits of a server and of each connection: sizes in bytes, times in seconds.
 
-    A message that has begun gets `message_timeout` plus the time that its bytes take at `min_message_rate`, and so
-    does one that must come. `max_held` bounds what was received and not read, `max_unsent` what was answered and
-    not taken, of all calls of a connection; `max_held_by_all` bounds what all connections hold, where the server has no
-    budget that is shared. A connection that is silent is pinged after `ping_interval` while it has
-    calls, and dropped after another; without calls it is closed after `idle_timeout`.
+    A message that has begun, or that the handler must receive, has `message_timeout` plus the time that its bytes take
+    at `min_message_rate`. For all calls of a connection, `max_held` limits the received but unread bytes, and
+    `max_unsent` the response bytes that the client has not read. `max_held_by_all` limits the held bytes of all
+    connections, unless the server has a shared budget. A silent connection with calls is pinged after `ping_interval`
+    and dropped after another interval; without calls it is closed after `idle_timeout`.
     """
 
     max_head: int = 32 * KiB
@@ -32,4 +32,4 @@ class Limits:
     ping_interval: float = 60.0
     idle_timeout: float = 600.0
     lull: float = 1.0
-    """How long a drain waits for a client to have heard of it."""
+    """Time that a drain waits for a client to receive the announcement."""

@@ -1,4 +1,4 @@
-"""The receiving half of a stream: DATA into messages, and the peer's window opened as they are read."""
+"""The receiving half of a stream: assembles messages from DATA and extends the peer's window as they are read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from adapters.http2.inbox import Compressed, Inbox, inflate
 from adapters.http2.status import GrpcError
 
 STREAM_WINDOW = 256 * 1024
-"""Bytes that a peer may send of one stream before they are read. While a message is read, the rest of it may come."""
+"""Unread bytes that a peer may send on one stream. During the read of a message the peer may send its whole rest."""
 INFLATE_INLINE = 64 * 1024
-"""Compressed bytes above which inflating leaves the loop's thread."""
+"""Compressed bytes above which a message is inflated in a thread."""
 
 
 class Receiving:
-    """One reader at a time. `error` is what it is told once it has read what came before."""
+    """Receives messages for one reader at a time. `read` raises `error` after the messages that arrived before it."""
 
     __slots__ = (
         "_charged", "_held", "_paid", "_reader", "_window", "budget", "closed", "connection",
@@ -34,7 +34,7 @@ class Receiving:
         self.encoding = b""
         self.received_all = False
         self.closed = False
-        self.deaf = False  # nobody reads any more
+        self.deaf = False  # further messages are discarded
         self.error: Exception | None = None
         self.budget: Budget | None = None
         self._charged = 0
@@ -44,7 +44,7 @@ class Receiving:
         self._reader: asyncio.Future[None] | None = None
 
     def receive(self, data: bytes, start: int, stop: int, padding: int, *, last: bool) -> None:
-        """`data[start:stop]` came, after `padding` bytes of nothing."""
+        """Receive `data[start:stop]` and `padding` bytes of padding."""
         size = stop - start
         self._window -= size + padding
         if self._window < 0:
@@ -68,14 +68,14 @@ class Receiving:
             self.refuse(error)
 
     def begun(self) -> None:
-        """A message has begun, and is not whole."""
+        """Handle the beginning of an incomplete message."""
 
     async def read(self) -> bytes | None:
-        """The next message; None when the peer will send no more. Raises `GrpcError`."""
+        """Return the next message; None after the last message. Raises `GrpcError`."""
         messages = self.inbox.messages
         while not messages:
             if self.inbox.uncut:
-                await asyncio.sleep(0)  # many small messages must not hold the loop
+                await asyncio.sleep(0)  # many small messages must not occupy the loop
                 self.inbox.cut()
                 continue
             if self.error is not None:
@@ -111,10 +111,10 @@ class Receiving:
         self._pay(self._held + len(message) + len(data))
         return data
 
-    # ── what is held ──────────────────────────────────────────────────────────────────────────────────
+    # ── held bytes ──────────────────────────────────────────────────────────────────────────────────
 
     def charge_to(self, budget: Budget) -> None:
-        """Let what is held, and what comes, count there until the call ends. Raises `InferenceError`."""
+        """Charge held and future bytes to `budget` until the end of the call. Raises `InferenceError`."""
         before, self.budget = self.budget, budget
         if self._charged:
             if before is not None:
@@ -124,7 +124,7 @@ class Receiving:
             self._charged = charged
 
     def _pay(self, size: int) -> None:
-        """Have room for `size` bytes. Raises `GrpcError`."""
+        """Reserve memory for `size` bytes. Raises `GrpcError`."""
         if self.budget is None or size <= self._paid:
             return
         charge = COPIES * size - self._charged
@@ -143,7 +143,7 @@ class Receiving:
         self._paid = FREE_BYTES
 
     def wake(self) -> None:
-        """Something came that a reader may wait for."""
+        """Wake the reader after any input."""
         if self._reader is not None:
             if not self._reader.done():
                 self._reader.set_result(None)
@@ -151,9 +151,9 @@ class Receiving:
                 self._credit()
 
     def _credit(self) -> None:
-        """Let the peer send more: all that came has been read, but for a message that is still arriving.
+        """Extend the peer's window after all complete messages have been read.
 
-        The whole rest of that one may come, once there is room for it. Raises `GrpcError`.
+        The window covers the whole rest of an incomplete message if the budget has room. Raises `GrpcError`.
         """
         if self.received_all or self.closed:
             return
@@ -170,7 +170,7 @@ class Receiving:
         self.connection.release(size)
 
     def discard(self) -> None:
-        """Nobody will read what has come."""
+        """Discard received messages and release their memory."""
         self._release_charge()
         if not self.deaf:
             self.deaf = True
@@ -179,7 +179,7 @@ class Receiving:
                 self._release(self._held)
 
     def refuse(self, error: GrpcError) -> None:
-        """What came is wrong."""
+        """End the stream after invalid input."""
         raise NotImplementedError
 
     def break_off(self, code: ErrorCode) -> None:

@@ -1,4 +1,4 @@
-"""The sending half of a connection: what the peer's windows and the socket allow, a frame of each stream in turn."""
+"""The sending half of a connection: sends a frame of each stream in turn, within the peer's windows."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -7,13 +7,13 @@ from typing import Protocol
 from adapters.http2.frames import DEFAULT_FRAME, DEFAULT_WINDOW, MAX_WINDOW, ErrorCode, Violation
 
 WRITE_BUFFER = 128 * 1024
-"""Bytes in the transport's buffer above which no more DATA is written."""
+"""Bytes in the buffer of the transport above which no DATA is written."""
 
 TURN_BYTES = 128 * 1024
-"""Bytes of one turn of the loop that do not wait for its end."""
+"""Queued bytes above which the queue is written before the end of the loop's turn."""
 JOINED_BYTES = 32 * 1024
 MAX_SENT_FRAME = 256 * 1024
-"""Bytes of DATA in a frame, however large a one the peer would take: streams take turns."""
+"""Maximum bytes of DATA in a frame, even if the peer accepts more, so that streams take turns."""
 
 
 class Sender(Protocol):
@@ -23,11 +23,14 @@ class Sender(Protocol):
     window: int
 
     def send_frame(self) -> bool:
-        """Send one DATA frame; whether there is more, and room for it in the stream's own window."""
+        """Send one DATA frame. Returns whether more data is pending and fits the stream's own window."""
 
 
 class Outlet:
-    """Writes for all streams of a connection. `window` is the peer's for the connection, `unsent` what waits for it."""
+    """Writes the frames of all streams of a connection.
+
+    `window` is the peer's window for the connection, `unsent` the number of bytes that wait for it.
+    """
 
     __slots__ = (
         "_loop", "_queued", "_ready", "_size", "_streams", "_transport", "initial_window", "max_frame", "paused",
@@ -41,7 +44,7 @@ class Outlet:
         self._loop = loop
         self._transport = transport
         self._streams = streams
-        self._queued: list[bytes | memoryview] = []  # goes out at the end of the loop's turn
+        self._queued: list[bytes | memoryview] = []  # written at the end of the loop's turn
         self._size = 0
         self.write: Callable[[bytes | memoryview], None] = self._write
         self.window = DEFAULT_WINDOW
@@ -49,12 +52,12 @@ class Outlet:
         self.max_frame = DEFAULT_FRAME
         self.paused = False
         self.unsent = 0
-        self._ready: dict[int, Sender] = {}  # have something to send, and a window of their own
+        self._ready: dict[int, Sender] = {}  # streams with pending data and an open window
 
     def _write(self, data: bytes | memoryview) -> None:
-        """At once for a lone stream; else with what others write in the same turn of the loop.
+        """Write at once for a single stream; otherwise queue the data until the end of the loop's turn.
 
-        A batch of calls ends in one system call.
+        The responses of a batch of calls then need only one system call.
         """
         queued = self._queued
         if not queued and len(self._streams) < 2:
@@ -68,7 +71,7 @@ class Outlet:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is queued."""
+        """Write the queued data."""
         queued, size = self._queued, self._size
         if queued:
             self._queued, self._size = [], 0
@@ -78,7 +81,7 @@ class Outlet:
                 self._transport.writelines(queued)
 
     def add(self, sender: Sender) -> None:
-        """It may have something to send."""
+        """Add a stream with pending data."""
         self._ready[sender.id] = sender
         self.pump()
 
@@ -86,7 +89,7 @@ class Outlet:
         self._ready.pop(sender.id, None)
 
     def pump(self) -> None:
-        """Send what may be sent."""
+        """Send pending data of all streams as far as the connection permits."""
         ready = self._ready
         while ready and self.window > 0 and not self.paused:
             stream_id = next(iter(ready))
@@ -95,7 +98,7 @@ class Outlet:
                 ready[stream_id] = sender
 
     def widen(self, increment: int) -> None:
-        """The connection's window grew."""
+        """Increase the window of the connection."""
         self.window += increment
         if self.window > MAX_WINDOW:
             raise Violation(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window is larger than a window may be")
@@ -109,7 +112,7 @@ class Outlet:
         self.pump()
 
     def cut(self) -> None:
-        """The transport is gone: who writes, writes into nothing."""
+        """Discard all further writes after the loss of the transport."""
         self.write = _into_nothing
         self._queued.clear()
         self._ready.clear()

@@ -1,4 +1,4 @@
-"""One handler served over gRPC: bound, drained."""
+"""A gRPC server with one handler, limits and a drain."""
 
 import asyncio
 import socket
@@ -19,7 +19,7 @@ from adapters.http2.receiving import STREAM_WINDOW
 class Server(Listeners):
     """Serves one handler on any number of TCP, TLS and Unix listeners.
 
-    A TLS context is told to speak HTTP/2 only: it must not be another listener's, too.
+    A TLS context is changed to offer only HTTP/2: no other listener may use the same context.
     """
 
     def __init__(self, handler: Handler, limits: Limits | None = None, budget: Budget | None = None) -> None:
@@ -30,7 +30,7 @@ class Server(Listeners):
         self.draining = False
         self.connections: set[Accepted] = set()
         self._room = Room(self.loop, self.connections, self.limits.max_connections)
-        self._tasks: set[asyncio.Task[None]] = set()  # of handlers, also of those that have answered and go on
+        self._tasks: set[asyncio.Task[None]] = set()  # also of handlers that still run after their response
         self._idle = asyncio.Event()
         self._sweeper = sweeper(self.loop)
         self.greeting = frames.settings_frame(
@@ -49,39 +49,40 @@ class Server(Listeners):
         return await super().listen_socket(bound, for_http2(tls))
 
     def opened(self, connection: Accepted) -> bool:
-        """A connection came; False when there are too many, and none of them is idle."""
+        """Count a connection. False if the server is full and no connection is idle."""
         self.connections.add(connection)
         self._sweeper.watch(self.connections)
         return self._room.admits(connection)
 
     def closed(self, connection: Accepted) -> None:
-        """A connection went."""
+        """Remove a connection from the count."""
         self.connections.discard(connection)
         if not self.connections:
             self._idle.set()
 
     def begun(self, task: asyncio.Task[None]) -> None:
-        """A handler's task: it is waited for until it has ended."""
+        """Register the task of a handler: a drain waits for its end."""
         self._tasks.add(task)
 
     def ended(self, task: asyncio.Task[None]) -> None:
-        """It is about to end."""
+        """Remove the task of a handler that is about to end."""
         self._tasks.discard(task)
 
     def cancel(self, task: asyncio.Task[None]) -> None:
-        """End a handler, once: a second time would break its cleanup. It may not even have begun."""
+        """Cancel a handler at most once: a second cancel would interrupt its cleanup. The task may not have begun."""
         if not task.done() and not task.cancelling():
             task.add_done_callback(self._tasks.discard)
             task.cancel()
 
     async def drain(self, grace: float) -> bool:
-        """Accept no more, let calls in flight end, for at most `grace` seconds. True when all did.
+        """Stop accepting and let calls in progress end, for at most `grace` seconds. Returns whether all ended.
 
-        Each client is told first and cut off from new calls after it has heard: none is lost on the way.
+        Each client first receives an announcement. New calls are refused only after that, so that no call is lost in
+        transit.
         """
         self.draining = True
         self.stop_listening(accept_waiting=True)
-        await asyncio.sleep(0)  # who was accepted a moment ago is no connection yet
+        await asyncio.sleep(0)  # a socket accepted in this turn is not a connection yet
         try:
             async with asyncio.timeout(grace):
                 if self.arriving:
@@ -98,7 +99,7 @@ class Server(Listeners):
         return True
 
     async def aclose(self) -> None:
-        """Stop at once: calls in flight are cancelled, and their handlers have ended on return."""
+        """Stop at once: calls in progress are cancelled, and their handlers have ended on return."""
         self.draining = True
         self.stop_listening()
         for arriving in self.arriving:

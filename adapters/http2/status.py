@@ -1,4 +1,4 @@
-"""gRPC's own words in HTTP/2's fields: status, message, timeout, metadata."""
+"""Encodes and decodes gRPC's own HTTP/2 fields: status, message, timeout, metadata."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from adapters.http2.codes import Code
 from adapters.http2.fields import Field
 
 Metadata = Sequence[tuple[str, str | bytes]]
-"""Names in lower case; a name that ends in `-bin` has bytes for its value, any other has ASCII text."""
+"""Names in lower case; the value of a name with the suffix `-bin` is bytes, any other value is ASCII text."""
 MAX_MESSAGE = 6 * 1024
 PLAIN = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 NAME = re.compile(r"[0-9a-z_.\-]+")
@@ -22,7 +22,7 @@ SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e
 
 
 class GrpcError(Exception):
-    """A call that ended with another status than OK. Raised by a handler, it becomes the call's end."""
+    """A call that ended with a status other than OK. If a handler raises the error, the call ends with it."""
 
     def __init__(self, code: int, message: str, trailers: Metadata = ()) -> None:
         super().__init__(f"{code_name(code)}: {message}")
@@ -32,11 +32,11 @@ class GrpcError(Exception):
 
 
 class Reported(GrpcError):
-    """A status and a message that the server itself has sent."""
+    """A status and a message that the server has sent."""
 
 
 class Unreadable(GrpcError):
-    """An answer that its receiver cannot take, whatever the server thinks of it. The code is gRPC's for that."""
+    """A response that the client cannot decode or accept, regardless of its status. `code` is gRPC's code for this."""
 
 
 def code_name(code: int) -> str:
@@ -47,7 +47,8 @@ def code_name(code: int) -> str:
 
 
 def encode_message(text: str) -> bytes:
-    """Percent-encoded (gRPC over HTTP2, "Status-Message"), and cut: gRPC's clients refuse trailers from 8 KiB on."""
+    """Percent-encode a message (gRPC over HTTP2, "Status-Message"). Longer text is cut to `MAX_MESSAGE`, because gRPC
+    clients refuse trailers of 8 KiB and more."""
     text = text[:MAX_MESSAGE]
     while len(encoded := quote(text, PLAIN, errors="replace")) > MAX_MESSAGE:
         text = text[: len(text) * MAX_MESSAGE // len(encoded)]
@@ -59,7 +60,7 @@ def decode_message(value: bytes) -> str:
 
 
 def encode_timeout(seconds: float) -> bytes:
-    """Rounded up to two digits: whoever sets it also waits for it, and equal heads are read faster."""
+    """Encode a timeout, rounded up to two digits: equal heads decode faster, and the client enforces the exact time."""
     micros = max(1, math.ceil(seconds * 1e6))
     for unit, size in ((b"u", 1), (b"m", 10**3), (b"S", 10**6), (b"H", 3_600 * 10**6)):
         amount = math.ceil(micros / size)
@@ -70,13 +71,13 @@ def encode_timeout(seconds: float) -> bytes:
 
 
 def decode_timeout(value: bytes) -> float | None:
-    """Seconds; None for what is no timeout."""
+    """Decode a timeout into seconds; None for an invalid timeout."""
     found = TIMEOUT.fullmatch(value)
     return int(found[1]) * SECONDS[found[2]] if found else None
 
 
 def encode_metadata(metadata: Metadata) -> list[Field]:
-    """As fields. Raises `ValueError` for what no field can hold."""
+    """Encode metadata as fields. Raises `ValueError` for metadata that no field can carry."""
     fields = []
     for name, value in metadata:
         if not NAME.fullmatch(name):
@@ -92,7 +93,7 @@ def encode_metadata(metadata: Metadata) -> list[Field]:
 
 
 def as_metadata(received: Mapping[str, str]) -> Metadata:
-    """Received metadata as it may be sent on: without what only looks like bytes."""
+    """Convert received metadata for forwarding. Omits `-bin` values that are not valid Base64."""
     found: list[tuple[str, str | bytes]] = []
     for name, value in received.items():
         if not name.endswith("-bin"):
@@ -104,7 +105,7 @@ def as_metadata(received: Mapping[str, str]) -> Metadata:
 
 
 def binary_value(value: str) -> bytes:
-    """The bytes of a `-bin` value as it came. Raises `ValueError` when it is not Base64."""
+    """Decode a received `-bin` value. Raises `ValueError` if the value is not Base64."""
     try:
         return base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except binascii.Error as error:

@@ -1,4 +1,4 @@
-"""One stream of a connection: messages in and out, within the windows of both directions."""
+"""One stream of a connection: sends and receives messages within the windows of both directions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from adapters.http2.status import GrpcError
 
 
 class Stream(Receiving):
-    """What both sides have of a stream. It is `closed` when neither direction will carry any more of it.
+    """A stream of either side. `closed` means that neither direction carries further frames.
 
-    `ending` ends our direction behind what is still to be sent: bytes are written as they are (trailers), and
-    empty ones mean the flag on the last DATA frame.
+    `ending` ends the sending direction after all pending messages: non-empty bytes are written unchanged (trailers),
+    empty bytes set the END_STREAM flag of the last DATA frame.
     """
 
     __slots__ = ("_moved", "_out", "_send_due", "_writers", "ending", "outlet", "sent_all", "window")
@@ -32,14 +32,14 @@ class Stream(Receiving):
         self.sent_all = False
         self.ending: bytes | None = None
         self._out: deque[bytes | memoryview] = deque()
-        self._moved = False  # whether any byte went out since somebody looked
+        self._moved = False  # whether any byte was sent since the last check
         self._send_due = NEVER
         self._writers: list[asyncio.Future[None]] = []
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────
 
     def put(self, message: bytes) -> None:
-        """Send a message, at once or when there is room."""
+        """Send a message now, or later when the window has room."""
         self._out.append(PREFIX.pack(0, len(message)))
         if message:
             self._out.append(message)
@@ -49,7 +49,7 @@ class Stream(Receiving):
             self._watch_sending()
 
     async def room(self) -> None:
-        """Wait until all that was put is on its way. Raises the stream's error when it breaks."""
+        """Wait until all messages have been written. Raises the error of a failed stream."""
         while self._out and not self.closed:
             writer = self.connection.loop.create_future()
             self._writers.append(writer)
@@ -100,7 +100,7 @@ class Stream(Receiving):
         self._writers.clear()
 
     def end(self, ending: bytes) -> None:
-        """Nothing will be put any more: `ending` follows what was."""
+        """End the sending direction: `ending` follows the pending messages."""
         self.ending = ending
         if not self._out:
             if not ending:
@@ -108,11 +108,11 @@ class Stream(Receiving):
             self._all_is_out()
 
     def sent(self) -> None:
-        """The last frame of our direction is out."""
+        """Handle the last frame of the sending direction."""
         self.sent_all = True
 
     def widen(self, increment: int) -> None:
-        """The peer's window for this stream grew, or shrank with its settings."""
+        """Change the peer's window for this stream; new settings may also reduce it."""
         self.window += increment
         if self.window > frames.MAX_WINDOW:
             self.break_off(ErrorCode.FLOW_CONTROL_ERROR)
@@ -128,7 +128,7 @@ class Stream(Receiving):
             self.connection.look_at(self._send_due)
 
     def check(self, now: float) -> float:
-        """End what has lasted too long; when to look again."""
+        """End the stream if a time limit has passed. Returns the time of the next check."""
         if self._send_due <= now:
             if not self._moved:
                 self.stalled()
@@ -138,18 +138,18 @@ class Stream(Receiving):
         return self._send_due
 
     def stalled(self) -> None:
-        """The peer has taken nothing for too long."""
+        """Handle a peer that has read nothing for `send_timeout`."""
         self.break_off(ErrorCode.CANCEL)
 
     def break_off(self, code: ErrorCode) -> None:
-        """Reset the stream: no more in either direction."""
+        """Reset the stream in both directions."""
         if not self.closed:
             self.outlet.write(frames.rst_stream(self.id, code))
             self.close(GrpcError(Code.CANCELLED, "The stream was reset."))
             self.discard()
 
     def close(self, error: Exception | None) -> None:
-        """Neither direction will carry any more; whoever waits is told `error`."""
+        """Close both directions; waiting tasks receive `error`."""
         if self.closed:
             return
         self.closed = True
