@@ -1,4 +1,4 @@
-"""Codecs: bytes ↔ types, without I/O. Shared by fronts, adapters and runtimes.
+"""Codecs: bytes ↔ types, without I/O. The fronts, the adapters and the runtimes share them.
 
 openai/              OpenAI's API
 responses/           OpenAI's Responses
@@ -15,8 +15,8 @@ sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result
 decoding.py          decodes upstream responses; a malformed one raises one error
 canonical.py         cache keys
-field_names.py       errors with the field names of each door
-failure_text.py      the error text of a failed model, for clients and for the log
+field_names.py       errors with the field names of each front door
+failure_text.py      the text of a model's failure, for clients and for the log
 model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime
 signals.py           server-reported load, from metrics

@@ -10,10 +10,9 @@ from adapters.tensors import Data
 from adapters.types import GenerateRequest
 
 FORMATTED: Final = 64 * 1024
-"""Bytes of a value up to which white space makes no difference. A larger value is not copied, and is compared as it was
-written."""
+"""Bytes of a value up to which white space is normalised. A larger value is compared unchanged, without a copy."""
 _IGNORED = frozenset({"metadata", "prompt_cache_key", "safety_identifier", "stream", "user"})
-"""Fields about the client and its accounting: no response depends on them."""
+"""Fields about the client and its accounting, which do not affect a response."""
 _NULL = Raw(b"null")
 
 _encode = msgspec.json.Encoder().encode
@@ -21,19 +20,19 @@ _number = msgspec.json.Decoder(float | None)
 
 
 def canonical(request: GenerateRequest) -> tuple[Data, ...]:
-    """The parts of a request that a response depends on.
+    """Return the parts of a request that affect its response.
 
-    White space, the order of the top-level fields, nulls and fields about the client make no difference. The value of
-    a field is compared as it was written: numbers are not rounded and keys not sorted, so that some equal requests
-    have different parts.
+    White space, the order of the top-level fields, nulls and fields about the client are ignored. The bytes of a
+    field's value are compared: numbers are not rounded and keys are not sorted, so some equivalent requests have
+    different parts.
     """
     return parts_of((request.path, request.stream), request.fields)
 
 
 def parts_of(kind: tuple[object, ...], fields: Mapping[str, Raw]) -> tuple[Data, ...]:
-    """The same for a body's fields. `kind` is what distinguishes two requests beside them.
+    """Return the parts of a body's fields. `kind` distinguishes requests with the same fields.
 
-    The first part has the name and the length of each value, so that values do not run together.
+    The first part has the name and the length of each value, so that the boundaries of values are unambiguous.
     """
     names = sorted(name for name, raw in fields.items() if name not in _IGNORED and raw != _NULL)
     values = [_value(fields[name]) for name in names]
@@ -47,15 +46,15 @@ def _value(raw: Raw) -> Data:
 
 
 def is_deterministic(request: GenerateRequest) -> bool:
-    """Whether equal requests get equal responses: the most likely tokens, or a seed."""
+    """Whether equal requests have equal responses: the most likely tokens, or a seed."""
     return is_certain(request.fields)
 
 
 def is_certain(fields: Mapping[str, Raw]) -> bool:
-    """The same for a body's fields."""
+    """Whether equal fields have equal responses."""
     if fields.get("seed", _NULL) != _NULL:
         return True
     try:
         return bool(_number.decode(fields.get("temperature", _NULL)) == 0)
-    except msgspec.DecodeError:  # the upstream refuses it
+    except msgspec.DecodeError:  # the upstream rejects the value
         return False

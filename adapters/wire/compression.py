@@ -22,9 +22,9 @@ except ImportError:
 
 FREE_BYTES = 4 * 1024 * 1024
 MAX_RATIO = 256
-"""A body may become `FREE_BYTES` and `MAX_RATIO` times its size, whatever the limit: only a bomb becomes more."""
+"""A further limit of the decompressed size: `FREE_BYTES` plus `MAX_RATIO` times the body. Only a bomb exceeds it."""
 SMALLEST = 860
-"""Bytes. Smaller bodies may grow."""
+"""Bytes of the smallest body that is compressed: a smaller body may grow."""
 _SLICE = 256
 _ZLIB_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
@@ -73,7 +73,7 @@ def _inflate(body: bytes, bits: int, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    """Decompress in slices of a few megabytes at most: the decoder has no bound of its own."""
+    """Decompress zstd in slices of at most a few megabytes: the decoder has no bound of its own."""
     inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     pieces: list[bytes] = []
     size = fed = 0
@@ -103,7 +103,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 def chosen(accept_encoding: str | None) -> str | None:
-    """The cheapest coding that a client accepts; None for no compression."""
+    """Return the cheapest coding that a client accepts; None for no compression."""
     if accept_encoding is None:
         return None
     weights: dict[str, float] = {}

@@ -32,7 +32,7 @@ def decode_or_none(decoder: Callable[[B], T], body: B) -> T | None:
 
 
 class Checked:
-    """A context in which malformed JSON, and the exceptions given, become a `BackendError`."""
+    """A context that converts malformed JSON and the given exceptions to a `BackendError`."""
 
     __slots__ = ("_exceptions", "_subject")
 
@@ -49,10 +49,10 @@ class Checked:
 
 
 def malformed(subject: str = "response") -> BackendError:
-    """The error for an upstream body that its protocol does not allow."""
+    """Return the error for an upstream body that violates its protocol."""
     return bad_response(f"The upstream's {subject} cannot be decoded.")
 
 
 def bad_response(message: str) -> BackendError:
-    """The error for an upstream response that cannot be used."""
+    """Return the error for an unusable upstream response."""
     return BackendError(message, code="upstream_bad_response")

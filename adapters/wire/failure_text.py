@@ -1,17 +1,17 @@
 """The text of a model's failure, without secrets and addresses.
 
-A server writes what its model raised: that may hold a traceback, paths, addresses and credentials of the machine.
+A server returns the text of its model's exception, which may contain a traceback, paths, addresses and credentials.
 """
 
 import re
 
 MAX_SCANNED = 8_000
-"""Characters that are looked at: the patterns take linear time, and a text may have megabytes."""
+"""Characters of a text that are processed: the patterns take linear time, and a text may have megabytes."""
 MAX_TEXT = 1_000
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*")
 _FRAMES = re.compile(r"\n+At:\n(?:[ \t]+[^\n]*\n?)*")
-"""Triton's form of a traceback: it follows the message."""
+"""Triton's form of a traceback, which follows the message."""
 _NAMED_SECRET = re.compile(
     r"(?i)\b((?:[\w-]{0,40}(?:api[_-]?key|token|secret|passw(?:or)?d|authorization|credential))\w{0,40}[\"']?\s{0,3}[:=]"
     r"\s{0,3}[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"',;)}\]]+"
@@ -36,7 +36,7 @@ _PATH = re.compile(r"(?<![\w.\])}>])~?(?:/[\w.@+%=~-]+){2,}/?|\b[A-Za-z]:\\[^\s\
 
 
 def for_log(text: str) -> str:
-    """One line, bounded, without credentials."""
+    """Return the text as one bounded line without credentials."""
     text = _TRACEBACK.sub("", text[:MAX_SCANNED])
     text = _FRAMES.sub("", text)
     text = _NAMED_SECRET.sub(r"\1[secret]", text)
@@ -47,7 +47,7 @@ def for_log(text: str) -> str:
 
 
 def for_clients(text: str) -> str:
-    """The same without addresses, paths of the machine, and what looks like a credential."""
+    """Return the text as one bounded line without addresses, paths of the machine and possible credentials."""
     text = _URL.sub("[address]", for_log(text))
     text = _IPV6.sub("[address]", _IPV4.sub("[address]", text))
     text = _PATH.sub("[path]", _HOST.sub("[address]", text))

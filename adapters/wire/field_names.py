@@ -1,7 +1,7 @@
-"""Translates field names in errors into those of the client's API.
+"""Translates the field names in errors to those of the client's API.
 
-A request may be translated into another protocol. A refusal then names that protocol's fields, and the
-client needs the fields of its own.
+A request may be transcoded to another protocol. A refusal then names the fields of that protocol, which the client
+does not use.
 """
 
 import re
@@ -17,9 +17,10 @@ E = TypeVar("E", bound=InferenceError)
 
 
 class FieldNames:
-    """`fields` are one protocol's top-level fields and their names in another; `inner` are words within them.
+    """The field names of one protocol in another.
 
-    A field that is built anew is among `fields` under its own name too: the places in it are other ones.
+    `fields` maps one protocol's top-level fields to their names in the other; `inner` maps words within them. A field
+    with the same name but another structure is in `fields` too: the paths within it differ.
     """
 
     def __init__(self, fields: Mapping[str, str], inner: Mapping[str, str]) -> None:
@@ -28,7 +29,7 @@ class FieldNames:
         self._bare = {word: name for word, name in {**inner, **fields}.items() if "_" in word}
 
     def field(self, path: str) -> str:
-        """Translate a field's path. A part of a field with another structure gets the name of the field."""
+        """Translate a field's path. A path within a field of another structure becomes the name of the field."""
         head, *rest = re.split(r"[.\[]", path)
         if head in self._fields:
             return self._fields[head]
@@ -75,7 +76,7 @@ MESSAGES = FieldNames(
         "tool_calls": "tool_use",
     },
 )
-"""A chat's words for a client of Anthropic's Messages."""
+"""The fields of chats, for a client of Anthropic's Messages."""
 RESPONSES = FieldNames(
     {
         "continue_final_message": "input",
@@ -90,7 +91,7 @@ RESPONSES = FieldNames(
     },
     {"reasoning_content": "reasoning", "tool_call_id": "call_id", "tool_calls": "function_call"},
 )
-"""A chat's words for a client of Responses."""
+"""The fields of chats, for a client of Responses."""
 CHAT = FieldNames(
     {
         "output_config": "response_format",
@@ -105,6 +106,6 @@ CHAT = FieldNames(
         "tool_use_id": "tool_call_id",
     },
 )
-"""The words of Anthropic's Messages, and of completions, for a client of chats."""
+"""The fields of Anthropic's Messages and of completions, for a client of chats."""
 COMPLETION = FieldNames({"max_completion_tokens": "max_tokens", "messages": "prompt"}, {})
-"""A chat's words for a client of completions."""
+"""The fields of chats, for a client of completions."""

@@ -1,7 +1,7 @@
 """Reads and replaces the name of a model in `multipart/form-data` (RFC 7578).
 
-All other bytes are forwarded unchanged, and the server parses them itself. Ambiguous forms are therefore refused: the
-gateway authorises the model that the server sees.
+All other bytes are forwarded unchanged, and the server parses the form again. Ambiguous forms are therefore rejected:
+the gateway must authorise the same model that the server decodes.
 """
 
 import re
@@ -29,7 +29,7 @@ def is_form(content_type: str) -> bool:
 
 
 def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
-    """The only field of that name. Raises `CallerError` for a malformed or ambiguous form."""
+    """Return the only field of a name. Raises `CallerError` for a malformed or ambiguous form."""
     boundary = _boundary(content_type)
     form_field: FormField | None = None
     for start, end in _parts(body, boundary):
@@ -54,7 +54,7 @@ def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
 
 
 def with_field(content_type: str, body: bytes, name: str, value: str) -> bytes:
-    """The form with another field at its start. Neither name nor value may have a line break."""
+    """Return the form with another field at its start. Neither the name nor the value may have a line break."""
     part = f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
     return b"%b\r\n%b%b" % (_boundary(content_type), part.encode(), body)
 
@@ -68,7 +68,7 @@ def _boundary(content_type: str) -> bytes:
 
 
 def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
-    """The start and the end of each part, with its head."""
+    """Return the start and the end of each part, its head included."""
     if not body.startswith(boundary + b"\r\n"):
         raise _unreadable("it does not begin with its boundary")
     parts: list[tuple[int, int]] = []
@@ -85,13 +85,13 @@ def _parts(body: bytes, boundary: bytes) -> list[tuple[int, int]]:
             raise _unreadable("a boundary does not end")
         start = after + 2
     if body.count(boundary) != len(parts) + 1 or body[after + 2 :].strip(b"\r\n"):
-        # A lenient parser would split it elsewhere.
+        # A lenient parser would split the part at another place.
         raise _unreadable("its boundary is in a part, or something follows the last one")
     return parts
 
 
 def _disposition(head: bytes) -> dict[str, str]:
-    """The parameters of a part's only Content-Disposition."""
+    """Return the parameters of a part's only Content-Disposition."""
     values: list[str] = []
     for line in head.decode("latin-1").split("\r\n"):
         name, colon, value = line.partition(":")
@@ -105,7 +105,7 @@ def _disposition(head: bytes) -> dict[str, str]:
 
 
 def _parameters(text: str) -> dict[str, str]:
-    """Parse parameters. Raises `CallerError` for duplicates and other text."""
+    """Parse parameters. Raises `CallerError` for duplicates and for any other text."""
     values: dict[str, str] = {}
     at = 0
     while at < len(text.rstrip()):

@@ -1,6 +1,7 @@
 """Headers from the gateway to its own LLM runtime: the tenant of a request and its priority.
 
-Clients of the gateway cannot set them: it forwards no header of a client. A direct client of the runtime can.
+A client of the gateway cannot set them, since the gateway does not forward them. A direct client of the runtime can
+set them.
 """
 
 from collections.abc import Mapping
@@ -15,11 +16,11 @@ PRIORITY = "x-headrace-priority"
 TIMEOUT = "x-headrace-timeout"
 SALT = "x-headrace-salt"
 REFUSED = "x-headrace-refused"
-"""A response header: the scope of a refusal, `tenant` or `server`. The runtime's queue is fair, so a full queue refuses
-only the tenant's own requests."""
+"""A response header: the scope of a refusal, `tenant` or `server`. The runtime's queue is fair, so a full queue rejects
+only requests of one tenant."""
 
 PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
-"""vLLM's `priority`: the lowest value goes first."""
+"""vLLM's `priority`: the lowest value is served first."""
 
 
 class HeaderFields(Protocol):
@@ -29,14 +30,14 @@ class HeaderFields(Protocol):
 
 
 class InternalHeaders(NamedTuple):
-    """Decoded headers. `priority` is None without the header. `seconds` is the time left for the response."""
+    """Decoded headers. `priority` is None without the header. `seconds` is the remaining time for the response."""
 
     tenant: str = ""
     share: float = 1.0
     priority: int | None = None
     seconds: float = inf
     salt: str | None = None
-    """The group that shares prefixes, if it is not the tenant."""
+    """The group that shares cached prefixes, if it is not the tenant."""
 
 
 def encode(tenant: str, share: float, priority: str, seconds: float, salt: str) -> tuple[tuple[str, str], ...]:

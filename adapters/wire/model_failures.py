@@ -1,4 +1,4 @@
-"""Typed errors of failures that servers report in their own text."""
+"""Typed errors for failures that servers report in their own text."""
 
 from math import inf
 
@@ -20,12 +20,12 @@ FAILED = "The upstream failed."
 
 
 def failed(text: str | None) -> BackendError:
-    """The error of a tensor server whose model failed with this text: a second attempt would fail likewise."""
+    """Return the error for a model of a tensor server that failed with this text: a second attempt would fail too."""
     return _reported(ModelFailed, text, FAILED)
 
 
 def server_failed(text: str | None, otherwise: str = FAILED) -> BackendError:
-    """The error of a server that failed with this text for any reason. Without a text the message is `otherwise`."""
+    """Return the error for a server that failed with this text. Without a text the message is `otherwise`."""
     return _reported(ServerFailed, text, otherwise)
 
 
@@ -36,9 +36,9 @@ def _reported(kind: type[ModelFailed], text: str | None, otherwise: str) -> Back
 
 
 def reported(code: str | None, text: str | None, retry_after: float | None = None) -> InferenceError | None:
-    """The error that a runtime reports by a code of its own; None for any other code.
+    """Return the error that a runtime reports by its own code; None for any other code.
 
-    Without a `retry_after`, waiting does not load a model that is not ready.
+    Without a `retry_after`, the error for a model that is not ready permits no retry.
     """
     if code == MODEL_FAILED:
         text = text or "The model failed."

@@ -12,14 +12,14 @@ class MalformedMessage(ValueError):
 
 
 def tag(number: int) -> int:
-    """The tag of a string, bytes or message field up to number 15."""
+    """Return the tag of a string, bytes or message field up to number 15."""
     return number << 3 | _DELIMITED
 
 
 def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
     """Split off two fields of a message: the last value of tag `text`, and all values of tag `raw`.
 
-    Everything from the first unknown tag on stays in the message.
+    The message retains all bytes from the first unknown tag on.
     """
     view, parts, values = memoryview(message), list[bytes](), list[Data]()
     at = copied = 0
@@ -50,7 +50,7 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
 
 
 def bytes_beside(message: bytes, raw: int, most: int) -> int:
-    """Bytes of a message without its fields of tag `raw`; all of them if it has more than `most` fields."""
+    """Count a message's bytes outside its fields of tag `raw`; all its bytes if it has more than `most` fields."""
     at, end, beside = 0, len(message), 0
     try:
         for _ in range(most):
@@ -68,7 +68,7 @@ def bytes_beside(message: bytes, raw: int, most: int) -> int:
 
 
 def numbers(message: bytes) -> set[int]:
-    """The numbers of a message's length-delimited fields. Raises `MalformedMessage`."""
+    """Return the numbers of a message's length-delimited fields. Raises `MalformedMessage`."""
     present, at = set[int](), 0
     try:
         while at < len(message) and message[at] & 7 == _DELIMITED:
@@ -83,7 +83,7 @@ def numbers(message: bytes) -> set[int]:
 
 
 def _length(message: bytes, at: int) -> tuple[int, int]:
-    """The start and the length of a field's value."""
+    """Return the start and the length of a field's value."""
     length = shift = 0
     while True:
         byte = message[at]
@@ -97,7 +97,7 @@ def _length(message: bytes, at: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def head(tag: int, length: int) -> bytes:
-    """A field's tag and length."""
+    """Encode a field's tag and length."""
     out = bytearray((tag,))
     while length > 127:
         out.append(length & 127 | 128)

@@ -11,7 +11,7 @@ M = TypeVar("M")
 
 
 def plain(message: Any, *, defaults: bool = True) -> dict[str, Any]:
-    """Convert a message. Empty fields are left out, and default values too if `defaults` is False."""
+    """Convert a message. Empty fields are omitted, and so are default values if `defaults` is False."""
     fields: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

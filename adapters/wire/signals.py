@@ -24,14 +24,16 @@ class ServerLoad(NamedTuple):
     adapters: frozenset[str] = frozenset()
     """LoRA adapters that are loaded or loading."""
     block_size: int = 0
-    """Tokens in a block of the cache; 0 if unknown."""
+    """Tokens in a block of the cache; 0 if it is not reported."""
     blocks: int = 0
     """Blocks of one engine's cache."""
 
 
 class _Names(NamedTuple):
-    """Metric names, current and former. `NAME{LABEL=VALUE}`: only samples with that label. `NAME/LABEL`: the label's
-    value instead of the number."""
+    """Metric names, current and former.
+
+    `NAME{LABEL=VALUE}` selects the samples with that label. `NAME/LABEL` is the label's value instead of the number.
+    """
 
     running: tuple[str, ...]
     waiting: tuple[str, ...]
@@ -96,8 +98,8 @@ SERVERS = {
 def read(body: bytes, server: str) -> ServerLoad | None:
     """Read the load that `server` (or, for ``auto``, any server) reports; None without a supported metric.
 
-    Raises `ValueError` for another format. Several engines or ranks behind one address are added up, and the use of
-    their caches is averaged. Other lines are not parsed: a page of vLLM's has thousands.
+    Raises `ValueError` for another format. The values of several engines or ranks behind one address are added; the use
+    of their caches is averaged. Lines of other metrics are not parsed: a page of vLLM's has thousands.
     """
     if server == "torchserve":
         return _workers(body)
@@ -127,7 +129,7 @@ def _metric(name: str) -> str:
 
 
 def _numbers(page: _Samples, names: tuple[str, ...]) -> list[float]:
-    """The values of all samples with one of the names."""
+    """Return the values of all samples with one of the names."""
     numbers: list[float] = []
     for name in names:
         samples = page.get(_metric(name), ())
@@ -145,7 +147,7 @@ def _first(numbers: list[float]) -> int:
 
 
 def _adapters(page: _Samples, names: tuple[str, ...]) -> frozenset[str]:
-    """The adapters of the newest sample, whose value is its time."""
+    """Return the adapters of the newest sample; the value of a sample is its time."""
     listed: list[str] = []
     for name in names:
         if samples := page.get(_metric(name)):
@@ -167,7 +169,7 @@ def _samples(body: bytes, requested: set[str]) -> _Samples:
 def _parsed(text: str) -> Iterator[tuple[str, _Sample]]:
     try:
         families = list(text_string_to_metric_families(text + "\n"))
-    except Exception:  # whatever the parser stumbles over
+    except Exception:  # the parser raises various exceptions
         raise ValueError("is not in Prometheus' text format") from None
     for family in families:
         for sample in family.samples:
@@ -195,7 +197,7 @@ _decode = msgspec.json.Decoder(list[_Iteration]).decode
 
 
 def _iterations(body: bytes) -> ServerLoad:
-    """Read the engine's steps since the last request for them; an idle engine has none."""
+    """Read the engine's steps since the last request for them; an idle engine reports no steps."""
     try:
         steps = _decode(body)
     except decoding.MALFORMED_JSON:
@@ -215,7 +217,7 @@ def _iterations(body: bytes) -> ServerLoad:
 
 
 def _workers(body: bytes) -> ServerLoad:
-    """Read a model's description, which has the queues of all versions; the metrics have none."""
+    """Read a model's description, which has the queues of all versions; the metrics have no queues."""
     try:
         versions = torchserve.decode_described(body)
     except BackendError:

@@ -4,16 +4,16 @@ MAX_EVENT = 4 * 1024 * 1024
 
 
 class EventTooLarge(ValueError):
-    """An event beyond `MAX_EVENT`."""
+    """An event larger than `MAX_EVENT`."""
 
 
 def encode(data: bytes) -> bytes:
-    """Encode an event. `data` holds no line break."""
+    """Encode an event. `data` must not contain a line break."""
     return b"data: " + data + b"\n\n"
 
 
 def data_of(event: bytes) -> bytes:
-    """The payload of one event: its `data` lines, joined."""
+    """Return the payload of one event: its `data` lines, joined."""
     if event.startswith(b"data: ") and b"\n" not in event:
         return event[6:]
     lines = [line[5:].removeprefix(b" ") for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -23,7 +23,7 @@ def data_of(event: bytes) -> bytes:
 class Splitter:
     """Splits a byte stream into events.
 
-    Line ends are normalised to LF; an event is returned without the blank line that ends it.
+    Line ends are normalised to LF. An event is returned without its final blank line.
     """
 
     __slots__ = ("_after_cr", "_rest")
@@ -38,7 +38,7 @@ class Splitter:
         return bool(self._rest.strip(b"\n"))
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The events that `data` completes."""
+        """Return the events that `data` completes."""
         if self._after_cr or b"\r" in data:
             data = self._normalise(data)
         if self._rest:
@@ -56,7 +56,7 @@ class Splitter:
         return self._rest
 
     def _normalise(self, data: bytes) -> bytes:
-        """CRLF and CR become LF. A CR ends its line at once; an LF that follows belongs to it."""
+        """Convert CRLF and CR to LF. A CR ends its line at once; a subsequent LF is part of the same line end."""
         if self._after_cr:
             data = data.removeprefix(b"\n")
         self._after_cr = data.endswith(b"\r")

@@ -15,14 +15,14 @@ from adapters.wire.tfserving.predict_v1_responses import nested
 
 JSON, OCTETS = "application/json", "application/octet-stream"
 PICKLE = "application/vnd.bentoml+pickle"
-"""Neither sent nor accepted: unpickling executes the sender's code."""
+"""The content type of pickles, which are neither sent nor accepted: unpickling executes the sender's code."""
 _MAX_MESSAGE = 2_000
 _INTEGERS = frozenset(name for name in oip_data.CODES if "INT" in name)
 _FITS = {"INT64": _INTEGERS, "FP64": _INTEGERS | oip_data.FLOATS, "BOOL": {"BOOL"}, "BYTES": {"BYTES"}}
-"""Which datatypes may be sent for an argument of a plain type."""
+"""Datatypes that an argument of a plain type accepts."""
 
 _QUOTED = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
-"""What may not be in a part's name, as browsers write it."""
+"""Characters that are escaped in the name of a part, in the encoding of browsers."""
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 def encode_call(api: Api, inference: Inference) -> tuple[bytes, str]:
-    """A body and its content type. Raises `CallerError` that names the argument at fault."""
+    """Encode a call. Returns the body and its content type. Raises `CallerError` that names the invalid argument."""
     values: dict[str, Any] = {}
     for tensor in inference.inputs:
         field, column = _field_of(api, tensor.name)
@@ -54,7 +54,7 @@ def encode_call(api: Api, inference: Inference) -> tuple[bytes, str]:
 
 
 def _field_of(api: Api, name: str) -> tuple[SchemaField, str]:
-    """The argument that a tensor is for, and the column of it, where it is one of a data frame."""
+    """Return the argument of a tensor, and the column if the argument is a data frame."""
     if (field := api.inputs.get(name)) is not None:
         return field, ""
     frame, _, column = name.partition(".")
@@ -83,7 +83,7 @@ def _value(field: SchemaField, tensor: Tensor) -> Any:
 
 
 def _checked(field: SchemaField, tensor: Tensor) -> Tensor:
-    """The server itself would reshape and convert without a word."""
+    """Check a tensor against its argument: the server would reshape and convert it without an error."""
     if field.datatype and tensor.datatype != field.datatype:
         raise CallerError(
             f"Input `{field.name}` is {field.datatype}, and was sent {tensor.datatype}.", param=field.name
@@ -107,7 +107,7 @@ def _parsed(text: str, name: str) -> Any:
 
 
 def _root(value: Any) -> tuple[bytes, str]:
-    """Texts and files are the body itself."""
+    """Encode the only argument as the body: texts and files unchanged, other values as JSON."""
     if isinstance(value, str):
         return value.encode(), "text/plain"
     if isinstance(value, list) and value and isinstance(value[0], bytes):
@@ -129,17 +129,17 @@ def _multipart(values: dict[str, Any]) -> tuple[bytes, str]:
     return b"".join((*lines, f"--{boundary}--\r\n".encode())), f"multipart/form-data; boundary={boundary}"
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def decode_answer(api: Api, body: bytes, content_type: str) -> list[Tensor]:
-    """What a method gave. Raises `BackendError` for what does not fit its schema."""
+    """Decode the response of a method. Raises `BackendError` if it does not fit the schema."""
     whole = None if api.is_object else next(iter(api.outputs.values()))
     if not content_type.startswith(JSON):
         if whole is not None and whole.kind == "tensor":
             raise decoding.bad_response("The upstream's response has the wrong content type.")
         name = OUTPUT if whole is None else whole.name
-        return [Tensor(name, "BYTES", (1,), join_bytes([body]))]  # a text, or a file
+        return [Tensor(name, "BYTES", (1,), join_bytes([body]))]  # a text or a file
     value = decoding.decode(_decode, body)
     if isinstance(value, dict) and (whole is None or whole.kind in ("json", "dataframe", "any")):
         return [_output(api.outputs.get(name), name, one) for name, one in value.items()]
@@ -159,7 +159,7 @@ def _output(field: SchemaField | None, name: str, value: Any) -> Tensor:
 
 
 def _columns(rows: list[dict[str, Any]]) -> list[Tensor]:
-    """A data frame's records, each column a tensor."""
+    """Convert a data frame's records to one tensor for each column."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [tensor_of([row.get(name) for row in rows], name) for name in names]
 
@@ -168,7 +168,7 @@ def _columns(rows: list[dict[str, Any]]) -> list[Tensor]:
 
 
 def error_of(body: bytes) -> str | None:
-    """The message of a 4xx, with each invalid argument. A method's own refusal comes in a list."""
+    """Return the message of a 4xx, with each invalid argument. A method returns its own refusal in a list."""
     try:
         decoded = _decode(body)
     except decoding.MALFORMED_JSON:

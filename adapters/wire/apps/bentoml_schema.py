@@ -1,7 +1,7 @@
 """BentoML's `/schema.json`: the methods of a service, with their input and output tensors.
 
-The schema is JSON Schema with three types of its own: `tensor`, `dataframe` and `file`. What it leaves open is told
-as the widest: an array without a datatype as FP64, numpy's own, of two dimensions.
+The schema is JSON Schema with three types of its own: `tensor`, `dataframe` and `file`. Unspecified parts get the most
+general value: an array without a datatype is FP64, numpy's default, of two dimensions.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 
 Kind = Literal["tensor", "scalar", "dataframe", "json", "file", "any"]
 INPUT, OUTPUT = "input", "output"
-"""Names of values without one: a positional argument, and a response that is not an object."""
+"""Names of values without a name: a positional argument, and a response that is not an object."""
 _UNTOLD = "FP64"
 _ANY_SHAPE = (-1, -1)
 _DEEPEST = 8
@@ -26,7 +26,7 @@ _DATATYPES = {
     "int8": "INT8", "int16": "INT16", "short": "INT16", "int32": "INT32", "int": "INT32", "int64": "INT64",
     "long": "INT64", "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
 }  # fmt: skip
-"""Of numpy, torch and TensorFlow, by their names."""
+"""Datatypes by the names of numpy, torch and TensorFlow."""
 
 
 class SchemaField(NamedTuple):
@@ -40,7 +40,7 @@ class SchemaField(NamedTuple):
     required: bool = True
 
     def metadata(self) -> list[TensorMetadata]:
-        """The tensors of a field: a data frame has one for each column."""
+        """Return the tensors of a field: a data frame has one for each column."""
         if self.columns:
             return [TensorMetadata(f"{self.name}.{column}", self.datatype or _UNTOLD, (-1,)) for column in self.columns]
         shape = self.shape if self.shape is not None else _ANY_SHAPE
@@ -48,7 +48,7 @@ class SchemaField(NamedTuple):
 
 
 class Api(NamedTuple):
-    """One method of a service. `is_root`: its body is its only argument, and not an object of them."""
+    """One method of a service. `is_root`: the body is the only argument itself instead of an object of arguments."""
 
     name: str
     route: str
@@ -56,12 +56,12 @@ class Api(NamedTuple):
     outputs: dict[str, SchemaField]
     is_root: bool
     is_object: bool
-    """Whether its response is an object of outputs."""
+    """Whether the response is an object of outputs."""
     is_stream: bool
     is_task: bool
 
     def completed(self, inputs: Sequence[TensorMetadata], outputs: Sequence[TensorMetadata]) -> "Api":
-        """The method with declared metadata for tensors that its schema leaves open."""
+        """Return the method with declared metadata for tensors that its schema does not specify."""
         if not self.is_object and len(outputs) == 1:
             (field,) = self.outputs.values()
             gives = {outputs[0].name: _known(field._replace(name=outputs[0].name), outputs)}
@@ -71,7 +71,7 @@ class Api(NamedTuple):
         return self._replace(inputs=takes, outputs=gives)
 
     def metadata(self) -> ModelMetadata:
-        """The metadata in the Open Inference Protocol's form."""
+        """Return the metadata in the Open Inference Protocol's form."""
         inputs = [tensor for field in self.inputs.values() for tensor in field.metadata()]
         outputs = [tensor for field in self.outputs.values() for tensor in field.metadata()]
         return ModelMetadata(self.name, [], "bentoml", inputs, outputs)
@@ -101,7 +101,7 @@ _schema = msgspec.json.Decoder(_Schema).decode
 
 
 def decode_schema(body: bytes) -> dict[str, Api]:
-    """Methods by their name, and by their route without its first slash. Raises `BackendError`."""
+    """Decode the methods, by their name and by their route without its first slash. Raises `BackendError`."""
     try:
         apis = [_api(route) for route in _schema(body).routes]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError, AttributeError):
@@ -156,7 +156,7 @@ def _field(name: str, schema: dict[str, Any], required: bool = True) -> SchemaFi
 
 
 def _array(name: str, schema: dict[str, Any], required: bool) -> SchemaField:
-    """Lists of lists of one scalar type are a tensor; of files, each is an element; of anything else it is JSON."""
+    """Convert an array's schema: a tensor for lists of one scalar type, elements for files, else a value of JSON."""
     rank, item = 0, schema
     while isinstance(item, dict) and item.get("type") == "array" and rank < _DEEPEST:
         rank, item = rank + 1, item.get("items") or {}

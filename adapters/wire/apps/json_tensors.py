@@ -24,8 +24,10 @@ _TYPES: dict[frozenset[type], str] = {
 
 
 def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
-    """What a server answered as `name`; what is no array is one element, and what is none of numbers or texts is
-    its JSON. Raises `BackendError` for what is not of the `datatype`, where one is known.
+    """Decode a value to the tensor `name`.
+
+    A scalar becomes one element, and a value that is neither a number nor a text becomes its JSON. Raises
+    `BackendError` if the value does not fit a given `datatype`.
     """
     dims, flat = _flattened(value)
     if flat is None and datatype not in ("", "BYTES"):
@@ -42,7 +44,7 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
 
 
 def _flattened(value: Any) -> tuple[tuple[int, ...], list[Any] | None]:
-    """Dimensions and elements; None if lists of one level differ in length or hold objects."""
+    """Return the dimensions and the elements; None if lists of one level differ in length or hold objects."""
     if not isinstance(value, list):
         return (1,), None if isinstance(value, dict) else [value]
     dims, items = [len(value)], value

@@ -1,4 +1,4 @@
-"""Ray Serve's own responses: of its proxy and of the Serve REST API."""
+"""Decodes Ray Serve's own responses: those of its proxy and of the Serve REST API."""
 
 from typing import Any, NamedTuple
 
@@ -30,14 +30,14 @@ class _Details(msgspec.Struct):
 
 
 class ApplicationStatus(NamedTuple):
-    """An application's status in Ray Serve's words, empty for one that is not deployed, and the reason for it."""
+    """An application's status in Ray Serve's terms, and its reason. The status is empty if it is not deployed."""
 
     name: str
     reason: str
 
     @property
     def state(self) -> str:
-        """The status in the words of the repository extension."""
+        """The status in the terms of the repository extension."""
         return _STATES.get(self.name, "UNAVAILABLE")
 
 
@@ -47,7 +47,7 @@ _details = msgspec.json.Decoder(_Details).decode
 
 
 def is_no_route(body: bytes) -> bool:
-    """Whether a 404 is the proxy's and not an application's."""
+    """Whether a 404 comes from the proxy instead of an application."""
     return body.startswith(_NO_ROUTE) and b"Ping http://.../-/routes" in body
 
 
@@ -57,7 +57,7 @@ def has_route(body: bytes, prefix: str) -> bool:
 
 
 def status_of(body: bytes, application: str) -> ApplicationStatus:
-    """The status of an application in `GET /api/serve/applications/`. Raises `BackendError`."""
+    """Decode the status of an application from `GET /api/serve/applications/`. Raises `BackendError`."""
     listed: _Applications = _read(_applications, body)
     status = listed.applications.get(application)
     if status is None:
@@ -69,13 +69,13 @@ def status_of(body: bytes, application: str) -> ApplicationStatus:
 
 
 def details_of(body: bytes, application: str) -> msgspec.Raw | None:
-    """All details of an application. Raises `BackendError`."""
+    """Return all details of an application; None if it is not deployed. Raises `BackendError`."""
     decoded: _Details = _read(_details, body)
     return decoded.applications.get(application)
 
 
 def decode_listing(message: bytes) -> list[str]:
-    """The names in a ListApplicationsResponse. Raises `BackendError`."""
+    """Decode the names in a ListApplicationsResponse. Raises `BackendError`."""
     with decoding.Checked(proto_fields.MalformedMessage):
         _, _, names = proto_fields.split(message, 0, proto_fields.tag(1))
         return [bytes(name).decode() for name in names]

@@ -16,13 +16,13 @@ from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_upstream
 
 Layout = Literal["object", "instances"]
-"""`object`: `{"NAME": VALUE}` both ways. `instances`: `{"instances": [ROW]}`, answered by `{"predictions": [ROW]}`."""
+"""`object`: `{"NAME": VALUE}` in both directions. `instances`: `{"instances": [ROW]}` and `{"predictions": [ROW]}`."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def encode(inference: Inference, layout: Layout) -> bytes:
-    """A request's body. Raises `CallerError` for what JSON has no form for, and where tensors have no rows."""
+    """Encode a request's body. Raises `CallerError` for values without a form in JSON, and for tensors without rows."""
     if layout == "instances":
         return predict_v1_upstream.encode_request(inference, by_row=True)
     values = {tensor.name: predict_v1_responses.nested(tensor) for tensor in inference.inputs}
@@ -31,7 +31,7 @@ def encode(inference: Inference, layout: Layout) -> bytes:
 
 
 def decode(body: bytes, outputs: Sequence[TensorMetadata], layout: Layout) -> list[Tensor]:
-    """An answer's tensors. Raises `BackendError` where they are not those that are declared."""
+    """Decode a response's tensors. Raises `BackendError` if they do not match the declaration."""
     if layout == "instances":
         fields = {tensor.name: tensor for tensor in predict_v1_upstream.decode_answer(body, outputs, "", "").outputs}
     else:
@@ -47,7 +47,7 @@ def decode(body: bytes, outputs: Sequence[TensorMetadata], layout: Layout) -> li
 
 
 def fits(dims: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Whether a tensor of these dimensions is one that is declared."""
+    """Whether dimensions match a declared shape."""
     return len(dims) == len(declared) and all(it in (-1, dim) for dim, it in zip(dims, declared, strict=True))
 
 
@@ -65,7 +65,7 @@ def _of_object(body: bytes, outputs: Sequence[TensorMetadata]) -> dict[str, Tens
 
 
 def _parse(body: bytes) -> Any:
-    """Python's own parser reads NaN, which Python's own servers write."""
+    """Decode JSON. Python's own parser accepts NaN, which servers in Python write."""
     try:
         return _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -73,7 +73,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
-    """A single output may come without its name."""
+    """Return the values by name: a single output may lack its name."""
     if isinstance(value, dict):
         return value
     if len(outputs) == 1:

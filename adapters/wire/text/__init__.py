@@ -1,10 +1,10 @@
-"""Prompts and generated text.
+"""Codecs of prompts and generated text.
 
 prompt_request.py  a chat or completion for a prompt server
 chat_messages.py   messages in the form of chat templates
 chat_jinja.py      the Jinja of chat templates
 tgi.py             Text Generation Inference's own API
 triton.py          inputs and outputs of text models on Triton
-generated_text.py  generated text as OpenAI's answer
+generated_text.py  generated text as OpenAI's response
 stop_texts.py      stop texts in a stream
 """

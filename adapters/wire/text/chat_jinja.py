@@ -1,8 +1,8 @@
-"""The Jinja that chat templates are written in, as Hugging Face runs it
-(https://huggingface.co/docs/transformers/chat_templating): in a sandbox, for templates come with downloads.
+"""The Jinja environment of chat templates, compatible with Hugging Face's
+(https://huggingface.co/docs/transformers/chat_templating). It is a sandbox, since templates are downloaded.
 
-A template is a program, so what one rendering may do is bounded: its steps (turns of loops and calls), how long
-a text it makes of a repetition, and how long its result is.
+A template is a program, so the environment bounds one rendering: the steps (iterations of loops and calls), the length
+of a repeated text, and the length of the result.
 """
 
 import json
@@ -21,21 +21,21 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 MAX_STEPS = 200_000
-"""Of one rendering: more than thousands of messages take."""
+"""Steps of one rendering: sufficient for thousands of messages."""
 MAX_TEXT = 16 * 1024 * 1024
-"""Characters."""
+"""Characters of the result, and of a repeated text."""
 MAX_POWER = 1_000
 _COUNTED = "_counted"
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """What templates find in it: `raise_exception`, `strftime_now`, `tojson`, `break`, `continue`, `generation`."""
+    """Provides `raise_exception`, `strftime_now`, `tojson`, `break`, `continue` and `generation` to templates."""
 
     intercepted_binops = frozenset(("*", "**"))
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
-        self._steps = threading.local()  # threads may render at the same time
+        self._steps = threading.local()  # several threads render concurrently
         self.filters["tojson"] = _to_json
         self.filters[_COUNTED] = self._counted
         self.globals["raise_exception"] = _raise_exception
@@ -43,7 +43,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals["namespace"] = _PublicNamespace
 
     def rendered(self, template: jinja2.Template, values: dict[str, Any]) -> str:
-        """Raises whatever a program may, and `SecurityError` where it does too much."""
+        """Render a template. Raises any exception of the template, and `SecurityError` if it exceeds a bound."""
         self._steps.left = MAX_STEPS
         pieces, size = [], 0
         for piece in template.generate(values):
@@ -54,7 +54,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return "".join(pieces)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Every loop goes over what is counted."""
+        """Parse a template, and count the iterations of its loops."""
         tree = super()._parse(source, name, filename)
         for loop in list(tree.find_all(nodes.For)):
             loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
@@ -76,7 +76,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         if self._steps.left < 0:
             raise SecurityError("the template takes too many steps")
 
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as its base has it
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in the base class
         __self._spend(1)
         return super().call(__context, __obj, *args, **kwargs)
 
@@ -94,9 +94,9 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
 
 class GenerationTag(Extension):
-    """`{% generation %}` marks what the model said, for those who train it; here it is text like any other."""
+    """The tag `{% generation %}`, which marks the model's output for training. Rendering ignores the mark."""
 
-    tags = frozenset(("generation",))  # type: ignore[assignment]  # Jinja only looks into it
+    tags = frozenset(("generation",))  # type: ignore[assignment]  # Jinja only tests membership
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -104,9 +104,9 @@ class GenerationTag(Extension):
 
 
 class _PublicNamespace(Namespace):
-    """Without names that would reach into Python."""
+    """A namespace without names that give access to Python's internals."""
 
-    def __init__(*args: Any, **kwargs: Any) -> None:  # as its base: `namespace(self=…)` is a name like others
+    def __init__(*args: Any, **kwargs: Any) -> None:  # as in the base class: `namespace(self=…)` is a valid name
         self, rest = args[0], args[1:]
         values = dict(*rest, **kwargs)
         for name in values:
@@ -114,7 +114,7 @@ class _PublicNamespace(Namespace):
         Namespace.__init__(self, values)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _PublicNamespace._check(name)  # of a namespace itself, attributes are what a template put in
+        _PublicNamespace._check(name)  # a namespace's attributes are a template's own values
         Namespace.__setitem__(self, name, value)
 
     @staticmethod
@@ -130,7 +130,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes for HTML, which no model has seen."""
+    """Encode a value as JSON without the HTML escapes of Jinja's own filter, which are absent from training data."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -1,4 +1,4 @@
-"""A conversation's messages as chat templates know them."""
+"""Converts the messages of a conversation to the form of chat templates."""
 
 from typing import Annotated, Any
 
@@ -9,18 +9,18 @@ from adapters.errors import CallerError
 from adapters.wire import decoding
 
 _ALIASES = {"developer": "system"}
-"""OpenAI's newer word, which templates do not know."""
+"""OpenAI's newer name of a role, which templates do not support."""
 
 
 class Part(msgspec.Struct):
-    """Of a message's content. A template can only place texts."""
+    """A part of a message's content. Templates support only texts."""
 
     type: str
     text: str | None = None
 
 
 class TemplateMessage(msgspec.Struct, omit_defaults=True):
-    """One turn."""
+    """One message of a conversation."""
 
     role: Annotated[str, Meta(min_length=1, max_length=64)]
     content: str | list[Part] | None = None
@@ -36,7 +36,7 @@ _messages = msgspec.json.Decoder(Annotated[list[TemplateMessage], Meta(min_lengt
 
 
 def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
-    """Contents that are lists of texts become one text, unless the template knows `parts`. Raises `CallerError`."""
+    """Decode messages. A list of texts is joined unless the template supports `parts`. Raises `CallerError`."""
     try:
         messages = _messages(raw)
     except decoding.MALFORMED_JSON as error:

@@ -1,4 +1,4 @@
-"""Generated text as an answer of OpenAI's: whole, or chunk by chunk."""
+"""Encodes generated text as OpenAI's response, whole or chunk by chunk."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 class Token(NamedTuple):
-    """One of a text, with how likely it was, and the likeliest in its place."""
+    """A token of a text, its log probability, and its most likely alternatives."""
 
     text: str
     logprob: float | None
@@ -42,7 +42,7 @@ class TextEncoder:
     # ── whole ─────────────────────────────────────────────────────────────────────────────────────────
 
     def whole(self, text: str, reason: str, usage: Usage, tokens: Sequence[Token] = ()) -> bytes:
-        """The body."""
+        """Encode a whole response."""
         choice: dict[str, Any] = {"index": 0}
         if self._chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None}
@@ -55,14 +55,14 @@ class TextEncoder:
     # ── chunks ────────────────────────────────────────────────────────────────────────────────────────
 
     def opening(self) -> bytes:
-        """What comes before the first text; a completion has nothing there."""
+        """Encode the chunk before the first text; empty for a completion."""
         if not self._chat:
             return b""
         delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
         return self._head + delta + self._tail
 
     def piece(self, text: str, tokens: Sequence[Token] = ()) -> bytes:
-        """More of the text."""
+        """Encode a piece of the text."""
         form = b'"delta":{"content":%b},"logprobs":%b,"finish_reason":null}]'
         if not self._chat:
             form = b'"text":%b,"logprobs":%b,"finish_reason":null}]'
@@ -78,7 +78,7 @@ class TextEncoder:
         )
         last = self._head + form % _encode(reason) + self._tail
         if self._usage:
-            # The one chunk of no choice.
+            # Only the usage chunk has no choice.
             head = self._head.partition(b',"choices":')[0]
             last += b'%b,"choices":[],"usage":%b}\n\n' % (head, _encode(_counts(usage)))
         return last + DONE
@@ -110,7 +110,7 @@ def _of_chat(tokens: Sequence[Token]) -> dict[str, Any]:
 
 
 def _one(text: str, logprob: float | None) -> dict[str, Any]:
-    # OpenAI's own number for a token that is not among the likely ones.
+    # OpenAI's value for a token that is not among the most likely tokens.
     return {"token": text, "logprob": -9999.0 if logprob is None else logprob, "bytes": list(text.encode())}
 
 

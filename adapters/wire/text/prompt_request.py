@@ -1,7 +1,7 @@
 """Decodes the options of a chat or completion for servers of prompts with a few options.
 
-A field that would change the answer, and that the server has no word for, is refused and not dropped: whoever sent
-it would take the answer for what it asked for.
+A field that would change the response and that the server does not support is rejected, not dropped: the client could
+not detect that the response ignores the field.
 """
 
 from collections.abc import Container
@@ -20,14 +20,14 @@ from adapters.wire.openai.ignored_fields import NAMES
 MAX_STOPS = 64
 MAX_STOP = 4096
 DEFAULT_TOKENS = 16
-"""Of a completion that does not say, as OpenAI has it."""
+"""OpenAI's default for the maximum tokens of a completion."""
 
 _CHAT = frozenset(("messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"))
 _BOOKS = frozenset((
     "model", "stream", "stream_options", "user", "store", "safety_identifier", "prompt_cache_key",
     "prompt_cache_options", "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
 ))  # fmt: skip
-"""About who asks and for whose books; and what means nothing without what is refused."""
+"""Fields about the client and its accounting, and fields that only modify rejected fields."""
 _NEUTRAL = {
     "best_of": frozenset((b"1",)),
     "function_call": frozenset((b'"none"',)),
@@ -44,26 +44,26 @@ _NEUTRAL = {
     "length_penalty": frozenset((b"1", b"1.0")),
     "skip_special_tokens": frozenset((b"true",)),
 }
-"""Neutral values, beside null, false, zero and empty ones."""
+"""Neutral values other than null, false, zero and empty values."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_STOP)]
 
 
 class JsonSchema(msgspec.Struct):
-    """The schema within `response_format`."""
+    """The schema in `response_format`."""
 
     schema: dict[str, Any] | None = None
 
 
 class ResponseFormat(msgspec.Struct):
-    """`text`, `json_object` or `json_schema`."""
+    """The format of a response: `text`, `json_object` or `json_schema`."""
 
     type: str
     json_schema: JsonSchema | None = None
 
 
 class Options(msgspec.Struct):
-    """How to answer. OpenAI's words, and the field's for what OpenAI has not."""
+    """Options of generation, with OpenAI's names, and the usual names of options that OpenAI does not have."""
 
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
@@ -92,12 +92,12 @@ class Options(msgspec.Struct):
 
     @property
     def stops(self) -> list[str]:
-        """Texts at which the answer ends, without them."""
+        """The texts that end the response, which does not contain them."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     @property
     def length(self) -> int | None:
-        """The most tokens that it may have."""
+        """The maximum number of tokens of the response."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
@@ -118,7 +118,7 @@ LENGTHS = frozenset(("max_tokens", "max_completion_tokens"))
 
 
 def options(request: GenerateRequest, supported: Container[str]) -> Options:
-    """`supported` are the fields that the server has a word for. Raises `CallerError` that names the field at fault."""
+    """Decode the options. `supported` are the server's fields. Raises `CallerError` that names an invalid field."""
     if request.n > 1:
         raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
     given = dict[str, Raw]()
@@ -153,7 +153,7 @@ def _asks_nothing(name: str, raw: Raw) -> bool:
 
 
 def prompt(request: CompletionRequest) -> str:
-    """The one text of a completion. Raises `CallerError`."""
+    """Return the only text of a completion. Raises `CallerError`."""
     given = _prompt(request.fields["prompt"])
     if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str):
         given = given[0]

@@ -1,8 +1,8 @@
-"""Stop strings in streamed text, for servers that return the stop string or do not support any."""
+"""Finds stop texts in streamed text, for servers that return the stop text or do not support stop texts."""
 
 
 class StopTexts:
-    """Holds back what may be the beginning of one until it is clear whether it is. `matched` at the first."""
+    """Cuts a text at the first stop text, then sets `matched`. Holds back a possible beginning of a stop text."""
 
     __slots__ = ("_held", "_longest", "_stops", "matched")
 
@@ -13,7 +13,7 @@ class StopTexts:
         self.matched = False
 
     def feed(self, text: str) -> str:
-        """Add text. Returns the text that cannot be part of a stop string."""
+        """Add text. Returns the text that cannot be part of a stop text."""
         if not self._stops:
             return text
         if self.matched:
@@ -28,12 +28,12 @@ class StopTexts:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """The text that was held back, after the end."""
+        """Return the text that was held back, after the end of the stream."""
         held, self._held = self._held, ""
         return held
 
     def _begun(self, text: str) -> int:
-        """The length of the longest end of `text` that one of them begins with."""
+        """Return the length of the longest end of `text` with which a stop text begins."""
         for size in range(min(self._longest - 1, len(text)), 0, -1):
             end = text[-size:]
             if any(stop.startswith(end) for stop in self._stops):

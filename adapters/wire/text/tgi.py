@@ -14,7 +14,7 @@ SUPPORTED = LENGTHS | {
     "temperature", "top_p", "top_k", "typical_p", "seed", "stop", "frequency_penalty", "repetition_penalty",
     "logprobs", "top_logprobs", "best_of", "echo", "response_format", "truncate", "watermark",
 }  # fmt: skip
-"""The fields of a request that it has a word for."""
+"""The supported fields of a request."""
 REASONS = {"length": "length", "eos_token": "stop", "stop_sequence": "stop"}
 STATUS_OF_TYPE = {"validation": 422, "template_error": 422, "tool_error": 422, "overloaded": 429, "healthcheck": 503}
 """Statuses of error types. A stream reports a refusal in its first event."""
@@ -23,7 +23,7 @@ _UNSIGNED = 2**64
 
 
 class GeneratedToken(msgspec.Struct):
-    """A token. In a prompt the first has no likelihood, and none is special."""
+    """A token. In a prompt, the first token has no log probability, and no token is special."""
 
     text: str
     logprob: float | None = None
@@ -31,7 +31,7 @@ class GeneratedToken(msgspec.Struct):
 
 
 class Details(msgspec.Struct):
-    """Why it ended, and what it cost; token by token of a whole answer."""
+    """The finish reason, the token counts, and the tokens of a whole response."""
 
     finish_reason: str
     generated_tokens: Count = 0
@@ -42,7 +42,7 @@ class Details(msgspec.Struct):
 
 
 class GenerateResponse(msgspec.Struct):
-    """An answer, or the failure in a 200."""
+    """A whole response, or the error in a 200."""
 
     generated_text: str | None = None
     details: Details | None = None
@@ -51,7 +51,7 @@ class GenerateResponse(msgspec.Struct):
 
 
 class StreamResponse(GenerateResponse):
-    """One of a stream: a token, and with the last one the whole text."""
+    """An event of a stream: a token, and the whole text with the last token."""
 
     token: GeneratedToken | None = None
     top_tokens: list[GeneratedToken] = []
@@ -81,13 +81,13 @@ _error = msgspec.json.Decoder(_Error).decode
 
 
 def encode_request(prompt: str, options: Options, *, stream: bool, adapter: str | None = None) -> bytes:
-    """The body. Raises `Unsupported` for what this server does not do together."""
+    """Encode the body. Raises `Unsupported` for combinations that the server does not support."""
     fields: dict[str, Any] = {"details": True, "do_sample": options.temperature != 0}
     if (length := options.length) is not None:
         fields["max_new_tokens"] = length
     if options.temperature:
         fields["temperature"] = options.temperature
-    for name in ("top_p", "typical_p"):  # 1 is everything, which is said by saying nothing
+    for name in ("top_p", "typical_p"):  # 1 has no effect and is omitted
         if (share := getattr(options, name)) is not None and share < 1:
             fields[name] = share
     if options.top_k is not None and options.top_k > 0:
@@ -145,7 +145,7 @@ def encode_count(body: bytes) -> bytes:
 
 
 def decode_whole(body: bytes) -> tuple[str, Details]:
-    """Raises `BackendError`."""
+    """Decode a whole response to its text and details. Raises `BackendError`."""
     whole = decoding.decode(_whole, body)
     if whole.error is not None:
         raise model_failures.server_failed(whole.error)
@@ -155,7 +155,7 @@ def decode_whole(body: bytes) -> tuple[str, Details]:
 
 
 def decode_event(data: bytes) -> StreamResponse:
-    """Raises `BackendError` for what is none."""
+    """Decode an event of a stream. Raises `BackendError`."""
     event = decoding.decode(_event, data, "stream")
     if event.error is None and event.token is None:
         raise decoding.malformed("stream")
@@ -163,12 +163,12 @@ def decode_event(data: bytes) -> StreamResponse:
 
 
 def is_last(data: bytes) -> bool:
-    """Whether an event holds the whole text, or a failure: few do, so most are not read for it."""
+    """Whether an event has the whole text or an error. Most events have neither, and need not be decoded."""
     return b'"generated_text":null' not in data
 
 
 def refusal(body: bytes, status: int) -> TgiRefusal:
-    """Of an error's body, or of an event that holds one and had `status` 200."""
+    """Decode a refusal from an error's body, or from an event of a stream, for which `status` is 200."""
     try:
         decoded = _error(body)
     except decoding.MALFORMED_JSON:
@@ -177,13 +177,13 @@ def refusal(body: bytes, status: int) -> TgiRefusal:
 
 
 def tokens(details: Details, *, echo: bool) -> list[Token]:
-    """Of a whole answer."""
+    """Convert the tokens of a whole response."""
     before = [Token(one.text, one.logprob) for one in details.prefill] if echo else []
     tops = details.top_tokens or [[]] * len(details.tokens)
     return before + [token(one, top) for one, top in zip(details.tokens, tops, strict=False) if not one.special]
 
 
 def token(generated: GeneratedToken, tops: list[GeneratedToken]) -> Token:
-    """One of a stream."""
+    """Convert a token of a stream."""
     likely = [(top.text, top.logprob) for top in tops if top.logprob is not None]
     return Token(generated.text, generated.logprob, likely)

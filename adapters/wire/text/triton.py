@@ -1,8 +1,8 @@
 """Text models on Triton: the names of their inputs, and their responses.
 
-There is no one signature. TensorRT-LLM's models have `max_tokens` and `stop_words` (its ensemble and BLS), or
-`sampling_param_max_tokens` and `sampling_param_stop` (its LLM API); vLLM's have all such words in one text of JSON.
-A model's configuration tells which.
+There is no common signature. TensorRT-LLM's models have `max_tokens` and `stop_words` (its ensemble and BLS), or
+`sampling_param_max_tokens` and `sampling_param_stop` (its LLM API); vLLM's models have all such options in one JSON
+text. The model's configuration lists its inputs.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "repetition_penalty": ("repetition_penalty",),
     "length_penalty": ("length_penalty", "len_penalty"),
 }
-"""What the inputs are called that hold a request's fields, the first that a model has."""
+"""Names of the inputs for a request's fields; the first name that a model has applies."""
 _WITHOUT_PROMPT = ("sampling_param_exclude_input_from_output", "exclude_input_in_output")
 _TOLD = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
 _VLLM = LENGTHS | {
@@ -84,10 +84,10 @@ class TextResponse(NamedTuple):
 
 
 class Signature:
-    """A model's inputs and outputs, as its configuration has them. Raises `BackendError`.
+    """A model's inputs and outputs, from its configuration. Raises `BackendError`.
 
-    `names` are what it calls its inputs, by the request's fields, where it has names of its own. `streams` says
-    whether a stream's response has a piece or the whole text so far, where that is known.
+    `names` are the model's own names of its inputs, by the request's fields. `streams` is configured: whether a
+    response of a stream has a piece of the text or the whole text so far.
     """
 
     def __init__(self, config: bytes, names: Mapping[str, str], output: str, streams: str | None) -> None:
@@ -113,11 +113,11 @@ class Signature:
         """Whether a response always begins with its prompt."""
         self.decoupled = read.model_transaction_policy.decoupled
         accumulates = read.parameters.get("accumulate_tokens", _Parameter()).string_value.lower() == "true"
-        # TensorRT-LLM's LLM API, alone in this, sends what its engine has said so far.
+        # Only TensorRT-LLM's LLM API sends the whole text so far by default.
         accumulates = accumulates or self.words.get("max_tokens") == "sampling_param_max_tokens"
         self.accumulates = accumulates if streams is None else streams == "whole"
         self.counts_pieces = "options" in self.words
-        """Whether a response in a stream counts its own tokens only."""
+        """Whether a response of a stream counts only its own tokens."""
         self._required = [one for one in read.input if not one.optional]
 
     def encode(self, prompt: str, options: Options, *, stream: bool, max_tokens: int) -> bytes:
@@ -131,12 +131,12 @@ class Signature:
             body[words["options"]] = _encode(values).decode()
         else:
             if values.get("temperature") == 0:
-                # The likeliest token each time, in a word that all of them know.
+                # Greedy decoding, by the option that all backends support.
                 values = {**values, "top_k": 1} if "top_k" in words else values
                 if "top_k" in words:
                     values.pop("temperature")
             elif "temperature" in values and not {"top_p", "top_k"} & values.keys():
-                values["top_p"] = 1.0  # TensorRT-LLM draws nothing without either
+                values["top_p"] = 1.0  # TensorRT-LLM does not sample without either option
             body |= {words[field]: value for field, value in values.items() if field in words}
         for one in self._required:
             if one.name not in body:
@@ -144,7 +144,7 @@ class Signature:
         return _encode(body)
 
     def decode(self, body: bytes) -> TextResponse:
-        """Of one response. Raises `BackendError`."""
+        """Decode one response. Raises `BackendError`."""
         decoded = decoding.decode(_fields, body)
         text = _first(decoded.get(self._output))
         if not isinstance(text, str):
@@ -162,14 +162,14 @@ class Signature:
 
 
 def new_text(text: str, before: str, *, last: bool = False) -> str:
-    """What is new in all of a text so far. A character that is not whole yet waits for its rest."""
+    """Return the new end of a text so far. An incomplete character is held back unless the text is the `last`."""
     if not last:
         text = text.rstrip(_UNFINISHED)
     return text[len(before) :]
 
 
 def _values(options: Options, max_tokens: int) -> dict[str, Any]:
-    """By the request's fields, those that ask for something."""
+    """Return the options that the request sets, by their field."""
     values: dict[str, Any] = {"max_tokens": max_tokens if options.length is None else options.length}
     for field in ("min_tokens", "temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty",
                   "repetition_penalty", "length_penalty", "ignore_eos", "bad_words"):  # fmt: skip
@@ -185,14 +185,14 @@ def _values(options: Options, max_tokens: int) -> dict[str, Any]:
 
 
 def _nothing(one: _Input) -> str:
-    """For an input that must be there, and that a request of text has nothing for."""
+    """Return the value of a required input for which a request of text has no field."""
     if one.data_type != "TYPE_STRING":
         raise Unsupported(f"The model wants an input that no request of text has: {one.name[:64]}.")
     return ""
 
 
 def _first(value: Any) -> Any:
-    """Of one element or a list of them."""
+    """Return the first element of a list, or the value itself."""
     return value[0] if isinstance(value, list) and value else value
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow's names of datatypes and the Open Inference Protocol's."""
+"""Names of datatypes: TensorFlow's and the Open Inference Protocol's."""
 
 from collections.abc import Mapping
 
@@ -10,4 +10,4 @@ NAMES: Mapping[str, str] = {
     "BYTES": "DT_STRING",
 }  # fmt: skip
 DATATYPES: Mapping[str, str] = {name: datatype for datatype, name in NAMES.items()}
-"""Of those that the protocol has; what else TensorFlow has is called as it calls it."""
+"""The datatypes of the protocol. Any other datatype has TensorFlow's name."""

@@ -1,7 +1,7 @@
-"""Translates TensorFlow Serving's `Classify` and `Regress` between REST's JSON and gRPC's messages.
+"""Transcodes TensorFlow Serving's `Classify` and `Regress` between REST's JSON and gRPC's messages.
 
-An example's features are lists of one kind of value. A list of one is told as the value itself, which models of other
-servers understand too.
+An example's features are lists of one kind of value. A list of one value is encoded as the value itself, which models
+of other servers accept too.
 """
 
 import base64
@@ -23,7 +23,7 @@ _CALLED = ("results", "result")
 
 
 def body_of(message: Any, signature: str) -> bytes:
-    """A client's `Input` as the body of REST. Raises `CallerError` where it has no examples."""
+    """Transcode a client's `Input` to the body of REST. Raises `CallerError` if it has no examples."""
     kind = message.WhichOneof("kind")
     if kind is None or not getattr(message, kind).examples:
         raise CallerError("The request has no examples.", param="input")
@@ -48,7 +48,7 @@ def _features(example: Any) -> dict[str, Any]:
 
 
 def fill_input(message: Any, body: bytes) -> str:
-    """Make an `Input` of the body of REST; the signature's name. Raises `CallerError`."""
+    """Fill an `Input` from the body of REST. Returns the signature's name. Raises `CallerError`."""
     fields = predict_v1.object_of(body)
     rows, context = predict_v1.examples_of(fields)
     if context is not None:
@@ -60,7 +60,7 @@ def fill_input(message: Any, body: bytes) -> str:
 
 
 def encode_request(name: str, body: bytes, model: str, version: str) -> bytes:
-    """`ClassificationRequest` or `RegressionRequest`, by the name of its method. Raises `CallerError`."""
+    """Encode the request of a method: `Classify` or `Regress`. Raises `CallerError`."""
     message = PREDICTION[name].request()
     signature = fill_input(message.input, body)
     tfserving_predict.put_spec(message.model_spec, model, version, signature)
@@ -68,29 +68,29 @@ def encode_request(name: str, body: bytes, model: str, version: str) -> bytes:
 
 
 def decode_response(name: str, message: bytes) -> bytes:
-    """The answer to it as the body of REST. Raises `BackendError`."""
+    """Transcode a server's response to the body of REST. Raises `BackendError`."""
     result = tfserving_predict.decode_answer(PREDICTION[name].response, message).result
     return encode_classes(result) if name == "Classify" else encode_values(result)
 
 
 class Examples(NamedTuple):
-    """A client's examples."""
+    """A client's model and examples."""
 
     spec: bytes
-    """The `ModelSpec`."""
+    """The encoded `ModelSpec`."""
     body: bytes
-    """As REST has them."""
+    """The examples as the body of REST."""
 
 
 def decode_request(name: str, message: bytes) -> Examples:
-    """A client's request. Raises `CallerError`."""
+    """Decode a client's request. Raises `CallerError`."""
     request = tfserving_predict.decode(PREDICTION[name].request, message)
     spec = request.model_spec
     return Examples(bytes(spec.SerializeToString()), body_of(request.input, spec.signature_name))
 
 
 def encode_response(name: str, spec: bytes, body: bytes) -> bytes:
-    """An answer's body as the response to it. Raises `BackendError`."""
+    """Transcode the body of a REST response to the response message. Raises `BackendError`."""
     result = decode_classes(body) if name == "Classify" else decode_values(body)
     message = PREDICTION[name].response(result=result)
     message.model_spec.MergeFromString(spec)
@@ -120,21 +120,21 @@ def _bytes(value: Any) -> bytes:
     raise ValueError
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def encode_classes(message: Any) -> bytes:
-    """A server's `ClassificationResult` as the body of REST."""
+    """Transcode a server's `ClassificationResult` to the body of REST."""
     return _encode({"results": [[[one.label, one.score] for one in each.classes] for each in message.classifications]})
 
 
 def encode_values(message: Any) -> bytes:
-    """A server's `RegressionResult` as the body of REST."""
+    """Transcode a server's `RegressionResult` to the body of REST."""
     return _encode({"results": [each.value for each in message.regressions]})
 
 
 def decode_classes(body: bytes) -> Any:
-    """An answer's body as a `ClassificationResult`. Raises `BackendError`."""
+    """Decode the body of a REST response to a `ClassificationResult`. Raises `BackendError`."""
     result = serving.ClassificationResult()
     try:
         for row in _told(body):
@@ -147,7 +147,7 @@ def decode_classes(body: bytes) -> Any:
 
 
 def decode_values(body: bytes) -> Any:
-    """An answer's body as a `RegressionResult`. Raises `BackendError`."""
+    """Decode the body of a REST response to a `RegressionResult`. Raises `BackendError`."""
     result = serving.RegressionResult()
     try:
         for value in _told(body):
@@ -169,7 +169,7 @@ def _told(body: bytes) -> Any:
 
 
 def _number(value: float | None) -> float:
-    """JSON has no word for what is no number."""
+    """Return a value, NaN for null: JSON cannot express NaN."""
     return float("nan") if value is None else value
 
 

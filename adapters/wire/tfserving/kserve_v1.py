@@ -1,4 +1,4 @@
-"""KServe's v1 beyond what it has in common with TensorFlow Serving's REST."""
+"""The part of KServe's v1 that differs from TensorFlow Serving's REST."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _ready = msgspec.json.Decoder(_Ready).decode
 
 
 def is_ready(body: bytes) -> bool:
-    """Whether a model is ready, from its own path. Older servers send a text; another body counts as ready."""
+    """Whether the body of a model's path reports it as ready. Older servers send a text; any other body is ready."""
     try:
         ready = _ready(body).ready
     except decoding.MALFORMED_JSON:
@@ -26,8 +26,8 @@ def is_ready(body: bytes) -> bool:
 
 
 def is_request(body: bytes) -> bool:
-    """Whether there is anything in it that a model could have taken for its input."""
+    """Whether a body may contain a model's input."""
     try:
         return bool(_object(body))
     except decoding.MALFORMED_JSON:
-        return True  # NaN, which is no JSON, is let pass
+        return True  # the body may contain NaN, which is not JSON

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's `Predict` over gRPC, both ways, and how its messages name a model."""
+"""Codec of TensorFlow Serving's `Predict` over gRPC, and of the model's name in its messages."""
 
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ _MOST = 2**63 - 1
 
 
 def put_spec(spec: Any, model: str, version: str, signature: str = "") -> None:
-    """Name a model; a version is a number, and what is none is a label."""
+    """Set the name of a model. A version that is not a number is a label."""
     spec.name = model
     if version.isdigit() and int(version) <= _MOST:
         spec.version.value = int(version)
@@ -26,14 +26,14 @@ def put_spec(spec: Any, model: str, version: str, signature: str = "") -> None:
 
 
 def version_of(spec: Any) -> str:
-    """Or the label; empty for the server's choice, which OpenVINO's client calls version 0."""
+    """Return the version or the label; empty for the server's choice, which is version 0 in OpenVINO's client."""
     if spec.HasField("version") and spec.version.value:
         return str(spec.version.value)
     return str(spec.version_label)
 
 
 def decode(kind: Any, message: bytes) -> Any:
-    """A client's message. Raises `CallerError`."""
+    """Decode a client's message. Raises `CallerError`."""
     try:
         return kind.FromString(message)
     except DecodeError:
@@ -41,13 +41,13 @@ def decode(kind: Any, message: bytes) -> Any:
 
 
 def decode_answer(kind: Any, message: bytes) -> Any:
-    """A server's message. Raises `BackendError`."""
+    """Decode a server's message. Raises `BackendError`."""
     with decoding.Checked(DecodeError):
         return kind.FromString(message)
 
 
 def decode_request(message: bytes) -> Inference:
-    """A client's `PredictRequest`, with the signature as a parameter. Raises `CallerError`."""
+    """Decode a client's `PredictRequest`; the signature becomes a parameter. Raises `CallerError`."""
     request = decode(serving.PredictRequest, message)
     inputs = [tfserving_tensors.decode(name, request.inputs[name]) for name in sorted(request.inputs)]
     outputs = [RequestedOutput(name) for name in dict.fromkeys(request.output_filter)]
@@ -57,7 +57,7 @@ def decode_request(message: bytes) -> Inference:
 
 
 def encode_request(inference: Inference, model: str) -> bytes:
-    """For the server that calls the model so. Raises `CallerError`."""
+    """Encode a `PredictRequest`. `model` is the server's name of the model. Raises `CallerError`."""
     request = serving.PredictRequest(output_filter=[output.name for output in inference.outputs])
     put_spec(request.model_spec, model, inference.model_version, str(inference.parameters.get(SIGNATURE, "")))
     for tensor in inference.inputs:
@@ -66,7 +66,7 @@ def encode_request(inference: Inference, model: str) -> bytes:
 
 
 def decode_response(message: bytes, model: str) -> Inferred:
-    """What a server answered of the model that its client calls so. Raises `BackendError`."""
+    """Decode a server's `PredictResponse`. `model` is the client's name of the model. Raises `BackendError`."""
     decoded = decode_answer(serving.PredictResponse, message)
     with decoding.Checked(CallerError):
         outputs = [tfserving_tensors.decode(name, decoded.outputs[name]) for name in sorted(decoded.outputs)]
@@ -74,7 +74,7 @@ def decode_response(message: bytes, model: str) -> Inferred:
 
 
 def encode_response(inferred: Inferred, model: str, signature: str) -> bytes:
-    """For a client that calls the model so. Raises `CallerError`."""
+    """Encode a `PredictResponse`. `model` is the client's name of the model. Raises `CallerError`."""
     encoded = serving.PredictResponse()
     put_spec(encoded.model_spec, model, inferred.model_version, signature or SERVING)
     for tensor in inferred.outputs:

@@ -1,8 +1,8 @@
-"""KServe's v1 and TensorFlow Serving's REST, requests: plain JSON values, made tensors by what a model tells of itself.
+"""Decodes requests of KServe's v1 and of TensorFlow Serving's REST: plain JSON values, by the model's metadata.
 
-A request has `instances`, which are rows (each a value, or an object of named ones), or `inputs`, which are whole
-tensors. Its answer is the same way round (`predict_v1_responses`). NaN and the infinities, which are no JSON and which
-these clients write all the same, are read.
+A request has `instances`, which are rows (each a value, or an object of named values), or `inputs`, which are whole
+tensors. Its response has the same orientation (`predict_v1_responses`). NaN and the infinities are accepted: they are
+not JSON, but clients of these protocols write them.
 """
 
 import base64
@@ -22,7 +22,7 @@ from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 
 SERVING = "serving_default"
 SIGNATURE = "signature_name"
-"""The parameter, and the key, by which TensorFlow's signatures are chosen."""
+"""The parameter and the JSON key that select a TensorFlow signature."""
 _NUMBERS: Mapping[str, frozenset[type]] = {"BOOL": frozenset({bool})} | {
     datatype: frozenset({int, float} if datatype in oip_data.FLOATS else {int})
     for datatype in DATATYPES - {"BOOL", "BYTES", "BF16"}
@@ -39,7 +39,7 @@ class PredictV1Request(NamedTuple):
 
 
 def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
-    """Raises `CallerError` that names what is wrong and what to change."""
+    """Decode a request to tensors. Raises `CallerError`, which names the invalid part and the remedy."""
     fields = object_of(body)
     by_row = "instances" in fields
     if by_row == ("inputs" in fields):
@@ -51,7 +51,7 @@ def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
 
 
 def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
-    """Decode `examples` of named features, and the features that they share in `context`."""
+    """Decode `examples` of named features, and their shared features in `context`. Raises `CallerError`."""
     fields = object_of(body)
     examples, context = examples_of(fields)
     values = _columns([{**(context or {}), **example} for example in examples], model)
@@ -61,7 +61,7 @@ def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
 
 
 def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """The examples, and the features that they share. Raises `CallerError`."""
+    """Return the examples and their shared features. Raises `CallerError`."""
     examples, context = fields.get("examples"), fields.get("context")
     if not isinstance(examples, list) or not examples or not isinstance(context or {}, dict):
         raise CallerError("Send `examples`: a list of objects, each with its features by name.", param="examples")
@@ -71,7 +71,7 @@ def examples_of(fields: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str,
 
 
 def object_of(body: bytes) -> dict[str, Any]:
-    """A body's fields. Raises `CallerError`."""
+    """Decode a body's fields. Raises `CallerError`."""
     try:
         decoded = _parse(body)
     except RecursionError:
@@ -84,7 +84,7 @@ def object_of(body: bytes) -> dict[str, Any]:
 
 
 def _parse(body: bytes) -> Any:
-    """Python's own parser reads NaN, and takes three times as long."""
+    """Decode JSON. NaN requires Python's own parser, which takes three times as long."""
     try:
         return _decode(body)
     except msgspec.DecodeError:
@@ -92,7 +92,7 @@ def _parse(body: bytes) -> Any:
 
 
 def _more(fields: dict[str, Any]) -> dict[str, Parameter]:
-    """What is for the model itself."""
+    """Return the parameters of the model, the signature included."""
     parameters = fields.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise CallerError("`parameters` must be an object.", param="parameters")
@@ -102,7 +102,7 @@ def _more(fields: dict[str, Any]) -> dict[str, Parameter]:
 
 
 def _columns(rows: Any, model: ModelMetadata) -> dict[str, list[Any]]:
-    """Of each input, its part of every row."""
+    """Convert rows to columns: for each input, its values of all rows."""
     if not isinstance(rows, list) or not rows:
         raise CallerError("`instances` must be a list of one row or more.", param="instances")
     if not isinstance(rows[0], dict) or "b64" in rows[0]:
@@ -140,7 +140,7 @@ def _tensor(value: Any, declared: TensorMetadata, by_row: bool) -> Tensor:
 
 
 def flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
-    """Its dimensions and its elements. Raises `CallerError` where it is uneven or too deep."""
+    """Return a value's dimensions and elements. Raises `CallerError` if it is ragged or nested too deeply."""
     dims, items = list[int](), [value]
     while items and isinstance(items[0], list):
         if len(dims) == oip_data.MAX_RANK:
@@ -156,16 +156,16 @@ def flattened(value: Any, name: str) -> tuple[tuple[int, ...], list[Any]]:
 
 
 def _fitted(dims: tuple[int, ...], shape: tuple[int, ...], by_row: bool) -> tuple[int, ...]:
-    """As the model has it, where only dimensions of one are too many or too few."""
+    """Return the dimensions in the model's rank, if they differ from it only by a dimension of one."""
     if len(dims) == len(shape) - 1 and shape[-1] == 1:
         return (*dims, 1)
     if by_row and len(dims) == len(shape) + 1 and dims[0] == 1:
-        return dims[1:]  # a model without a batch, and one row
+        return dims[1:]  # the model has no batch, and the request has one row
     return dims
 
 
 def packed(values: list[Any], declared: TensorMetadata) -> bytes:
-    """The binary form of elements. Raises `CallerError` where one is not the tensor's."""
+    """Encode elements in binary form. Raises `CallerError` for an element of another datatype."""
     name, datatype = declared.name, declared.datatype
     if datatype == "BYTES":
         return join_bytes([_bytes(value, name) for value in values])

@@ -1,4 +1,4 @@
-"""KServe's v1 and TensorFlow Serving's REST, answers: tensors as plain JSON values, with null for what is no number."""
+"""Encodes responses of KServe's v1 and TensorFlow Serving's REST: tensors as plain JSON values, with null for NaN."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -42,9 +42,10 @@ def encode_predict(response: Inferred, *, by_row: bool, key: str = "predictions"
 
 
 def encode_classes(response: Inferred) -> bytes:
-    """Of each example its labels and scores: a TensorFlow signature's two outputs, or one with a score a class.
+    """Encode the labels and scores of each example.
 
-    The key is the one that TensorFlow Serving writes, which is not the one that its documentation has.
+    They are a TensorFlow signature's two outputs, or one output with a score for each class. The key is the one in
+    TensorFlow Serving's responses, which differs from its documentation.
     """
     by_name = {tensor.name: tensor for tensor in response.outputs}
     if "classes" in by_name and "scores" in by_name:
@@ -61,7 +62,7 @@ def encode_classes(response: Inferred) -> bytes:
 
 
 def _by_index(row: Sequence[str]) -> list[list[Any]]:
-    """`SCORE:INDEX:LABEL`, as the classification extension has them, best first; these clients want them in order."""
+    """Sort `SCORE:INDEX:LABEL` by index: the classification extension sorts by score, these protocols by index."""
     values = []
     for element in row:
         score, _, rest = element.partition(":")
@@ -74,7 +75,7 @@ def _by_index(row: Sequence[str]) -> list[list[Any]]:
 
 
 def encode_values(response: Inferred) -> bytes:
-    """Of each example its one value."""
+    """Encode the only value of each example."""
     numbers = [tensor for tensor in response.outputs if tensor.datatype not in ("BYTES", "BOOL")]
     if len(numbers) != 1 or ((rows := _rows(numbers[0])) and len(rows[0]) != 1):
         raise CallerError("This model gives no single value for an example. Use `:predict`.")
@@ -82,14 +83,14 @@ def encode_values(response: Inferred) -> bytes:
 
 
 def _rows(tensor: Tensor) -> list[Sequence[Any]]:
-    """Everything that belongs to a row in one list."""
+    """Return one list for each row, with all elements of the row."""
     flat, count = _elements(tensor), tensor.shape[0] if tensor.shape else 1
     width = len(flat) // count if count else 0
     return [flat[i * width : (i + 1) * width] for i in range(count)]
 
 
 def nested(tensor: Tensor) -> Any:
-    """Its elements in lists as its shape is. Raises `CallerError` where JSON has no form for them."""
+    """Return a tensor's elements in nested lists of its shape. Raises `CallerError` if JSON cannot express them."""
     items: list[Any] = list(_elements(tensor))
     if not tensor.shape:
         return items[0]
@@ -100,7 +101,8 @@ def nested(tensor: Tensor) -> Any:
 
 
 def _elements(tensor: Tensor) -> Sequence[Any]:
-    """Texts, or objects with `b64` where the output's name says that it holds bytes, or one of them is no text."""
+    """Return a tensor's elements. Bytes become texts, or objects with `b64` if the name ends with `_bytes` or if an
+    element is not UTF-8."""
     if tensor.datatype != "BYTES":
         return oip_data.written(tensor)
     elements = split_bytes(tensor.data, prod(tensor.shape), tensor.name)
@@ -126,7 +128,7 @@ def encode_metadata(name: str, version: str, model: ModelMetadata) -> bytes:
 
 
 def signatures_of(model: ModelMetadata) -> dict[str, Any]:
-    """The signatures that a server reports, or the only one of another server's model."""
+    """Return the signatures that a server reports, or a default signature for the model of another server."""
     return model.signature_def or {
         SERVING: {
             "inputs": {tensor.name: _described(tensor) for tensor in model.inputs},
@@ -143,16 +145,16 @@ def _described(tensor: TensorMetadata) -> dict[str, Any]:
 
 
 TFSERVING_STATES = {"READY": "AVAILABLE", "UNAVAILABLE": "END", "UNLOADING": "UNLOADING"}
-"""TensorFlow Serving's words for states of the repository extension. A version that could not be loaded has ended."""
+"""TensorFlow Serving's names of the repository extension's states. A version that failed to load is `END`."""
 
 
 def tfserving_state(state: str) -> str:
-    """TensorFlow Serving's state; LOADING for an unknown one, so that its clients wait."""
+    """Return TensorFlow Serving's name of a state; LOADING for any other state, so that clients wait."""
     return TFSERVING_STATES.get(state, "LOADING")
 
 
 def encode_status(versions: Sequence[str], state: str, reason: str, more: Mapping[str, Any]) -> bytes:
-    """The state of each version, with what other protocols have under the same path."""
+    """Encode the state of each version, with the fields that other protocols have under the same path."""
     code = "OK" if state == "READY" else "UNAVAILABLE"
     encoded = [
         {
@@ -166,5 +168,5 @@ def encode_status(versions: Sequence[str], state: str, reason: str, more: Mappin
 
 
 def number(version: str) -> int:
-    """By which the newest is found."""
+    """Return a version's number, by which versions are sorted; 0 for a version that is not a number."""
     return int(version) if version.isdigit() else 0

@@ -1,6 +1,6 @@
-"""KServe's v1 and TensorFlow Serving's REST as a client speaks them: tensors into requests, answers into tensors.
+"""Encodes requests to servers of KServe's v1 and of TensorFlow Serving's REST, and decodes their responses.
 
-An answer that goes on to a client of the same wire is only looked at (`checked`).
+A response for a client of the same wire is only checked (`check_response`).
 """
 
 import json
@@ -26,9 +26,9 @@ _decode = msgspec.json.Decoder().decode
 
 
 def encode_request(inference: Inference, *, by_row: bool = False) -> bytes:
-    """A body, of whole `inputs` or (for servers that know nothing else) of `instances`, each a row of every input.
+    """Encode a body of whole `inputs`, or of `instances` (rows) for servers that support only rows.
 
-    Raises `CallerError` for what has no form in JSON, or no rows. What is no number is written as Python does.
+    Raises `CallerError` for values that JSON cannot express, and for tensors without rows. NaN is written as in Python.
     """
     values = {tensor.name: predict_v1_responses.nested(tensor) for tensor in inference.inputs}
     encoded: dict[str, Any] = {"instances": _rows(inference.inputs, values)} if by_row else {"inputs": values}
@@ -48,7 +48,7 @@ def _rows(inputs: Sequence[Tensor], values: dict[str, Any]) -> list[Any]:
 
 
 def check_response(body: bytes) -> bytes:
-    """An answer as it came, or as JSON has it where it holds what is no number. Raises `BackendError`."""
+    """Return a response unchanged, or with null for NaN, which is not JSON. Raises `BackendError`."""
     try:
         fields = _fields(body)
         body.decode()
@@ -65,7 +65,7 @@ def check_response(body: bytes) -> bytes:
 def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, version: str) -> Inferred:
     """Decode a response by the model's `outputs`; without metadata, datatypes are inferred from the values.
 
-    Raises `BackendError` when it cannot be read.
+    Raises `BackendError` if the response is malformed.
     """
     try:
         decoded = _decode(body)
@@ -88,7 +88,7 @@ def decode_answer(body: bytes, outputs: Sequence[TensorMetadata], model: str, ve
 
 
 def _named(value: Any, outputs: Sequence[TensorMetadata], *, by_row: bool) -> dict[str, Any]:
-    """Name the outputs: a single output comes without its name."""
+    """Return the outputs by name: a single output has no name in the body."""
     first = value[0] if by_row and isinstance(value, list) and value else value
     if not isinstance(first, dict) or "b64" in first:
         return {outputs[0].name if outputs else "output": value}
@@ -105,14 +105,14 @@ def tensor_of(name: str, value: Any, declared: TensorMetadata | None) -> Tensor:
         datatype = "FP64" if kinds == {int, float} else _DATATYPES.get(kinds.pop() if len(kinds) == 1 else float, "")
         declared = TensorMetadata(name, datatype, dims)
     elif 0 in dims and len(dims) < len(declared.shape):
-        dims = (*dims, *(max(dim, 0) for dim in declared.shape[len(dims) :]))  # an empty list hides what is behind it
+        dims = (*dims, *(max(dim, 0) for dim in declared.shape[len(dims) :]))  # an empty list hides further dimensions
     if declared.datatype in oip_data.FLOATS:
         flat = [float("nan") if one is None else one for one in flat]
     return Tensor(name, declared.datatype, dims, predict_v1.packed(flat, declared))
 
 
 def _lenient(body: bytes) -> Any:
-    """NaN and the infinities are no JSON, and servers write them all the same."""
+    """Decode JSON with NaN and the infinities, which are not JSON but which servers write. Raises `BackendError`."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""A request of KServe's v1 or TensorFlow Serving's REST as a gateway sees it: its rows are counted, its values skipped.
+"""A request of KServe's v1 or TensorFlow Serving's REST, decoded as far as a gateway needs: only rows are counted.
 
-What is in it is made tensors only for a server of another protocol, by what that server tells of the model.
+The values are decoded to tensors only for a server of another protocol, by the model's metadata.
 """
 
 import json
@@ -37,8 +37,9 @@ _encode = msgspec.json.Encoder().encode
 def request_of(
     body: bytes, *, model: str, version: str, verb: Verb = "predict", look: tuple[int, bool] | None = None
 ) -> InferRequest:
-    """What a front got, and may have looked at. Raises `CallerError` for what is no JSON object; NaN and the infinities
-    are let pass.
+    """Return the request of a body. `look` is the result of `summarize`, if the front has it already.
+
+    Raises `CallerError` if the body is not a JSON object; NaN and the infinities are accepted.
     """
     rows, by_row = summarize(body) if look is None else look
     return InferRequest(
@@ -55,7 +56,7 @@ def request_of(
 
 
 def summarize(body: bytes) -> tuple[int, bool]:
-    """The number of rows, and whether a request has its tensors row by row."""
+    """Return the number of rows, and whether a request has its tensors row by row."""
     try:
         request = _asked(body)
         rows = request.instances if isinstance(request.instances, list) else request.examples
@@ -68,7 +69,7 @@ def summarize(body: bytes) -> tuple[int, bool]:
             whole = next((value for value in _fields(whole).values() if _opens(value, b"[")), whole)
     except decoding.MALFORMED_JSON:
         return _seen_in(_read(body))
-    # One list of one dimension is a row, for a batch has another.
+    # A list of one dimension is one row: a batch has a further dimension.
     return (len(_items(whole)) if _opens(whole, b"[") and _opens(memoryview(whole)[1:], b"[") else 1), False
 
 
@@ -77,8 +78,8 @@ def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
 
 
 def _seen_in(fields: dict[str, Any]) -> tuple[int, bool]:
-    """The same of a body that only Python's own parser reads, or whose rows are no list: that is for the model's server
-    to refuse, or to understand."""
+    """Summarize a body that only Python's own parser accepts, or with rows that are not a list. The model's server
+    decides on such rows."""
     key = next((key for key in ("instances", "examples") if key in fields), "")
     if key or "inputs" not in fields:
         rows = fields.get(key)
@@ -90,7 +91,7 @@ def _seen_in(fields: dict[str, Any]) -> tuple[int, bool]:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """By Python's own parser, which reads NaN, and takes three times as long."""
+    """Decode a body with Python's own parser, which accepts NaN and takes three times as long."""
     try:
         decoded = json.loads(body)
     except RecursionError:
@@ -117,7 +118,7 @@ def inference(request: InferRequest, declared: ModelMetadata) -> Inference:
 
 
 def _scores(declared: ModelMetadata) -> list[RequestedOutput]:
-    """An only output that holds a score for each class, with the classes' names; else all outputs as they are."""
+    """Request the classes of a model's only output; empty for a model with several outputs."""
     if len(declared.outputs) != 1:
         return []
     (output,) = declared.outputs
@@ -126,10 +127,10 @@ def _scores(declared: ModelMetadata) -> list[RequestedOutput]:
 
 
 class _Plain(Codec):
-    """Its requests are all `InferRequest`s: they are made here."""
+    """Codec of this wire. Every request is an `InferRequest` of `request_of`."""
 
     def fields(self, request: ModelRequest) -> Fields:
-        """`parameters`, which KServe has, and the signature's name, which TensorFlow Serving has."""
+        """Return the fields of KServe's `parameters`, and TensorFlow Serving's signature name."""
         assert isinstance(request, InferRequest)
         return without_model(_parameters(_top(request.body)))
 
@@ -149,7 +150,7 @@ class _Plain(Codec):
         raise Unsupported(f"The servers of `{request.model[:128]}` do not tell what its inputs are.")
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """As it was written."""
+        """Return the key of a request: its body unchanged."""
         assert isinstance(request, InferRequest)
         key = (request.wire, request.verb, request.explainer, request.model, request.version)
         return _encode(key), request.body

@@ -1,5 +1,7 @@
-"""A `PredictRequest` of TensorFlow Serving's gRPC as a gateway sees it: one shape is looked at, and the message goes on
-as it came to a server of the same wire. It becomes tensors for any other."""
+"""A `PredictRequest` of TensorFlow Serving's gRPC, decoded as far as a gateway needs.
+
+The message is forwarded unchanged to a server of the same wire, and is decoded to tensors for any other server.
+"""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -29,7 +31,7 @@ class PredictSummary(NamedTuple):
 
 
 def summarize(message: bytes) -> PredictSummary:
-    """Raises `CallerError`."""
+    """Decode the fields that routing reads. Raises `CallerError`."""
     request = tfserving_predict.decode(serving.PredictRequest, message)
     spec = request.model_spec
     first = min(request.inputs, default="")
@@ -38,7 +40,7 @@ def summarize(message: bytes) -> PredictSummary:
 
 
 def with_version(message: bytes, version: str) -> bytes:
-    """A message with another version."""
+    """Return the message with another version."""
     request = tfserving_predict.decode(serving.PredictRequest, message)
     spec = request.model_spec
     spec.ClearField("version_choice")
@@ -47,7 +49,7 @@ def with_version(message: bytes, version: str) -> bytes:
 
 
 def request_of(look: PredictSummary, message: bytes, *, model: str, version: str) -> InferRequest:
-    """What a front got. `version` is what the server is to be asked for."""
+    """Return the request of a message. `version` is the version to request from the server."""
     return InferRequest(
         model=model,
         version=version,
@@ -61,21 +63,21 @@ def request_of(look: PredictSummary, message: bytes, *, model: str, version: str
 
 @lru_cache(4096)
 def renamed(kind: str, model: str) -> bytes:
-    """Behind a message of that kind, whatever name it had: of what is there twice, the last word counts."""
+    """Return the name field to append to a message: the last value of a repeated field replaces the client's."""
     message = getattr(serving, kind)()
     message.model_spec.name = model
     return bytes(message.SerializeToString())
 
 
 class _TfServing(Codec):
-    """Its requests are all `InferRequest`s: they are made here."""
+    """Codec of this wire. Every request is an `InferRequest` of `request_of`."""
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, InferRequest)
         return without_model(_encoded(request.inference))
 
     def rewrite(self, request: ModelRequest, fields: Fields) -> None:
-        """It has no place for parameters but the signature, so it becomes one of the Open Inference Protocol."""
+        """Convert the request to the Open Inference Protocol: this wire has no parameters except the signature."""
         assert isinstance(request, InferRequest)
         inference = request.inference
         written = with_model(request, fields, _encoded(inference))
@@ -92,7 +94,7 @@ class _TfServing(Codec):
         return inference
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """As it was written. Two that were written by different clients may be the same and not be known for it."""
+        """Return the key of a request: its body unchanged. Equivalent requests may have different bodies."""
         assert isinstance(request, InferRequest)
         return _encode((request.wire, request.model, request.version)), request.body
 

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST beside inference: signatures and versions of models."""
+"""Decodes TensorFlow Serving's REST other than inference: signatures and versions of models."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ STATES = {
     "UNLOADING": "UNLOADING",
     "END": "UNAVAILABLE",
 }
-"""The repository extension's words for TensorFlow Serving's states."""
+"""The repository extension's names of TensorFlow Serving's states."""
 
 
 class _Dim(msgspec.Struct):
@@ -68,7 +68,7 @@ class _Status(msgspec.Struct):
 
 
 class Version(NamedTuple):
-    """One version of a model, its state in the words of the repository extension, and why it is in that state."""
+    """One version of a model, its state in the terms of the repository extension, and the reason of the state."""
 
     number: str
     state: str
@@ -90,7 +90,7 @@ def decode_metadata(body: bytes) -> dict[str, Any]:
 
 
 def decode_status(body: bytes) -> list[Version]:
-    """The newest first. Raises `BackendError`."""
+    """Decode the versions of a model, the newest first. Raises `BackendError`."""
     decoded: _Status = _read(_status, body)
     return [
         Version(str(one.version), STATES.get(one.state, ""), one.status.error_message)
@@ -99,9 +99,9 @@ def decode_status(body: bytes) -> list[Version]:
 
 
 def signature_of(signatures: Mapping[str, Any], name: str) -> str:
-    """The one that is meant: without a name the default, or the only one that there is.
+    """Return the signature of a name: without a name the default, or the only signature.
 
-    A name that there is not is for the server to refuse.
+    A name without a signature is returned unchanged, and the server rejects it.
     """
     if name or SERVING in signatures:
         return name or SERVING
@@ -112,7 +112,7 @@ def signature_of(signatures: Mapping[str, Any], name: str) -> str:
 def model_metadata(
     model: str, versions: list[Version], signatures: dict[str, Any], signature: str = ""
 ) -> ModelMetadata:
-    """Of one signature. Raises `BackendError` for what cannot be read."""
+    """Return the metadata of one signature. Raises `BackendError` if the signature is malformed."""
     try:
         decoded = msgspec.convert(signatures.get(signature_of(signatures, signature), {}), _Signature)
         return ModelMetadata(
@@ -128,7 +128,7 @@ def model_metadata(
 
 
 def _tensor(name: str, info: _Info) -> TensorMetadata:
-    """A tensor of any rank is told with one dimension."""
+    """Convert a tensor's metadata. A tensor of unknown rank gets one dimension."""
     shape = info.tensor_shape
     dims = (-1,) if shape is None or shape.unknown_rank else tuple([int(dim.size) for dim in shape.dim])
     return TensorMetadata(name, DATATYPES.get(info.dtype, info.dtype), dims)

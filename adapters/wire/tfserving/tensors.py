@@ -1,8 +1,8 @@
-"""TensorFlow's tensors in protobuf, both ways.
+"""Codec of TensorFlow's tensors in protobuf.
 
-They are told in one piece (`tensor_content`) or value by value, in a field for each kind of datatype, where values that
-all are the last one may be left out. We ask with the first, and answer with the second where clients look for it, as
-TensorFlow Serving does.
+A message has one piece of bytes (`tensor_content`), or values in a field for each kind of datatype, where trailing
+values that equal the last one may be omitted. Requests have the former; responses have the latter where clients expect
+it, as TensorFlow Serving's do.
 """
 
 from array import array
@@ -17,7 +17,7 @@ from adapters.wire.protos.tfserving import datatypes, tensorflow
 from adapters.wire.tfserving.datatypes import DATATYPES, NAMES
 
 MAX_FILLED = 1024 * 1024
-"""Bytes of a tensor that its message does not bring: so few cannot become so many."""
+"""Bytes of a tensor with omitted values: the bound on the memory that a small message allocates."""
 _NUMBERS = {datatype: datatypes.values_by_name[name].number for datatype, name in NAMES.items()}
 _KNOWN = {number: datatype for datatype, number in _NUMBERS.items()}
 _FIELDS = {
@@ -26,11 +26,11 @@ _FIELDS = {
     **dict.fromkeys(("INT8", "INT16", "INT32", "UINT8", "UINT16"), "int_val"),
 }  # fmt: skip
 _CODES = {**oip_data.CODES, "FP16": "H", "BF16": "H"}
-"""Halves are told by their bits."""
+"""Codes of `struct`. The value of a half is its bits."""
 
 
 def decode(name: str, message: Any) -> Tensor:
-    """Raises `CallerError` for what is no tensor, or none that the Open Inference Protocol has."""
+    """Decode a tensor. Raises `CallerError` if it is invalid or the Open Inference Protocol lacks its datatype."""
     datatype = _KNOWN.get(message.dtype)
     if datatype is None:
         declared = datatypes.values_by_number.get(message.dtype)
@@ -55,7 +55,7 @@ def _content(name: str, datatype: str, count: int, content: bytes) -> bytes:
 
 
 def _texts(name: str, count: int, content: bytes) -> list[bytes]:
-    """All lengths, each in as few bytes as it needs, and then all texts."""
+    """Split texts, which follow their lengths; each length is a varint."""
     lengths, at = list[int](), 0
     if count > len(content):
         raise CallerError(f"`{name}` does not hold as many texts as its shape says.", param=name)
@@ -98,7 +98,7 @@ def _values(name: str, datatype: str, count: int, message: Any) -> bytes:
 
 
 def _weight(values: Any, count: int, datatype: str) -> int:
-    """Bytes that repeating the last text would take."""
+    """Return the bytes of `count` repetitions of the last text."""
     return len(values[-1]) * count if datatype == "BYTES" and len(values) else 0
 
 
@@ -113,7 +113,7 @@ def encode(message: Any, tensor: Tensor, *, by_value: bool = False) -> None:
     elif not by_value:
         message.tensor_content = bytes(tensor.data)
     elif tensor.datatype in ("FP32", "FP64", "BOOL"):
-        # The field's own bytes are the tensor's.
+        # The encoded field has the same bytes as the tensor.
         field = tensorflow.TensorProto.DESCRIPTOR.fields_by_name[_FIELDS[tensor.datatype]].number
         if tensor.data:
             message.MergeFromString(_head(field, len(tensor.data)) + bytes(tensor.data))
@@ -123,7 +123,7 @@ def encode(message: Any, tensor: Tensor, *, by_value: bool = False) -> None:
 
 
 def _head(field: int, length: int) -> bytes:
-    """Of a field of several values, before them."""
+    """Encode the tag and the length of a packed field."""
     out = bytearray((field << 3 | 2,))
     while length > 127:
         out.append(length & 127 | 128)

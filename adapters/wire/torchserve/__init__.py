@@ -1,4 +1,4 @@
-"""TorchServe's wires.
+"""Codecs of TorchServe's wires.
 
 management.py  errors and the management API, as JSON
 proto.py       gRPC messages

@@ -1,4 +1,4 @@
-"""TorchServe's JSON: errors, and its management API."""
+"""Codec of TorchServe's JSON: errors and the management API."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ErrorBody(msgspec.Struct):
-    """`type` is a Java class's name."""
+    """The body of an error. `type` is the name of a Java class."""
 
     code: int = 0
     type: str = ""
@@ -35,7 +35,10 @@ class _Described(msgspec.Struct, rename="camel"):
 
 
 class Version(NamedTuple):
-    """One version of a model. `ready` and `busy` count workers, `pending` requests; `status` is of a busy worker."""
+    """One version of a model.
+
+    `ready` and `busy` count workers, `pending` counts requests. `status` is the status of a busy worker.
+    """
 
     name: str
     ready: int
@@ -49,7 +52,7 @@ _described = msgspec.json.Decoder(list[_Described]).decode
 
 
 def decode_error(body: bytes) -> ErrorBody:
-    """An empty one for what is none."""
+    """Decode an error's body; an empty `ErrorBody` for any other body."""
     try:
         decoded = _error(body)
     except decoding.MALFORMED_JSON:
@@ -59,7 +62,7 @@ def decode_error(body: bytes) -> ErrorBody:
 
 
 def encode_error(code: int, kind: str, message: str) -> bytes:
-    """The error body of this protocol."""
+    """Encode the body of an error."""
     return _encode(ErrorBody(code, kind, message))
 
 
@@ -79,7 +82,7 @@ def decode_described(body: bytes) -> list[Version]:
 
 
 class Registration(NamedTuple):
-    """What a load request asks for: `register` goes into the query, `default` is the version for who names none."""
+    """The options of a load order: `register` becomes the query, `default` is the version to set as the default."""
 
     register: dict[str, str | int]
     workers: int = 1
@@ -102,7 +105,7 @@ _config = msgspec.json.Decoder(_Config).decode
 
 
 def decode_registration(config: str | None) -> Registration:
-    """TorchServe's own words, as a JSON object. Raises `CallerError`."""
+    """Decode a JSON object of TorchServe's own options. Raises `CallerError`."""
     try:
         decoded = _config(config or "{}")
     except decoding.MALFORMED_JSON as why:

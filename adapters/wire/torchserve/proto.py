@@ -1,4 +1,4 @@
-"""TorchServe's gRPC messages, which are few and small: written and read by their tags.
+"""Codec of TorchServe's gRPC messages by their tags: the messages are few and small.
 
 `org.pytorch.serve.grpc.inference`: PredictionsRequest {1: model_name, 2: model_version, 3: map<string, bytes> input},
 PredictionResponse {1: prediction}, TorchServeHealthResponse {1: health}.
@@ -17,14 +17,14 @@ _FIRST, _SECOND, _THIRD = (proto_fields.tag(number) for number in (1, 2, 3))
 
 
 def encode_request(model: str, version: str, name: str, body: bytes) -> bytes:
-    """A PredictionsRequest with one input."""
+    """Encode a PredictionsRequest with one input."""
     entry = _field(_FIRST, name.encode()) + _field(_SECOND, body)
     version_field = _field(_SECOND, version.encode()) if version else b""
     return _field(_FIRST, model.encode()) + version_field + _field(_THIRD, entry)
 
 
 class PredictionsRequest(NamedTuple):
-    """A client's PredictionsRequest."""
+    """A client's PredictionsRequest, decoded."""
 
     model: str
     version: str
@@ -32,7 +32,7 @@ class PredictionsRequest(NamedTuple):
 
 
 def decode_request(message: bytes) -> PredictionsRequest:
-    """One with one input, whatever it is called. Raises `CallerError`."""
+    """Decode a PredictionsRequest with one input of any name. Raises `CallerError`."""
     try:
         rest, model, inputs = proto_fields.split(message, _FIRST, _THIRD)
         _, version, _ = proto_fields.split(rest, _SECOND, 0)
@@ -45,12 +45,12 @@ def decode_request(message: bytes) -> PredictionsRequest:
 
 
 def encode_response(body: bytes) -> bytes:
-    """A PredictionResponse."""
+    """Encode a PredictionResponse."""
     return _field(_FIRST, body)
 
 
 def decode_response(message: bytes) -> bytes:
-    """The first field of an answer: what a handler said, or the server of its health. Raises `BackendError`."""
+    """Decode the first field of a response: a handler's body, or the server's health. Raises `BackendError`."""
     with decoding.Checked(proto_fields.MalformedMessage):
         rest, _, values = proto_fields.split(message, 0, _FIRST)
         if rest:
