@@ -4,7 +4,7 @@ types.py        requests (`ChatRequest`, `CompletionRequest`, …), `Usage`, `De
 call.py         `Call`: one execution of a request, and the trace of its attempts
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
 tensors.py      tensors as plain data, in the terms of the Open Inference Protocol
-errors.py       the tree of failures; its classes decide retries and breakers
+errors.py       the tree of errors; its classes decide retries and breakers
 statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/           codecs: bytes ↔ types, without I/O
 upstreams/      clients of model servers, one folder for each family
@@ -18,6 +18,6 @@ grpc_health.py  the health service of gRPC, for the gateway and the runtimes
 offload/        decodes and encodes large bodies in a process of its own
 paths.py        checks the part of an upstream's path that comes from a client
 environment.py  the environment variables that a started server inherits
-open_files.py   the limit of open files, and how many clients fit into it
+open_files.py   the limit of open files, and the number of clients within it
 temporary.py    temporary folders, removed by the next start if their process was killed
 """

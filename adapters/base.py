@@ -1,7 +1,7 @@
-"""The one interface: everything that composes is an `Upstream`.
+"""`Upstream`, the interface of everything that answers a call, and `Answer`.
 
-An adapter, a pool of adapters, a retry around a pool and a chain of fallbacks all answer the same call, so
-policies nest without special cases and a test puts `adapters.fake` at the bottom.
+An adapter, a pool of adapters, a retry around a pool and a chain of fallbacks all implement it: policies nest
+without special cases, and a test puts `adapters.fake` at the bottom.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ Ended = Callable[["Answer", BaseException | None], None]
 
 
 class Answer:
-    """An answer that has begun: a whole body, or a first chunk and the rest.
+    """A response that has begun: a whole body, or a first chunk and the rest.
 
-    It exists only after the first byte of the upstream's body has arrived. A failure before that is raised by
-    `Upstream.call` and may be retried; a failure after that is raised by `__anext__` and may not.
+    An answer exists only after the first byte of the upstream's body has arrived. `Upstream.call` raises an earlier
+    failure, which may be retried; `__anext__` raises a later failure, which may not.
 
-    Every answer ends exactly once: whole, failed or cancelled. `when_ended` callbacks run then, in the
-    order in which they were added; one added after the end runs at once.
+    Every answer ends exactly once: whole, failed or cancelled. The callbacks of `when_ended` then run in the order of
+    their registration; a callback that is added after the end runs at once.
     """
 
     __slots__ = (
@@ -51,14 +51,14 @@ class Answer:
         self.status = status
         self.content_type = content_type
         self.body = body
-        """All of it, or None for a stream, which is then iterated."""
+        """The whole body, or None for a stream, which is iterated."""
         self.form = form
-        """The wire format: a front of another wire transcodes the answer."""
+        """The wire format: a front door of another wire transcodes the answer."""
         self.usage = usage or Usage()
         self.endpoint = ""
         self.pool = ""
         self.headers: tuple[tuple[str, str], ...] = ()
-        """Headers for the client beside those of every answer."""
+        """Headers for the client in addition to those of every response."""
         self.ended = False
         self.error: BaseException | None = None
         self._callbacks: list[Ended] = []
@@ -73,12 +73,12 @@ class Answer:
             self._callbacks.append(callback)
 
     def end(self, error: BaseException | None) -> None:
-        """Mark the one end. Later calls change nothing."""
+        """Mark the end of the answer. Later calls have no effect."""
         if self.ended:
             return
         self.ended = True
-        # The error of a cancellation has the frames that it passes, and these have this answer: a reference cycle that
-        # would hold the buffers of the stream until a full garbage collection.
+        # The error of a cancellation refers to the frames that it passes, and the frames to this answer: a reference
+        # cycle that would hold the buffers of the stream until a full garbage collection.
         self.error = error = asyncio.CancelledError() if isinstance(error, asyncio.CancelledError) else error
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
@@ -88,19 +88,19 @@ class Answer:
         return self
 
     async def __anext__(self) -> bytes:
-        """The next complete piece of the wire (for SSE: whole events). A subclass that streams overrides it."""
+        """Return the next complete piece of the wire (for SSE: whole events). Subclasses for streams override it."""
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Cancel the upstream. It may be called at any time, more than once."""
+        """Cancel the upstream. The method may be called at any time and more than once."""
         self.end(ClientGone("the client closed the connection"))
 
 
 class Upstream(Protocol):
-    """Anything that answers."""
+    """An object that answers calls."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        """Return the answer when it begins. Raises `InferenceError` for a failure before that."""
+        """Return the answer when it begins. Raises `InferenceError` for an earlier failure."""
         ...
 
 
@@ -108,11 +108,11 @@ class Adapter(Upstream, Protocol):
     """An upstream that speaks one protocol to one endpoint."""
 
     async def probe(self, timeout: float) -> None:
-        """Return when the endpoint is ready; raise `InferenceError` when it is not."""
+        """Check the endpoint's health. Raises `InferenceError` unless it is ready."""
         ...
 
     async def aclose(self) -> None:
-        """Close its connections."""
+        """Close the connections to the endpoint."""
         ...
 
 

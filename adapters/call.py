@@ -1,4 +1,4 @@
-"""One execution of a request: its deadline, its client, and a trace of what happens to it."""
+"""One execution of a request: its deadline, its client, and the trace of its attempts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,16 +7,16 @@ from adapters.types import Deadline
 from config.schema.queue import Priority
 
 Event = tuple[str, str]
-"""What happened, and the name of the pool or model to which it happened."""
+"""The name of an event, and the name of the pool or model that it concerns."""
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class CallTrace:
-    """What has happened to a call, over all of its attempts.
+    """The record of a call, over all of its attempts.
 
-    The seconds end with the first chunk of the answer. Attempts may wait at the same time: such seconds count once, and
-    as an upstream's where one attempt waits in a queue and another for an upstream.
+    The measurement ends with the first chunk of the answer. If attempts wait at the same time, each second counts once:
+    as a second of the upstream if any attempt waits for an upstream, otherwise as a second of the queue.
     """
 
     __slots__ = (
@@ -28,11 +28,11 @@ class CallTrace:
         """The ids of the endpoints to which the request was sent, in order."""
         self.events: tuple[Event, ...] = ()
         self.first_chunk = 0.0
-        """Loop time; 0 before the answer begins."""
+        """Loop time of the first chunk; 0 before the answer begins."""
         self.upstream_seconds = 0.0
-        """The wait for upstreams to begin an answer."""
+        """Time spent waiting for upstreams to begin an answer."""
         self.queue_seconds = 0.0
-        """The wait for a free slot at an upstream."""
+        """Time spent waiting for a free slot of an upstream."""
         self._upstreams = 0
         self._queued = 0
         self._since = 0.0
@@ -42,7 +42,7 @@ class CallTrace:
         self.events += ((name, subject),)
 
     def sent(self, now: float) -> None:
-        """An attempt starts to wait for its upstream."""
+        """Record that an attempt starts to wait for its upstream."""
         if self._upstreams or self._queued:
             self._count(now)
         else:
@@ -50,19 +50,19 @@ class CallTrace:
         self._upstreams += 1
 
     def returned(self, now: float) -> None:
-        """The upstream of an attempt has begun an answer or failed."""
+        """Record that the upstream of an attempt has begun an answer or failed."""
         if not self.first_chunk:
             self.upstream_seconds += now - self._since
         self._since = now
         self._upstreams -= 1
 
     def queued(self, now: float) -> None:
-        """An attempt enters a queue."""
+        """Record that an attempt enters a queue."""
         self._count(now)
         self._queued += 1
 
     def dequeued(self, now: float) -> None:
-        """An attempt leaves a queue."""
+        """Record that an attempt leaves a queue."""
         self._count(now)
         self._queued -= 1
 
@@ -77,9 +77,9 @@ class CallTrace:
 
 
 class Call:
-    """One execution of a request: everything that the request itself does not state.
+    """One execution of a request: all data that is not part of the request itself.
 
-    A request is what a client sent; a call is how the gateway executes it. Every `Upstream` receives both. Several
+    A request is the input of a client; a call is its execution by the gateway. Every `Upstream` receives both. The
     attempts of one call share its trace.
     """
 
@@ -103,30 +103,30 @@ class Call:
     ) -> None:
         self.deadline = deadline
         self.id = id
-        """The request's id in logs, here and at the upstream."""
+        """The id of the request in the logs of the gateway and of the upstream."""
         self.tenant = tenant
         self.key = key
-        """The key's id, never its secret."""
+        """The id of the key, never its secret."""
         self.headers = headers
-        """Of the client, with lower-case names. Balancing may use them; no adapter forwards them unasked."""
+        """The client's headers, with lower-case names, for balancing. Adapters forward them only if configured."""
         self.salt = salt
-        """Separates the tenant's prompts from those of others in a server's prefix cache. No client can compute it."""
+        """Separates the tenants' prompts in a server's prefix cache. No client can compute it."""
         self.share = share
-        """The tenant's weight in a full pool."""
+        """The weight of the tenant in a full pool."""
         self.priority = priority
-        """In a full pool; None for the tenant's own."""
+        """The priority in a full pool; None for the tenant's own priority."""
         self.home = home
-        """The only endpoint that may answer, for a request of a sequence whose state is there."""
+        """The only endpoint that may answer a request of a sequence, because it has the sequence's state."""
         self.trace = trace or CallTrace()
         self.tried = self.trace.attempts
-        """Endpoints that this request was sent to: another attempt prefers others."""
+        """The endpoints to which this request was sent: another attempt prefers other endpoints."""
         self.full_pools: list[str] | None = None
-        """The names of pools that were full, of an attempt that does not wait in queues; None for one that waits."""
+        """The names of full pools, for an attempt that does not wait in queues; None for an attempt that waits."""
         self.sent_at: float | None = None
         """Loop time at which this attempt was last sent to an endpoint; None before."""
 
     def attempt(self) -> "Call":
-        """Another attempt of the same request. It shares the trace, and the endpoints that were tried."""
+        """Create another attempt of the same request. It shares the trace and the endpoints that were tried."""
         call = Call(
             self.deadline,
             self.id,
@@ -143,13 +143,13 @@ class Call:
         return call
 
     def part(self) -> "Call":
-        """A call for a part of the request. It shares the trace; it has tried no endpoint."""
+        """Create a call for a part of the request. It shares the trace, but has tried no endpoint."""
         call = self.attempt()
         call.tried = []
         return call
 
     def sent(self, endpoint: str, now: float) -> None:
-        """This attempt is sent to an endpoint."""
+        """Record that this attempt is sent to an endpoint."""
         self.sent_at = now
         self.trace.sent(now)
         self.tried.append(endpoint)

@@ -1,7 +1,7 @@
-"""The environment that a program inherits: what it needs of the machine, and no credential.
+"""The environment variables that a started program inherits: settings of the machine, and no credentials.
 
-The environment of a server holds the keys of upstreams and databases. Programs that run the code of models or of other
-servers inherit the variables that are listed here, and none that looks like a credential.
+The environment of a server contains the keys of upstreams and databases. Programs that run the code of models or of
+other servers inherit only the variables that are listed here, and no variable that looks like a credential.
 """
 
 import re
@@ -26,11 +26,11 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _WITH_USER = re.compile(r"//[^/\s]*@")
-"""A URL that holds a name or a password, as those of proxies and package indexes may."""
+"""A URL with a user name or a password, as for proxies and package indexes."""
 
 
 def inherited(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that every child process may have."""
+    """Return the variables that every child process may inherit."""
     return {name: value for name, value in variables.items() if _is_listed(name) and not _WITH_USER.search(value)}
 
 

@@ -1,49 +1,49 @@
-"""Every way a request can fail, as data.
+"""The tree of errors: every way in which a request can fail.
 
-    InferenceError            kind        blames the endpoint  may be tried elsewhere
+    InferenceError            kind        blames the endpoint  may be retried
     ├── CallerError           caller      no                   no     the request itself is wrong
     │   ├── NotFound          caller      no                   no     no such model (or none for this caller)
-    │   │   └── NotThere      caller      no                   yes    this endpoint has none by the client's name
-    │   ├── TooLarge          caller      no                   no     a body or a prompt over its bound
+    │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
+    │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
-    │   └── Unsupported       caller      no                   no     the model's servers know no such operation
-    ├── CredentialError       credential  no                   no     no key, a wrong, revoked or expired one
-    ├── Forbidden             credential  no                   no     a right key, for something else
+    │   └── Unsupported       caller      no                   no     the model's servers lack the operation
+    ├── CredentialError       credential  no                   no     the key is missing, wrong, revoked or expired
+    ├── Forbidden             credential  no                   no     the key is valid, but does not permit this
     ├── CapacityError         capacity    yes                  yes    the upstream is full
-    │   ├── LimitExceeded     capacity    no                   no     this tenant is over a limit of ours
+    │   ├── LimitExceeded     capacity    no                   no     the tenant exceeds a limit of the gateway
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
-    │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be picked
-    │       ├── ModelNotReady capacity    no                   yes    the endpoint is well, and has not loaded the model
+    │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be selected
+    │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
     │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
-    │   └── ModelFailed       backend     yes                  yes    its model failed: no second time at one endpoint
+    │   └── ModelFailed       backend     yes                  yes    the model failed: retried at other endpoints only
     │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
     ├── TransportError        transport   yes                  yes    connect, TLS, reset, truncated
     │   └── UpstreamTimeout   transport   yes                  yes    silent for longer than the route allows
-    ├── DeadlineError         deadline    no                   no     the request's own time is up
-    └── ClientGone            cancelled   no                   no     the client left
+    ├── DeadlineError         deadline    no                   no     the deadline of the request has passed
+    └── ClientGone            cancelled   no                   no     the client has disconnected
 
 `kind` decides breaker, retry and metrics; `adapters/statuses.py` maps each class to the statuses that clients receive.
-A message is for the client: it never holds a secret, a path of this machine or an upstream's address.
+A message is for the client: it never contains a secret, a path of this machine or the address of an upstream.
 """
 
 from typing import ClassVar, Literal
 
 MODEL_FAILED, INSTANCE_LOST, MODEL_NOT_READY = "model_failed", "instance_lost", "model_not_ready"
 REPORTED = frozenset({MODEL_FAILED, INSTANCE_LOST})
-"""The codes by which a runtime reports that it has computed a request, which must not be computed again."""
+"""The codes by which a runtime reports that it has computed a request, so that no retry computes it again."""
 
 Scope = Literal["tenant", "server", "unknown"]
 Kind = Literal["caller", "credential", "capacity", "backend", "transport", "deadline", "cancelled"]
 
 
 class InferenceError(Exception):
-    """Base of all.
+    """The base class of all errors.
 
-    `code` is stable and machine-readable, `param` names the field at fault, `retry_after` is the number of
-    seconds after which the same request may succeed.
+    `code` is stable and machine-readable, `param` names the invalid field, `retry_after` is the number of seconds after
+    which the same request may succeed.
     """
 
     kind: ClassVar[Kind] = "backend"
@@ -53,11 +53,11 @@ class InferenceError(Exception):
     elsewhere_only: ClassVar[bool] = False
     """Whether another attempt at the same endpoint cannot help."""
     detail: str = ""
-    """What the upstream reports, for the access log: clients may receive less of it."""
+    """The upstream's report, for the access log: clients may receive only a part of it."""
     own_words: bool = False
-    """Whether message and `param` name the fields of the client's own protocol."""
+    """Whether `message` and `param` already use the field names of the client's protocol."""
     delivered: bool = True
-    """Whether the upstream may have begun on the request, and done some of what was asked."""
+    """Whether the upstream may have begun to process the request."""
 
     def __init__(
         self,
@@ -76,32 +76,32 @@ class InferenceError(Exception):
 
 
 class CallerError(InferenceError):
-    """The request is wrong; every endpoint would refuse it."""
+    """The request is wrong: every endpoint would reject it."""
 
     kind = "caller"
     code = "invalid_request"
 
 
 class NotFound(CallerError):
-    """No such model, or none that this caller may see: one answer for both, so that names do not leak."""
+    """The model does not exist, or the caller may not use it. One error for both, so that names do not leak."""
 
     code = "model_not_found"
 
 
 class NotThere(NotFound):
-    """The endpoint is healthy and does not know the model by the client's name: another one may have loaded it."""
+    """The endpoint is healthy but has no model of the client's name: another endpoint may have loaded it."""
 
     retryable = True
 
 
 class TooLarge(CallerError):
-    """A body over its bound."""
+    """A body exceeds its limit."""
 
     code = "request_too_large"
 
 
 class ContextTooLong(CallerError):
-    """Prompt and requested output do not fit the model's context."""
+    """Prompt and requested output exceed the model's context."""
 
     code = "context_length_exceeded"
 
@@ -113,14 +113,14 @@ class Unsupported(CallerError):
 
 
 class CredentialError(InferenceError):
-    """No key, or one that is unknown, revoked or expired: one message for all."""
+    """The key is missing, unknown, revoked or expired: one message for all cases."""
 
     kind = "credential"
     code = "invalid_api_key"
 
 
 class Forbidden(InferenceError):
-    """The credential is valid, and does not permit this."""
+    """The credential is valid but does not permit the request."""
 
     kind = "credential"
     code = "not_in_scope"
@@ -146,11 +146,11 @@ class CapacityError(InferenceError):
     ) -> None:
         super().__init__(message, code=code, param=param, retry_after=retry_after)
         self.scope: Scope = scope
-        """Whose requests the upstream refuses. `unknown`: it did not say, and its limits may be by client."""
+        """The scope of the upstream's limit. `unknown`: not reported, and the limit may apply to each client."""
 
 
 class LimitExceeded(CapacityError):
-    """The tenant is over one of its limits; `limit` names which."""
+    """The tenant exceeds one of its limits, which `limit` names."""
 
     code = "rate_limit_exceeded"
     blames_endpoint = False
@@ -175,17 +175,17 @@ class ComputationLost(CapacityError):
 
 
 class Unavailable(CapacityError):
-    """No endpoint may be picked: all are unhealthy, open or full."""
+    """No endpoint may be selected: each is unhealthy, full, or has an open breaker."""
 
     code = "no_healthy_endpoint"
     blames_endpoint = False
 
 
 class ModelNotReady(Unavailable):
-    """The endpoint is well and has not loaded the model. Another endpoint of the pool may have.
+    """The endpoint is healthy but has not loaded the model. Another endpoint of the pool may have loaded it.
 
-    `state` is LOADING, UNLOADING or UNAVAILABLE, and empty where the endpoint does not report one; `reason` is the
-    endpoint's own. `versions` are those that the endpoint knows. `retry_after` is infinite where waiting cannot help.
+    `state` is LOADING, UNLOADING or UNAVAILABLE, or empty if the endpoint reports no state; `reason` is the endpoint's
+    own text. `versions` are the versions that the endpoint reports. `retry_after` is infinite if waiting cannot help.
     """
 
     code = MODEL_NOT_READY
@@ -208,7 +208,7 @@ class ModelNotReady(Unavailable):
 
 
 class Resting(Unavailable):
-    """Every remaining endpoint requires a pause; `retry_after` is the shortest."""
+    """Every remaining endpoint requires a pause; `retry_after` is the shortest pause."""
 
     code = "overloaded"
 
@@ -218,7 +218,7 @@ class Resting(Unavailable):
 
 
 class Overloaded(Unavailable):
-    """Every endpoint is full, and there is no queue, no room in it, or no time left to wait in it."""
+    """Every endpoint is full, and the request cannot wait: no queue, a full queue, or no time left."""
 
     code = "overloaded"
 
@@ -233,7 +233,7 @@ class BackendError(InferenceError):
 
 
 class ModelFailed(BackendError):
-    """The server is healthy, and its model failed on the request. The message is the model's own."""
+    """The server is healthy, but its model failed on the request. The message is the model's own."""
 
     code = MODEL_FAILED
     elsewhere_only = True
@@ -244,14 +244,14 @@ class ModelFailed(BackendError):
 
 
 class ServerFailed(ModelFailed):
-    """The server reports that it failed on the request. Another attempt may succeed, at the same endpoint too."""
+    """The server reports that it failed on the request. Another attempt may succeed, even at the same endpoint."""
 
     code = BackendError.code
     elsewhere_only = False
 
 
 class PoisonRequest(ModelFailed):
-    """A runtime reports that the model fails on this very request: no attempt can help."""
+    """A runtime reports that the model always fails on this request: no retry can help."""
 
     blames_endpoint = False
     retryable = False
@@ -267,20 +267,20 @@ class TransportError(InferenceError):
 
 
 class UpstreamTimeout(TransportError):
-    """The upstream was silent for longer than the route allows (connect, first byte or idle)."""
+    """The upstream was silent for longer than the route permits (connect, first byte or idle)."""
 
     code = "upstream_timeout"
 
 
 class DeadlineError(InferenceError):
-    """The request's total time is up."""
+    """The deadline of the request has passed."""
 
     kind = "deadline"
     code = "deadline_exceeded"
 
 
 class ClientGone(InferenceError):
-    """The client left before the end."""
+    """The client disconnected before the end."""
 
     kind = "cancelled"
     code = "client_closed_request"

@@ -1,7 +1,7 @@
-"""A scripted upstream: latency, chunks and faults as written, and a record of each call.
+"""A scripted upstream with latency, chunks and faults. It records each call.
 
-Ships with the code so that everything above an adapter is tested against something that keeps its
-contract, on virtual time.
+The module ships with the code: the layers above an adapter are tested on virtual time against an upstream that
+fulfils the contract of `Upstream`.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ End = Literal["running", "whole", "failed", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One call: wait `latency`, then `chunks` with `gap` between, then `fault` if there is one.
+    """The script of one call: wait `latency`, then send `chunks` with a pause of `gap`, then raise `fault` if set.
 
-    With `fault_after` the fault comes after that many chunks; 0 means instead of an answer. All in seconds.
+    `fault_after` is the number of chunks before the fault; 0 raises the fault instead of an answer. Times are in
+    seconds.
     """
 
     chunks: tuple[bytes, ...] = (b"data: {}\n\n", b"data: [DONE]\n\n")
@@ -44,7 +45,7 @@ class Played:
 
 
 class FakeAdapter:
-    """Plays its scripts in order; the last one for ever. `probe` fails while `healthy` is False."""
+    """Executes its scripts in order and repeats the last one. `probe` fails while `healthy` is False."""
 
     def __init__(self, *scripts: Script, name: str = "fake") -> None:
         first: Iterable[Script] = scripts or (Script(),)
@@ -120,7 +121,7 @@ class _FakeStream(Answer):
 
 
 async def _wait(seconds: float, limit: float, at: float) -> None:
-    """Sleep as a slow server would, and fail as the http client would."""
+    """Sleep like a slow server, and fail like the HTTP client."""
     left = at - asyncio.get_running_loop().time()
     await asyncio.sleep(min(seconds, limit, max(left, 0.0)))
     if seconds > left:

@@ -1,4 +1,4 @@
-"""`grpc.health.v1.Health` of a server: `Check` and `Watch`."""
+"""The gRPC health service of a server, `grpc.health.v1.Health`: `Check` and `Watch`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -11,19 +11,19 @@ from adapters.http2.status import GrpcError
 from adapters.wire.protos import HEALTH_METHODS, health
 
 PERIOD = 0.5
-"""Seconds after which a watched state is looked at again: it is a function of many parts, without an event."""
+"""Seconds between two checks of a watched state: the state depends on many parts and has no event."""
 MOST_WATCHES = 256
-"""Watches that are open at once: probes need no key."""
+"""Limit on the watches that are open at once: health requests need no key."""
 
 CHECK = HEALTH_METHODS["Check"].path
 WATCH = CHECK.replace("/Check", "/Watch")
-"""The same messages; Triton's file of the service lacks it."""
+"""`Watch` uses the messages of `Check`; Triton's definition of the service lacks it."""
 _STATES: list[bytes] = [health.HealthCheckResponse(status=status).SerializeToString() for status in (1, 2, 3)]
 _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = _STATES
 
 
 class Health:
-    """Of all `services` alike; the empty name is the whole server."""
+    """The health service. All `services` have the same state; the empty name is the whole server."""
 
     def __init__(self, services: Collection[str], ready: Callable[[], bool]) -> None:
         self._services = frozenset(services) | {""}
@@ -32,14 +32,14 @@ class Health:
         self.calls: dict[str, Callable[[Call], Awaitable[None]]] = {CHECK: self.check, WATCH: self.watch}
 
     async def check(self, call: Call) -> None:
-        """Raises `GrpcError` for a service that is unknown."""
+        """Reply with the state. Raises `GrpcError` for an unknown service."""
         service = _service(await call.unary())
         if service not in self._services:
             raise GrpcError(Code.NOT_FOUND, f"unknown service {service[:128]}")
         call.reply(self._state(service))
 
     async def watch(self, call: Call) -> None:
-        """Send the state at once and after each change, until the client leaves or the server drains."""
+        """Send the state at once and after each change, until the client disconnects or the server drains."""
         service = _service(await call.unary())
         if self._watches >= MOST_WATCHES:
             raise GrpcError(Code.RESOURCE_EXHAUSTED, f"{MOST_WATCHES} watches are open already; use Check.")

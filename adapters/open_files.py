@@ -1,17 +1,17 @@
-"""How many files, sockets included, this process may open, and how many clients fit into that."""
+"""The limit of open files, including sockets, and the number of clients within this limit."""
 
 import logging
 import resource
 
 log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 4096
-"""Clients of a runtime, where the limit allows so many."""
+"""Maximum number of a runtime's clients, if the limit of open files permits it."""
 BESIDE = 128
-"""Files beside the connections of clients: listeners, the admin listener's clients, the key database, logs, pipes."""
+"""Files other than client connections: listeners, the clients of the admin listener, the key database, logs, pipes."""
 
 
 def raise_limit() -> int:
-    """Raise the soft limit to the hard one, for this process and those that it starts; the limit in force."""
+    """Raise the soft limit of this process and its children to the hard limit. Returns the effective limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -23,7 +23,7 @@ def raise_limit() -> int:
 
 
 def clients_that_fit(wanted: int, files_each: int) -> int:
-    """How many of the wanted connections of clients one listener may have. Logs a number that is below."""
+    """Return the number of client connections that one listener may have, at most `wanted`. Logs a reduction."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY or BESIDE + wanted * files_each <= limit:
         return wanted

@@ -1,7 +1,8 @@
-"""The part of an upstream's path that comes from a client: one check for every door, before any call.
+"""Checks the part of an upstream's path that comes from a client, for every front door, before any call.
 
-A path is refused when a server may read it as another path than the gateway: decoded once or twice, with `\\` as `/`,
-without `;` and what follows, with empty and dot segments resolved. So no path leaves the address of its endpoint.
+A path is rejected if a server may interpret it differently from the gateway: after one or two rounds of decoding, with
+`\\` as `/`, without `;` and its parameters, or with empty and dot segments resolved. Therefore no path leaves the
+address of its endpoint.
 """
 
 import re
@@ -13,9 +14,9 @@ from adapters.errors import CallerError
 LONGEST = 4096
 _PLAIN = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 _HIDDEN = re.compile(r"%(?:2[ef]|5c|25|3b|[01][0-9a-f]|7f)", re.IGNORECASE)
-"""Encoded dots, slashes, backslashes, per cent signs, semicolons and control characters."""
+"""Encoded dots, slashes, backslashes, percent signs, semicolons and control characters."""
 _ELSEWHERE = re.compile(r"(?:^|/)(?:\.{1,2}(?:;[^/]*)?|;[^/]*)(?:/|$)|//")
-"""A segment that is `.`, `..` or empty, alone or before a `;`."""
+"""A segment that is `.`, `..` or empty, optionally followed by a `;`."""
 _QUERY = re.compile(r'[!"$-~\x80-\xff]*')
 _BAD = (
     "The path or its query has an empty segment, `.` or `..`, an encoding of them, a `;` behind them, "
@@ -24,7 +25,7 @@ _BAD = (
 
 
 def check_path(path: str, query: str = "") -> None:
-    """Raises `CallerError` for a path, percent-encoded as the client sent it, that a server may read as another."""
+    """Check a percent-encoded path and query. Raises `CallerError` if a server may interpret the path differently."""
     if len(path) > LONGEST or not _is_plain(path) or not _QUERY.fullmatch(query):
         raise CallerError(_BAD, code="bad_path")
 
@@ -37,13 +38,13 @@ def _is_plain(path: str) -> bool:
         return False
     try:
         unquote(path, errors="strict")
-    except UnicodeDecodeError:  # an overlong dot is no UTF-8
+    except UnicodeDecodeError:  # an overlong encoding of a dot is not valid UTF-8
         return False
     return True
 
 
 def segment(name: str) -> str:
-    """A client's name of a model or a version as one segment of a path. Raises `CallerError`."""
+    """Encode a client's name of a model or a version as one segment of a path. Raises `CallerError`."""
     if (
         not {"", ".", ".."}.isdisjoint(name.split("/"))
         or not {"%", ";", "\\"}.isdisjoint(name)

@@ -1,4 +1,4 @@
-"""The module of each protocol. It is imported with its dependencies when a pool first needs it."""
+"""The module of each protocol, which is imported with its dependencies when a pool first needs it."""
 
 import ssl
 from collections.abc import Callable
@@ -27,35 +27,35 @@ MODULES = {
     "auto": "adapters.detection.auto",
     "triton-generate": "adapters.upstreams.text.triton_generate",
 }
-"""Each has `make(pool, address)`."""
+"""The modules by protocol. Each module has `make(pool, address)`."""
 OVER_GRPC = frozenset({"oip-grpc", "tfserving-grpc", "torchserve-grpc", "ray-serve-grpc"})
-"""Those that need an extra; no other does."""
+"""The protocols that need the extra `grpc`; no other protocol needs an extra."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one endpoint of a pool is, and how it is known there."""
+    """The address of one endpoint of a pool, with its TLS settings."""
 
     url: str
     server_name: str | None = None
-    """Whom its certificate must be for, where the URL does not say."""
+    """The name that the endpoint's certificate must have, if it is not the host of the URL."""
     tls: ssl.SSLContext | None = None
-    """For `https://`."""
+    """The TLS context for `https://`."""
 
 
 Make = Callable[[PoolConfig, Address], Adapter]
 
 
 class Unmakeable(Exception):
-    """An adapter cannot be made as the configuration has it. The message says why."""
+    """An adapter cannot be created from the configuration. The message states the reason."""
 
 
 class MissingExtra(Unmakeable):
-    """What a protocol needs is not installed. The message says how to get it."""
+    """A dependency of a protocol is not installed. The message states how to install it."""
 
 
 def make(pool: PoolConfig, address: Address) -> Adapter:
-    """For one endpoint of the pool. Raises `Unmakeable`."""
+    """Create the adapter of one endpoint of the pool. Raises `Unmakeable`."""
     name = pool.protocol.name
     if isinstance(pool.protocol, InstalledProtocol):
         made: Adapter = load(installed()[name]).make(pool, address)

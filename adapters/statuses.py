@@ -1,7 +1,7 @@
-"""The one table from errors to what clients receive: an HTTP status, a gRPC code and OpenAI's error type.
+"""The table that maps errors to an HTTP status, a gRPC code and OpenAI's error type.
 
-A gateway reports a failure of the server behind it; a runtime reports its own. They differ in HTTP's status alone:
-502 says that the fault lies behind the gateway, 500 that it lies here.
+A gateway reports failures of the server behind it; a runtime reports its own failures. Only the HTTP status differs:
+502 means a failure behind the gateway, 500 a failure of this server.
 """
 
 from typing import NamedTuple
@@ -26,10 +26,10 @@ from adapters.http2.codes import Code
 
 
 class ErrorStatus(NamedTuple):
-    """What a client receives for one class of errors."""
+    """The statuses that a client receives for one class of errors."""
 
     http: int
-    """From a gateway."""
+    """The HTTP status from a gateway."""
     own: int
     """The HTTP status from the server in which the error occurred."""
     grpc: Code
@@ -50,13 +50,13 @@ CLASSES: dict[type[InferenceError], ErrorStatus] = {
     CapacityError: ErrorStatus(503, 503, Code.UNAVAILABLE, _SERVER),
     UpstreamTimeout: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
     DeadlineError: ErrorStatus(504, 504, Code.DEADLINE_EXCEEDED, _SERVER),
-    # In a runtime, the copy of the model that computed the request is gone: the next one may answer.
+    # In a runtime, the copy of the model that computed the request has ended: the next copy may answer.
     TransportError: ErrorStatus(502, 503, Code.UNAVAILABLE, _SERVER),
     BackendError: ErrorStatus(502, 500, Code.INTERNAL, _SERVER),
     ClientGone: ErrorStatus(499, 499, Code.CANCELLED, _SERVER),
     InferenceError: ErrorStatus(500, 500, Code.INTERNAL, _SERVER),
 }
-"""By class. The row of the nearest base counts for a class that has none."""
+"""By class. A class without a row has the row of its nearest base."""
 
 CODES: dict[str, tuple[int, Code | None]] = {
     "unknown_url": (404, None),
@@ -65,13 +65,13 @@ CODES: dict[str, tuple[int, Code | None]] = {
     "unsupported_media_type": (415, Code.UNIMPLEMENTED),
     "internal_error": (500, None),
 }
-"""By an error's own code, where HTTP or gRPC is more precise than the class; None for the gRPC code of the class."""
+"""By the error's own code, if HTTP or gRPC has a more precise status; None for the gRPC code of the class."""
 OWN_CODES: dict[str, tuple[int, Code | None]] = {
     **CODES,
     "unknown_path": (404, Code.UNIMPLEMENTED),
     "not_implemented": (501, Code.UNIMPLEMENTED),
 }
-"""The same for the server in which the error occurred. A gateway may pass on such a code of a server behind it."""
+"""The same for the server in which the error occurred. A gateway may forward such a code of a server behind it."""
 
 
 def row_of(error: InferenceError) -> ErrorStatus:

@@ -1,4 +1,4 @@
-"""Temporary folders that outlive no process for long: the next start removes what a killed process left."""
+"""Temporary folders. The next start removes the folders of a process that was killed."""
 
 import fcntl
 import logging
@@ -17,8 +17,8 @@ OWNER = ".owner"
 class TemporaryFolder(tempfile.TemporaryDirectory[str]):
     """A folder that only this user may enter, removed by `cleanup` or at the end of the process.
 
-    A lock on a file inside marks it as in use. The kernel frees the lock when the process ends, however it ends, so
-    `sweep` needs no process id, which another process may have been given since.
+    A lock on a file inside marks the folder as in use. The kernel releases the lock at every end of the process.
+    `sweep` therefore needs no process id, which another process could have received since.
     """
 
     def __init__(self) -> None:
@@ -32,10 +32,10 @@ class TemporaryFolder(tempfile.TemporaryDirectory[str]):
 
 
 def sweep() -> int:
-    """Remove this user's folders whose process is gone; how many there were. Blocks for the disk."""
+    """Remove this user's folders of ended processes. Returns their number. Blocks on disk I/O."""
     removed = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # in use, not ours, or removed by another process meanwhile
+        with suppress(OSError):  # in use, of another user, or removed by another process
             found = folder.lstat()
             if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
                 with (folder / OWNER).open("r+") as owner:

@@ -1,7 +1,7 @@
-"""Tensors in plain data, in the words of the Open Inference Protocol. No numpy and no I/O.
+"""Tensors as plain data, in the terms of the Open Inference Protocol, without numpy and I/O.
 
-`data` is always the protocol's binary form: little-endian, row-major, without padding; BOOL is one byte, and
-BYTES is each element's length in four bytes, then the element.
+`data` is always the protocol's binary form: little-endian, row-major, without padding. A BOOL is one byte; an element
+of BYTES is its length in four bytes, then its content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Parameters = Mapping[str, Parameter]
 Data = bytes | memoryview
 
 NO_PARAMETERS: Parameters = MappingProxyType({})
-"""Shared by all that have none."""
+"""The shared default of tensors and requests without parameters."""
 
 BINARY = "binary_data"
 BINARY_SIZE = "binary_data_size"
@@ -28,9 +28,9 @@ BINARY_OUTPUT = "binary_data_output"
 CLASSES = "classification"
 SHARED_MEMORY = "shared_memory_region"
 FINAL = "triton_final_response"
-"""A response's parameter in a stream: whether it is the last to its request."""
+"""A parameter of a streamed response: whether it is the last response to its request."""
 EMPTY_FINAL = "triton_enable_empty_final_response"
-"""A request's parameter: where the last response is not known to be the last, an empty response follows it."""
+"""A parameter of a request: if no response is marked as the last, an empty last response follows."""
 FRAMING = frozenset({BINARY_SIZE, BINARY, BINARY_OUTPUT})
 """Parameters of the encoding of one message, which do not belong to the tensor."""
 
@@ -44,11 +44,11 @@ ITEM_SIZE: dict[str, int] = {
 
 DATATYPES = frozenset({*ITEM_SIZE, "BYTES"})
 MAX_ELEMENTS = 1 << 40
-"""Of a tensor without any data: a dimension of zero must not hide others that nothing can hold."""
+"""Limit for tensors without data: a dimension of zero must not hide other dimensions of an impossible size."""
 
 _LENGTH = Struct("<I")
 _AT_ONCE = 65536
-"""Elements."""
+"""Number of elements that are joined at once."""
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class RequestedOutput:
 class Inference:
     """An inference request. An empty `model_version` leaves the choice to the model's version policy.
 
-    `parameters` hold what belongs to the whole request: `sequence_id`, `sequence_start`, `sequence_end`,
-    `priority`, `timeout` (µs) and what is the model's own.
+    `parameters` apply to the whole request: `sequence_id`, `sequence_start`, `sequence_end`, `priority`, `timeout`
+    (µs) and the model's own parameters.
     """
 
     model_name: str
@@ -98,17 +98,17 @@ class Inferred:
 
 
 def element_count(shape: tuple[int, ...]) -> int:
-    """How many elements a tensor of this shape has; 1 for a scalar."""
+    """The number of elements of a tensor with this shape; 1 for a scalar."""
     return prod(shape)
 
 
 def byte_size(datatype: str, shape: tuple[int, ...]) -> int:
-    """How long its data must be. Of a datatype with a fixed size only."""
+    """The length of a tensor's data in bytes, for a datatype with a fixed size."""
     return prod(shape) * ITEM_SIZE[datatype]
 
 
 def requested_outputs(inference: Inference, outputs: list[Tensor]) -> list[Tensor]:
-    """The outputs that a request names, in its order; all of them if it names none. Raises `CallerError`."""
+    """The outputs that a request names, in its order, or all outputs if it names none. Raises `CallerError`."""
     if not inference.outputs:
         return outputs
     by_name = {tensor.name: tensor for tensor in outputs}
@@ -120,10 +120,10 @@ def requested_outputs(inference: Inference, outputs: list[Tensor]) -> list[Tenso
 
 
 def join_bytes(elements: Sequence[bytes]) -> bytes:
-    """The binary form of BYTES elements."""
+    """Encode BYTES elements in the binary form."""
     if len(elements) <= _AT_ONCE:
         return _joined(elements)
-    # In pieces: the lengths of all elements at once would take more memory than the elements.
+    # In pieces: the list of all lengths would take more memory than the elements.
     return b"".join([_joined(elements[at : at + _AT_ONCE]) for at in range(0, len(elements), _AT_ONCE)])
 
 
@@ -133,7 +133,7 @@ def _joined(elements: Sequence[bytes]) -> bytes:
 
 
 def split_bytes(data: Data, count: int, name: str) -> list[bytes]:
-    """The elements of a BYTES tensor. Raises `CallerError` unless there are exactly `count` of them."""
+    """Decode the elements of a BYTES tensor. Raises `CallerError` unless the tensor has exactly `count` elements."""
     view = memoryview(data)
     end, at = len(view), 0
     elements: list[bytes] = []
@@ -152,7 +152,7 @@ def split_bytes(data: Data, count: int, name: str) -> list[bytes]:
 
 
 def row_ends(data: Data, count: int, rows: int, name: str) -> array[int]:
-    """Where each of the rows of a BYTES tensor ends. Raises `CallerError` like `split_bytes`."""
+    """The end of each row in the data of a BYTES tensor. Raises `CallerError` like `split_bytes`."""
     view = memoryview(data)
     end, at, present = len(view), 0, 0
     ends, width, unpack = array("q"), count // rows, _LENGTH.unpack_from

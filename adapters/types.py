@@ -1,4 +1,4 @@
-"""The domain's nouns: what was requested and what it cost. No I/O, no protocol."""
+"""The domain types: requests, their cost and their deadline. No I/O, no protocol."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
     from adapters.tensors import Data, Inference
 
 Feature = Literal["tools", "json_schema", "vision"]
-"""A capability of a model beside text that a request may require."""
+"""A capability of a model in addition to text that a request may require."""
 TensorWire = Literal["oip-http", "oip-grpc", "predict-v1", "tfserving-grpc"]
 Wire = Literal["openai", "oip-http", "oip-grpc", "predict-v1", "tfserving-grpc", "app", "anthropic"]
 InferKind = Literal["infer", "infer_stream", "generate", "generate_stream"]
 """One response or a stream of responses, for tensors or (`oip-http` only) for a prompt in a JSON object."""
 Verb = Literal["predict", "explain", "classify", "regress"]
-"""Of `predict-v1`: the last word of its path."""
+"""For `predict-v1`: the last word of the path."""
 ModelPart = Literal["metadata", "ready", "config", "stats"]
-"""What a query may concern. Responses are JSON, in the protocol's form over HTTP, whatever the upstream speaks."""
+"""The subject of a query. Responses are JSON in the protocol's HTTP form for every upstream."""
 Order = Literal["load", "unload"]
 ERROR_CODE = "x-headrace-error"
-"""The field with the stable code of an error: a header, over gRPC a trailer, and in a stream a parameter."""
+"""The field with the stable code of an error: a header, over gRPC a trailer, in a stream a parameter."""
 DEVICE_MS = "headrace-device-ms"
-"""The header, or gRPC's trailer, in which our own runtime reports for how long a request occupied its device."""
+"""The header, or gRPC trailer, in which the bundled runtime reports the device time of a request."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """The cost of an answer so far. `exact` is False for our own count, True for the server's."""
+    """The cost of an answer so far. `exact` is False for the gateway's own count, True for the server's count."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     exact: bool = False
     rows: int = 0
-    """Of tensors: the batch's first dimension."""
+    """For tensors: the first dimension of the batch."""
     bytes: int = 0
-    """Of the answer's body, as the upstream sent it."""
+    """Bytes of the upstream's response body."""
     device_ms: float = 0
-    """Time on the model's device, where the server reports it."""
+    """Time on the model's device, if the server reports it."""
 
     @property
     def total_tokens(self) -> int:
@@ -51,9 +51,9 @@ class Usage:
 
 
 class Codec:
-    """The codec of a request's wire, for the parts that are decoded only when they are required.
+    """The codec of a request's wire, for the parts that are decoded only on demand.
 
-    This class is the codec of a request that came by no wire.
+    This base class is the codec of a request without a wire.
     """
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
@@ -64,18 +64,18 @@ class Codec:
         request.model = model
 
     def fields(self, request: ModelRequest) -> dict[str, Raw]:
-        """The fields that a route may rewrite, still encoded: those of the body, or an inference's parameters."""
+        """The encoded fields that a route may rewrite: the fields of the body, or the parameters of an inference."""
         return {}
 
     def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
         """Replace the fields."""
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
-        """Whether the request's operation has a field of this name, so that a route may add the field."""
+        """Whether the operation has a field of this name, so that a route may add the field."""
         return True
 
     def separate(self, request: ModelRequest, tenant: str) -> None:
-        """Replace the id of the sequence by one that no other tenant can have."""
+        """Replace the id of the sequence by an id that no other tenant can use."""
 
     def inference(self, request: InferRequest) -> Inference:
         """The decoded request. Raises `CallerError`."""
@@ -95,42 +95,42 @@ NO_WIRE = Codec()
 
 @dataclass(slots=True, kw_only=True)
 class ModelRequest:
-    """A request to a model in any wire format, as far as routing and limits read it.
+    """A request to a model in any wire format, with the fields that routing and limits use.
 
-    Fields that its kind does not have are empty: tensors have no prompt, and a chat has no rows.
+    Fields that do not apply to a kind of request are empty: tensors have no prompt, and a chat has no rows.
     """
 
     operation: ClassVar[str]
-    """As the access log names it."""
+    """The name of the operation in the access log."""
 
     model: str
     version: str = ""
     """The version of the model that the server receives; empty for the server's choice."""
     stream: bool = False
     prompt_tokens: int = 0
-    """An estimate; the truth comes with the answer."""
+    """An estimate; the answer reports the exact number."""
     max_tokens: int | None = None
     n: int = 1
     rows: int = 0
-    """Of tensors: the first dimension, an estimate too."""
+    """For tensors: an estimate of the first dimension."""
     size: int = 0
-    """Bytes of the body."""
+    """The size of the body in bytes."""
     user: str | None = None
     prompt: memoryview = field(default=memoryview(b""), repr=False)
-    """The prompt's own value, as the client sent it."""
+    """The encoded value of the prompt, as received."""
     timeout: float | None = None
-    """Seconds that the client allows; None where it does not say."""
+    """The client's timeout in seconds; None if the client sets none."""
     sequence: str = ""
     """The id of a sequence of requests. One endpoint has the state of the sequence and answers all of its requests."""
     codec: Codec = field(default=NO_WIRE, repr=False)
     hints: IgnoredFields = field(default_factory=IgnoredFields)
     """Fields that the model does not support. Copies of a request share them."""
     removed: tuple[frozenset[str], ...] = ()
-    """Fields that were not valid and that a route may drop, each under all of its names."""
+    """Invalid fields that a route may drop, each with all of its names."""
     refusal: InferenceError | None = None
-    """The error of the first of them, for a route that keeps it."""
+    """The error of the first invalid field, for a route that does not drop it."""
     repeatable: bool = True
-    """Whether it may be sent again after a server may have started it."""
+    """Whether the request may be sent again after a server may have begun to process it."""
     _features: dict[Feature, bool] | None = field(default=None, repr=False)
 
     @property
@@ -143,7 +143,7 @@ class ModelRequest:
         return self.repeatable or not error.delivered
 
     def uses_feature(self, feature: Feature) -> bool:
-        """Whether the request requires a feature. The result is computed once."""
+        """Whether the request requires a feature. The result is cached."""
         known = self._features
         if known is None:
             known = self._features = {}
@@ -156,7 +156,7 @@ class ModelRequest:
 class GenerateRequest(ModelRequest):
     """A request to generate or embed text, with OpenAI's body.
 
-    `fields` are the top-level values of the body, still encoded: an adapter splices the upstream's body from them.
+    `fields` are the encoded top-level values of the body: an adapter assembles the upstream's body from them.
     """
 
     path: ClassVar[str]
@@ -206,11 +206,11 @@ class EmbeddingRequest(GenerateRequest):
 
 @dataclass(slots=True, kw_only=True)
 class InferRequest(ModelRequest):
-    """Tensors in, tensors out: a request of the Open Inference Protocol, or (`predict-v1`) of KServe's v1 and of
-    TensorFlow Serving's REST, or of its gRPC, as its client wrote it.
+    """A request with tensors: of the Open Inference Protocol, of KServe's v1 and TensorFlow Serving's REST
+    (`predict-v1`), or of TensorFlow Serving's gRPC.
 
-    `body` is forwarded unchanged where the upstream speaks the same wire and has the model under the same name; else it
-    is decoded into an `inference`. `model` and `version` count, not the names inside the body.
+    `body` is forwarded unchanged if the upstream uses the same wire and the same name of the model; otherwise it is
+    decoded into an `inference`. `model` and `version` take precedence over the names inside the body.
     """
 
     operation: ClassVar[str] = "infer"
@@ -219,13 +219,13 @@ class InferRequest(ModelRequest):
     kind: InferKind = "infer"
     wire: TensorWire
     body: bytes = field(repr=False)
-    """Of gRPC the message, which holds the names that the client wrote; of others what followed the head."""
+    """For gRPC the message, which contains the client's names; for other wires the HTTP body."""
     header_length: int | None = None
-    """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON, 0 where nothing is."""
+    """For `oip-http`: bytes of JSON before the binary tensors; None for JSON only, 0 for no JSON."""
     encoding: str = ""
-    """How `body` is compressed, as the client's Content-Encoding names it."""
+    """The compression of `body`: the client's Content-Encoding."""
     opened: bytes = field(default=b"", repr=False)
-    """`body` decompressed, where it is compressed."""
+    """The decompressed `body`, if it is compressed."""
     accepts: str = ""
     """The client's Accept-Encoding."""
     starts: bool = False
@@ -234,9 +234,9 @@ class InferRequest(ModelRequest):
     """The request ends its sequence."""
     verb: Verb = "predict"
     by_row: bool = True
-    """Of `predict-v1`: whether the response has one object a row, as the request has."""
+    """For `predict-v1`: whether request and response have one object for each row."""
     explainer: bool = False
-    """The model explains the responses of another one: each response is an explanation."""
+    """Whether the model explains another model's responses: each response is an explanation."""
     _inference: Inference | None = field(default=None, repr=False)
 
     @property
@@ -245,7 +245,7 @@ class InferRequest(ModelRequest):
 
     @property
     def inference(self) -> Inference:
-        """The decoded request. It is decoded once, on the first access. Raises `CallerError`."""
+        """The request, decoded on the first access. Raises `CallerError`."""
         if self._inference is None:
             self._inference = self.codec.inference(self)
         return self._inference
@@ -265,14 +265,14 @@ class InferRequest(ModelRequest):
         return self.opened or self.body
 
     def write(self, body: bytes, header_length: int | None = None) -> None:
-        """Replace the body by another one, which is not compressed."""
+        """Replace the body by an uncompressed body."""
         self.body, self.header_length = body, header_length
         self.encoding, self.opened, self._inference = "", b"", None
 
 
 @dataclass(slots=True, kw_only=True)
 class ModelQuery(ModelRequest):
-    """A query about a model of tensors, which its server answers. It is routed as an inference is."""
+    """A query about a tensor model, which its server answers. It is routed like an inference."""
 
     operation: ClassVar[str] = "infer"
 
@@ -293,7 +293,7 @@ class ModelOrder(ModelRequest):
     n: int = 0
     order: Order = "load"
     body: bytes = field(default=b"", repr=False)
-    """The protocol's body over HTTP: a configuration, files, or whether dependents are unloaded too."""
+    """The body of the HTTP protocol: a configuration, files, or the option to unload dependents."""
 
     @property
     def shareable(self) -> bool:
@@ -302,10 +302,10 @@ class ModelOrder(ModelRequest):
 
 @dataclass(slots=True, kw_only=True)
 class AppRequest(ModelRequest):
-    """A request to an HTTP app behind a model's name. The gateway does not read its bodies.
+    """A request to an HTTP app behind a model's name. The gateway does not decode its bodies.
 
-    The client receives the app's own status from 200 to 499, except 429. A 429 and every status from 500 on is a
-    failure, which may be retried at another endpoint.
+    The client receives the app's own status from 200 to 499, except 429. A status of 429 or of 500 and above is a
+    failure that may be retried at another endpoint.
     """
 
     operation: ClassVar[str] = "app"
@@ -313,17 +313,17 @@ class AppRequest(ModelRequest):
     n: int = 0
     method: str = "POST"
     path: str = ""
-    """Below the app's root: empty, or from a `/` on. Percent-encoded as it came, and without `.` and `..`."""
+    """The received path below the app's root: empty or with a leading `/`, percent-encoded, without `.` and `..`."""
     query: str = ""
-    """Without its `?`."""
+    """The query without its `?`."""
     content_type: str = ""
     accept: str = ""
     encoding: str = ""
-    """The `content-encoding` of its body."""
+    """The `content-encoding` of the body."""
     body: bytes = field(default=b"", repr=False)
 
     def __post_init__(self) -> None:
-        """Raises `CallerError` for a path that leaves the app's root: no door can make such a request."""
+        """Check the path. Raises `CallerError` if it leaves the app's root: no front door can create such a request."""
         check_path(self.path, self.query)
 
     @property
@@ -336,9 +336,9 @@ class Form(NamedTuple):
 
     wire: Wire = "openai"
     header_length: int | None = None
-    """Of `oip-http`: bytes of JSON before the tensors' own; None where all is JSON."""
+    """For `oip-http`: bytes of JSON before the binary tensors; None for JSON only."""
     encoding: str = ""
-    """The compression, as Content-Encoding names it."""
+    """The compression: a Content-Encoding."""
 
 
 OPENAI = Form()
@@ -347,12 +347,12 @@ OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
 TFSERVING_GRPC = Form("tfserving-grpc")
 APP = Form("app")
-"""Any format of the app's own."""
+"""The app's own format."""
 ANTHROPIC = Form("anthropic")
 
 
 class Deadline(NamedTuple):
-    """The end of every wait of one call. `at` is absolute loop time; the others are seconds."""
+    """The limits of every wait of one call. `at` is absolute loop time; the other fields are seconds."""
 
     at: float
     first_byte: float

@@ -1,15 +1,15 @@
-"""One suite that every adapter passes: before a real server, a stand-in of one, or a foreign one.
+"""The conformance suite of all adapters, for a real server, a stand-in, or a foreign server.
 
-subject.py    a system and what it is to be asked: all that the suite knows of it
-asks.py       requests to give a subject: chats, tensors, calls of an app
-nonconforming.py  how a check reports what is wrong
-answers.py    checks of what a server answers: infer, stream, metadata, health, readiness, signals, orders
-failures.py   checks of what goes wrong: each failure is told by its class
-conduct.py    checks of manners: cancellation, deadlines, credentials, bounds
-impostor.py   a server that misbehaves as told, in the place of one that cannot be made to; acts.py: how
-metrics.py    what a server says of itself
-bench.py      adapters and impostors for one check, closed behind it; checks.py: the form of a check
-suite.py      all checks, and `examine(subject)`
-cell.py       a result; matrix.py: results as the page has them
-foreign.py    a subject of any server, by what its adapter tells of it
+subject.py    a system under test: its pool, requests, and missing features
+asks.py       requests for a subject: chats, tensors, calls of an app
+nonconforming.py  the error that a check raises for a violation
+answers.py    checks of correct responses: infer, stream, metadata, health, readiness, signals, orders
+failures.py   checks of failures: each failure has the right class of error
+conduct.py    checks of conduct: cancellation, deadlines, credentials
+impostor.py   a scripted server that misbehaves on demand; acts.py: its behaviours
+metrics.py    reads the metrics page of a server
+bench.py      adapters and impostors of one check, closed after the check; checks.py: the type of a check
+suite.py      all checks, and `examine(check, subject)`
+cell.py       the result of a check; matrix.py: results as a table of the documentation
+foreign.py    builds a subject for any server from the reports of its adapter
 """

@@ -1,4 +1,4 @@
-"""What impostors do."""
+"""The behaviours of impostors."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _UNAVAILABLE = 14
 
 @dataclass(frozen=True, slots=True)
 class Refusing:
-    """Answers everything with this status."""
+    """Answers every request with one error status."""
 
     status: int
     code: int = _UNAVAILABLE
-    """gRPC's."""
+    """The gRPC status code."""
     body: bytes = b'{"error":"no"}'
     content_type: str = JSON
     more: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Refusing:
 
 
 class Silent:
-    """Takes everything and answers nothing."""
+    """Accepts every request and never responds."""
 
     async def http(self, request: Request) -> Response:
         await asyncio.get_running_loop().create_future()
@@ -45,7 +45,7 @@ class Silent:
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """Answers everything with these bytes, as if all were well."""
+    """Answers every request with these bytes and a successful status."""
 
     body: bytes
     content_type: str = JSON
@@ -54,12 +54,12 @@ class Saying:
         return Response(200, [("content-type", self.content_type)], self.body)
 
     async def grpc(self, call: Any) -> None:
-        """No message at all: bytes that are none are told from those that are by who reads them."""
+        """Return no message: over gRPC the client's decoder, not this server, detects invalid bytes."""
 
 
 @dataclass(slots=True)
 class Endless:
-    """Answers everything with more than anybody can hold, until the client has had enough."""
+    """Answers every request with an endless body, until the client disconnects."""
 
     content_type: str = JSON
     piece: bytes = b'"' + b"x" * MiB
@@ -69,7 +69,7 @@ class Endless:
         return Response(200, [("content-type", self.content_type)], _Pieces(self.piece, self.most))
 
     async def grpc(self, call: Any) -> None:
-        """A message says first how long it is."""
+        """Begin one message with the largest possible length."""
         from adapters.http2 import call as calls
         from adapters.http2 import frames
 
@@ -89,7 +89,7 @@ class _Pieces:
     async def __anext__(self) -> bytes:
         if self._left <= 0:
             raise StopAsyncIteration
-        await asyncio.sleep(0)  # or nobody would notice that the client has left
+        await asyncio.sleep(0)  # otherwise the loop could not detect the disconnect of the client
         self._left -= len(self._piece)
         return self._piece
 

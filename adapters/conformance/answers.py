@@ -1,4 +1,4 @@
-"""What a server answers when all is well."""
+"""Checks of the responses of a healthy server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ async def streams(bench: Bench) -> None:
     ask = bench.subject.stream or fail("the subject says neither what to ask for a stream nor why there are none")
     answer = await bench.call(ask())
     pieces = await bench.pieces(answer)
-    # Several events that came together are one piece.
+    # One piece may contain several events that arrived together.
     events = sum(max(1, piece.count(b"\n\n")) for piece in pieces)
     if events < bench.subject.pieces:
         fail(f"a stream of {events} pieces, where {bench.subject.pieces} were expected")
@@ -119,7 +119,7 @@ async def _is_ready(bench: Bench, model: str) -> bool:
 
 
 async def _until(look: Callable[[], Awaitable[bool]], wanted: bool, otherwise: str) -> None:
-    """Some servers do as they were told a little later."""
+    """Poll until `look` returns `wanted`: some servers execute an order with a delay."""
     end = asyncio.get_running_loop().time() + PATIENCE
     while await look() != wanted:
         if asyncio.get_running_loop().time() > end:

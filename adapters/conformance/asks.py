@@ -1,4 +1,4 @@
-"""Requests for a subject."""
+"""Builds requests for a subject."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,31 +18,31 @@ _encode = msgspec.json.encode
 
 
 def chat(model: str, says: str = "Count to ten.", **more: Any) -> Ask:
-    """A chat of one message; `more` are fields of its body, as `stream` and `max_tokens`."""
+    """A chat of one message; `more` are further fields of the body, for example `stream` and `max_tokens`."""
     body = {"model": model, "messages": [{"role": "user", "content": says}], "max_tokens": 16, **more}
     return lambda: openai.decode_chat(_encode(body))
 
 
 def completion(model: str, prompt: str = "One, two, three,", **more: Any) -> Ask:
-    """A text to be carried on."""
+    """A text completion."""
     body = {"model": model, "prompt": prompt, "max_tokens": 16, **more}
     return lambda: openai.decode_completion(_encode(body))
 
 
 def embedding(model: str, *texts: str) -> Ask:
-    """Texts to be made vectors."""
+    """An embedding of texts."""
     return lambda: openai.decode_embedding(_encode({"model": model, "input": list(texts)}))
 
 
 def tensors(model: str, *inputs: Tensor, kind: InferKind = "infer", **parameters: Any) -> Ask:
-    """Tensors, written as HTTP clients do; what speaks another wire writes them anew."""
+    """An inference of tensors in the HTTP form; an adapter of another wire transcodes it."""
     inference = Inference(model, inputs=list(inputs), parameters=parameters)
     body, length = oip.encode_request(inference, binary=False)
     return lambda: oip_view.request_of(body, model=model, version="", kind=kind, header_length=length)
 
 
 def prompt(model: str, body: Mapping[str, Any], kind: InferKind = "generate") -> Ask:
-    """Triton's generate extension."""
+    """A request of Triton's generate extension."""
     return lambda: oip_view.request_of(_encode(body), model=model, version="", kind=kind)
 
 
@@ -52,7 +52,7 @@ def app(model: str, path: str = "/", method: str = "GET", body: bytes = b"", con
 
 
 def outputs(*expected: Sequence[Any] | bytes) -> Callable[[Answer], bool]:
-    """Whether the answer's tensors hold these bytes, in this order."""
+    """A check that the tensors of a response contain these bytes, in this order."""
 
     def is_right(answer: Answer) -> bool:
         return [bytes(one.data) for one in inferred.inferred(answer).outputs] == list(expected)
@@ -61,7 +61,7 @@ def outputs(*expected: Sequence[Any] | bytes) -> Callable[[Answer], bool]:
 
 
 def says_something(answer: Answer) -> bool:
-    """Whether a chat or a completion has a text, or a vector its numbers, and its cost is told."""
+    """Whether a response has usage, and text in every choice or numbers in every vector."""
     body = msgspec.json.decode(answer.body or b"")
     found = [_text_of(choice) for choice in body.get("choices", ())] or [one["embedding"] for one in body["data"]]
     return all(found) and answer.usage.prompt_tokens > 0

@@ -1,4 +1,4 @@
-"""Adapters and impostors for one check."""
+"""The adapters and impostors of one check."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -14,12 +14,12 @@ from adapters.types import Deadline, ModelRequest
 from adapters.upstreams import tls
 
 PATIENCE = 60.0
-"""Seconds for what a server does: it may be busy, or loading."""
+"""Seconds that a server has for any operation: it may be busy or loading."""
 SHORT = 0.3
 
 
 class Bench:
-    """Closes what was made for a check, whatever became of it."""
+    """Creates adapters and impostors for one check and closes all of them after the check."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -34,41 +34,41 @@ class Bench:
 
     @property
     def adapter(self) -> Adapter:
-        """Of the subject's server."""
+        """The adapter of the subject's server."""
         if self._adapter is None:
             self._adapter = self.at(self.subject.url)
         return self._adapter
 
     def at(self, url: str, **fields: Any) -> Adapter:
-        """Of a server at another address; `fields` of the pool are written otherwise."""
+        """Create an adapter of a server at another address; `fields` replace fields of the pool."""
         pool = self.subject.pool.model_copy(update=fields)
         adapter = make(pool, self.address(url))
         self._ends.push_async_callback(adapter.aclose)
         return adapter
 
     def address(self, url: str) -> Address:
-        """With TLS as the pool has it."""
+        """The address of a URL, with the TLS settings of the pool."""
         pool = self.subject.pool
         return Address(url, tls=tls.context(pool, pool.protocol.name) if url.startswith("https://") else None)
 
     async def before(self, act: Act, **fields: Any) -> tuple[Adapter, Impostor]:
-        """Of an impostor in the server's place."""
+        """Start an impostor in place of the server. Returns its adapter and the impostor."""
         stood = await self._ends.enter_async_context(impostor(act))
         return self.at(stood.url, **fields), stood
 
     async def call(self, request: ModelRequest) -> Answer:
-        """The subject's answer; one that is dropped is closed."""
+        """Call the subject. The answer is closed after the check."""
         answer = await self.adapter.call(request, within())
         self._ends.push_async_callback(answer.aclose)
         return answer
 
     async def pieces(self, answer: Answer) -> list[bytes]:
-        """A stream's, to its end."""
+        """Read a stream to its end."""
         if answer.body is not None:
             fail("is answered whole, though a stream was asked for")
         return [piece async for piece in answer]
 
 
 def within(seconds: float = PATIENCE, first_byte: float = PATIENCE) -> Call:
-    """From now on."""
+    """A call with a deadline in `seconds` from now."""
     return Call(Deadline(asyncio.get_running_loop().time() + seconds, first_byte, PATIENCE))

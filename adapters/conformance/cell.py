@@ -1,18 +1,21 @@
-"""What a check found, as data."""
+"""The result of a check, as data."""
 
 from typing import Literal
 
 import msgspec
 
 How = Literal["real", "conformance server", "foreign"]
-"""What stood behind the adapter: the system itself, a server built from its published documents, or one that somebody
-else runs."""
+"""The server behind the adapter: the system itself, a server built from its published documents, or a server that
+another party operates."""
 Verdict = Literal["passed", "failed", "absent"]
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
-    """One feature of one system. `why` is empty for what passed; of `absent` it is why the protocol has no such thing,
-    or why this server cannot show it."""
+    """The result for one feature of one system.
+
+    `why` is empty for `passed`. For `absent` it states why the protocol lacks the feature, or why this server cannot
+    show it.
+    """
 
     system: str
     feature: str
@@ -23,11 +26,11 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(cells: list[Cell]) -> bytes:
-    """As they are kept: a line each, so that a change shows as one."""
+    """Encode results as stored: one line for each result, so that a diff shows each change as one line."""
     lines = ",\n".join(msgspec.json.encode(cell).decode() for cell in cells)
     return f"[\n{lines}\n]\n".encode()
 
 
 def decode(body: bytes) -> list[Cell]:
-    """Raises `msgspec.ValidationError`."""
+    """Decode stored results. Raises `msgspec.ValidationError`."""
     return msgspec.json.decode(body, type=list[Cell])

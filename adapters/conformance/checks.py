@@ -1,4 +1,4 @@
-"""The form of a check."""
+"""The type of a check."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -9,10 +9,10 @@ Run = Callable[[Bench], Awaitable[None]]
 
 
 class Check(NamedTuple):
-    """A feature, why it matters, and how it is seen. `run` returns when all is as it should be."""
+    """A check of one feature, with the reason why the feature matters. `run` raises for a violation."""
 
     feature: str
     why: str
     run: Run
     absence: Run | None = None
-    """Seen to where the protocol lacks the feature: whoever asks for it is told so."""
+    """Replaces `run` if the protocol lacks the feature: checks that the adapter rejects requests for it."""

@@ -1,4 +1,4 @@
-"""How an adapter conducts itself towards its server."""
+"""Checks of an adapter's conduct towards its server: cancellation, deadlines, credentials."""
 
 import asyncio
 from contextlib import suppress
@@ -49,7 +49,7 @@ async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
 
 
 async def _cancelled(call: "asyncio.Task[object]") -> None:
-    """The client leaves, whether or not its answer has begun."""
+    """Cancel a call as a client does that disconnects, before or after the beginning of the answer."""
     call.cancel()
     with suppress(asyncio.CancelledError):
         answer = await call

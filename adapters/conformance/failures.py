@@ -1,4 +1,4 @@
-"""What goes wrong is told by its class: it decides whether a client, another endpoint or a breaker is to act."""
+"""Checks of failures. The class of an error decides between a rejection, a retry elsewhere and an open breaker."""
 
 from adapters.conformance import acts
 from adapters.conformance.answers import NOBODY
@@ -55,7 +55,10 @@ async def oddities(bench: Bench) -> None:
 
 
 def _odd_streams(bench: Bench) -> list[acts.Saying]:
-    """Of tensors there may be no response at all, and over gRPC that is all that can be said wrongly here."""
+    """The invalid streams that the subject's protocol must reject.
+
+    A stream of tensors may end without any response, and over gRPC an impostor cannot send any other invalid stream.
+    """
     protocol = bench.subject.pool.protocol
     if not protocol.has_paths:
         return []

@@ -1,4 +1,4 @@
-"""A subject of any server: what it is asked comes from what its adapter tells of it."""
+"""Builds a subject for any server from the metadata that its adapter reports."""
 
 from contextlib import suppress
 from typing import Any
@@ -28,7 +28,7 @@ NO_METRICS = "Nothing known was found at /metrics: say with --metrics where they
 async def foreign(
     pool: PoolConfig, adapter: Adapter, model: str, *, version: str = "", metrics_url: str = "", load: str = ""
 ) -> Subject:
-    """Of the pool's first endpoint. Raises `InferenceError` where it does not say what the model takes."""
+    """Build a subject of the pool's first endpoint. Raises `InferenceError` if it reports no metadata of the model."""
     fields = await _asked(pool, adapter, model)
     unseen = dict(fields.pop("unseen", {}))
     lacks = dict(fields.pop("lacks", {}))
@@ -52,19 +52,19 @@ async def foreign(
 
 
 async def _refuses(adapter: Adapter, request: ModelRequest) -> str:
-    """Why nobody may ask this of its servers; empty where anybody may."""
+    """The reason for which the protocol does not support a request; empty if it does."""
     try:
         answer = await adapter.call(request, within())
     except Unsupported as error:
         return error.message
     except InferenceError:
-        return ""  # which is for the suite to find
+        return ""  # the suite reports this failure
     await answer.aclose()
     return ""
 
 
 async def _asked(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, Any]:
-    """What a subject asks, by what its servers do."""
+    """The requests of a subject, according to the operations that its protocol offers."""
     offers = pool.protocol.offers
     if "text" in offers:
         return _of_text(model)
@@ -85,7 +85,7 @@ def _of_text(model: str) -> dict[str, Any]:
 
 
 def _of_tensors(model: str, inputs: list[TensorMetadata]) -> dict[str, Any]:
-    """Nothing but zeros, of the least shape."""
+    """Requests with tensors of zeros in the smallest shape."""
     zeros = [_zeros(one) for one in inputs]
     wrong = [Tensor(f"{one.name}-of-nobody", one.datatype, one.shape, one.data) for one in zeros]
     return {
@@ -105,12 +105,12 @@ def _of_an_app(model: str) -> dict[str, Any]:
 
 def _zeros(one: TensorMetadata) -> Tensor:
     shape = tuple(size if size > 0 else 1 for size in one.shape)
-    # A BYTES element is its length and then itself: four zeros are an empty one.
+    # A BYTES element has a prefix with its length: four zero bytes are an empty element.
     return Tensor(one.name, one.datatype, shape, bytes(element_count(shape) * ITEM_SIZE.get(one.datatype, 4)))
 
 
 async def _metrics(url: str) -> str:
-    """Where they are, if that is where most have them."""
+    """The URL of the metrics page, if the server has it at the usual path; otherwise empty."""
     parts = urlsplit(url)
     if parts.scheme != "http":
         return ""

@@ -1,4 +1,4 @@
-"""A server that misbehaves as told. It listens for either of HTTP/1.1 and gRPC, and finds out which is spoken."""
+"""A server that misbehaves on demand. It accepts HTTP/1.1 and gRPC on one port and detects the protocol."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +13,7 @@ PREFACE = b"PRI * HTTP/2.0"
 
 
 class Act(Protocol):
-    """What an impostor does with whatever it is asked."""
+    """The behaviour of an impostor for every request."""
 
     async def http(self, request: Request) -> Response: ...
 
@@ -21,7 +21,7 @@ class Act(Protocol):
 
 
 class Impostor:
-    """Remembers the fields of each request. `left` is set when a client leaves while it is kept waiting."""
+    """A scripted server. It records the fields of each request, and sets `left` when a waiting client disconnects."""
 
     def __init__(self, act: Act) -> None:
         self._act = act
@@ -42,7 +42,7 @@ class Impostor:
 
 
 class _Departure:
-    """Sees a handler cancelled."""
+    """Sets an event when a handler is cancelled."""
 
     def __init__(self, seen: asyncio.Event) -> None:
         self._seen = seen
@@ -55,7 +55,7 @@ class _Departure:
 
 
 class _Doorman(asyncio.Protocol):
-    """Gives a connection to who speaks as its client does."""
+    """Hands a connection over to the protocol that its client uses."""
 
     def __init__(self, http: Callable[[], asyncio.Protocol], grpc: Callable[[], asyncio.Protocol]) -> None:
         self._http = http
@@ -77,14 +77,14 @@ class _Doorman(asyncio.Protocol):
 
 @asynccontextmanager
 async def impostor(act: Act) -> AsyncIterator[Impostor]:
-    """One that listens on loopback."""
+    """Start an impostor on a loopback port."""
     made = Impostor(act)
     http = Server(made.http)
     grpc: Any = None
 
     def for_grpc() -> asyncio.Protocol:
         nonlocal grpc
-        from adapters.http2.accepted import Accepted  # with an extra, which who speaks gRPC has
+        from adapters.http2.accepted import Accepted  # needs an extra, which every gRPC adapter has
         from adapters.http2.server import Server as GrpcServer
 
         grpc = grpc or GrpcServer(made.grpc)

@@ -1,4 +1,4 @@
-"""Results as a page has them: a row a system, a column a feature, and the reason behind whatever is not ticked."""
+"""Renders results as a table: a row for each system, a column for each feature, and numbered reasons below."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ _BEHIND = {"real": "real", "conformance server": "stand-in", "foreign": "foreign
 
 
 def markdown(cells: Iterable[Cell], features: Sequence[str]) -> str:
-    """The table and its reasons. A feature that was not examined at a system is a hole, and shows as one."""
+    """Render the table and its reasons. A feature without a result is shown as `?`."""
     systems: dict[str, dict[str, Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.system.lower()):
         systems.setdefault(cell.system, {})[cell.feature] = cell
@@ -27,7 +27,7 @@ def markdown(cells: Iterable[Cell], features: Sequence[str]) -> str:
 
 
 def in_page(page: str, table: str) -> str:
-    """The page with the table between its marks. Raises `ValueError` for a page without them."""
+    """Replace the text between the two marks of a page by the table. Raises `ValueError` if a mark is missing."""
     before, begun, rest = page.partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not (begun and ended):

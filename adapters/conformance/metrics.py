@@ -1,4 +1,4 @@
-"""What a server says of itself in Prometheus' text format."""
+"""Reads the metrics of a server in Prometheus' text format."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
@@ -9,7 +9,7 @@ from adapters.http1.client import Client
 
 
 async def page(url: str) -> bytes:
-    """Raises `Nonconforming` for anything but a page."""
+    """Fetch a metrics page. Raises `Nonconforming` for any status but 200."""
     parts = urlsplit(url)
     client = Client(f"{parts.scheme}://{parts.netloc}")
     try:
@@ -23,7 +23,7 @@ async def page(url: str) -> bytes:
 
 
 def gauge(url: str, name: str) -> Callable[[], Awaitable[float]]:
-    """Reads one metric, over all its labels."""
+    """A function that returns one metric, summed over all of its labels."""
 
     async def read() -> float:
         lines = (await page(url)).decode().splitlines()

@@ -1,4 +1,4 @@
-"""How a check reports that an adapter or its server does not conform."""
+"""The error that a check raises for a violation of an adapter or its server."""
 
 from collections.abc import Awaitable
 from typing import NoReturn
@@ -7,7 +7,7 @@ from adapters.errors import InferenceError
 
 
 class Nonconforming(Exception):
-    """What is wrong with an adapter or its server, in a sentence."""
+    """A violation of an adapter or its server, described in a sentence."""
 
 
 def fail(why: str) -> NoReturn:
@@ -15,7 +15,7 @@ def fail(why: str) -> NoReturn:
 
 
 async def refused(awaited: Awaitable[object], *kinds: type[InferenceError], code: str = "") -> InferenceError:
-    """The error with which a call ends: one of these, or one of this code. Raises `Nonconforming` for any other end."""
+    """Return the error of a failed call. Raises `Nonconforming` unless it has one of `kinds`, or the given `code`."""
     try:
         await awaited
     except InferenceError as error:

@@ -1,4 +1,4 @@
-"""A system before the suite."""
+"""A system under test."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from adapters.types import ModelRequest
 from config.schema.config import PoolConfig
 
 Ask = Callable[[], ModelRequest]
-"""Makes a request anew: one that was sent once knows what became of it."""
+"""Creates a new request for each call: a request records its own execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """`pool` is written as in the gateway's file; the first of its endpoints is examined.
+    """A system under test. The suite examines the first endpoint of `pool`.
 
-    What a subject does not have, the suite does not ask for; then `lacks` or `unseen` must say why.
+    The suite skips features for which the subject has no request; `lacks` or `unseen` must then give the reason.
     """
 
     system: str
@@ -27,33 +27,33 @@ class Subject:
     how: How = "real"
     pool: PoolConfig
     right: Ask
-    """A request that is answered."""
+    """A valid request."""
     is_right: Callable[[Answer], bool] | None = None
-    """Whether its answer is the right one, beyond being one."""
+    """Checks the content of the response to `right`."""
     stream: Ask | None = None
-    """A request that is answered in pieces."""
+    """A request for a stream."""
     pieces: int = 2
-    """How many its answer has at the least."""
+    """The minimum number of pieces of that stream."""
     mistake: Ask | None = None
-    """A request that the server refuses, for being wrong."""
+    """An invalid request, which the server rejects."""
     long: Ask | None = None
-    """A request that takes the server seconds, for its client to leave. A stream, where there are any."""
+    """A request that runs for seconds, for the check of cancellation; a stream if the system has streams."""
     running: Callable[[], Awaitable[float]] | None = None
-    """How many requests the server says that it has. Absent: the server tells nobody."""
+    """Returns the number of running requests that the server reports; None if the server does not report it."""
     probed_as: str = ""
-    """The protocol that the probe says, where it is another than the pool's: some servers speak several."""
+    """The protocol that detection reports, if it differs from the pool's: some servers support several protocols."""
     signals: str = ""
-    """The URL of its metrics."""
+    """The URL of the server's metrics."""
     signals_server: str = "auto"
-    """Whose names these have, as `balance.signals.server` has it."""
+    """The server whose metric names apply: a value of `balance.signals.server`."""
     full: Sequence[Act] = (Refusing(503), Refusing(429, code=8))
-    """How the server says that it is full. A Triton cannot be made full on demand, and an impostor can."""
+    """The responses of a full server. An impostor sends them: a real server cannot be made full on demand."""
     order: str = ""
-    """A model that may be unloaded and loaded."""
+    """The name of a model that the suite may unload and load."""
     lacks: Mapping[str, str] = field(default_factory=dict)
-    """Features that the protocol has not: an adapter refuses who asks for them, and that is seen to."""
+    """Features that the protocol lacks, with the reason: the suite checks that the adapter rejects such requests."""
     unseen: Mapping[str, str] = field(default_factory=dict)
-    """Features that this server cannot show, or is not to be asked for."""
+    """Features that this server cannot show or that the suite must not request, with the reason."""
 
     @property
     def url(self) -> str:
@@ -61,7 +61,7 @@ class Subject:
 
 
 def pool(protocol: str | Mapping[str, Any], url: str, **fields: Any) -> PoolConfig:
-    """A pool of one endpoint, as it would be written."""
+    """A pool of one endpoint, validated like the YAML file."""
     return PoolConfig.model_validate(
         {"name": "subject", "protocol": protocol, "endpoints": ({"url": url},), **fields}, strict=False
     )

@@ -17,7 +17,7 @@ LONGEST = 150.0
 
 
 async def examine(check: Check, subject: Subject) -> Cell:
-    """One feature of one system. What a server or an adapter does wrong is in the cell, whatever it is."""
+    """Run one check for one system. The cell reports every failure of the server or the adapter."""
     lacks, unseen = subject.lacks.get(check.feature, ""), subject.unseen.get(check.feature, "")
     run = None if unseen else check.absence if lacks else check.run
     lacks = lacks or unseen
@@ -32,7 +32,7 @@ async def examine(check: Check, subject: Subject) -> Cell:
         why = f"did not end within {LONGEST:g} s"
     except InferenceError as error:
         why = f"{type(error).__name__}: {error.message}"
-    except Exception as error:  # an adapter may raise nothing else
+    except Exception as error:  # an adapter may raise only InferenceError
         why = f"{type(error).__name__}, which is no InferenceError: {error}"
     verdict: Verdict = "failed" if why else "absent" if lacks else "passed"
     return Cell(

@@ -1,4 +1,4 @@
-"""Servers of apps and of handlers, which have routes in the place of models."""
+"""Detects servers of apps and handlers, which have routes instead of models."""
 
 from urllib.parse import quote
 
@@ -9,7 +9,7 @@ MOST = 128
 
 
 async def bentoml(look: Look) -> Found | None:
-    """`/schema.json` describes a service and its methods."""
+    """Detect BentoML: `/schema.json` describes a service and its methods."""
     told = (await look.at("/schema.json")).object()
     routes = told.get("routes")
     if told.get("type") != "service" or not isinstance(routes, list):
@@ -20,7 +20,7 @@ async def bentoml(look: Look) -> Found | None:
 
 
 async def ray_serve(look: Look) -> Found | None:
-    """`/-/routes` maps prefixes to applications, each of which is a pool of its own."""
+    """Detect Ray Serve: `/-/routes` maps prefixes to applications. Each application becomes a separate pool."""
     told = (await look.at("/-/routes", below=False)).json
     if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
         return None
@@ -35,7 +35,7 @@ async def ray_serve(look: Look) -> Found | None:
 
 
 async def torchserve(look: Look) -> Found | None:
-    """`/ping` in its own words. Which models there are is told on another port, and only to who has its key."""
+    """Detect TorchServe by the body of `/ping`. It lists its models only on another port that requires a key."""
     told = (await look.at("/ping")).told
     if not isinstance(told, dict):
         return None

@@ -1,4 +1,4 @@
-"""`protocol: auto`: an endpoint is asked what it is, beside the requests, and then spoken to as that."""
+"""`protocol: auto`: detects the protocol of an endpoint in the background, then uses its adapter."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,13 +22,16 @@ _section: TypeAdapter[ProtocolConfig] = TypeAdapter(AnyProtocol)
 
 
 class AutoAdapter:
-    """Of one endpoint. It is looked at by health checks: by the first, and by the first good one after one that failed,
-    since another server may have come in the place of the one that left."""
+    """The adapter of one endpoint whose protocol is detected.
+
+    The first health check detects the protocol. After a failed health check the next one detects it again, because
+    another server may have replaced the former one.
+    """
 
     def __init__(self, pool: PoolConfig, address: Address) -> None:
         self.found: Found | None = None
         self.protocol: ProtocolConfig | None = None
-        """What the endpoint speaks, once that is known."""
+        """The detected protocol; None before the detection."""
         self.when_found: Callable[[], None] = lambda: None
         self._pool = pool
         self._address = address
@@ -42,7 +45,8 @@ class AutoAdapter:
         return await self._adapter.call(request, call)
 
     async def probe(self, timeout: float) -> None:
-        """A look that takes longer than a health check may goes on, and a later one learns what came of it."""
+        """Detect the protocol if necessary, then probe. A detection that exceeds `timeout` continues in the background,
+        and a later health check uses its result."""
         if self._doubtful:
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look())
@@ -73,7 +77,7 @@ class AutoAdapter:
             self._looking = None
 
     async def _speak(self, found: Found) -> None:
-        """As it was found to. An adapter that is as it should be stays, with its connections."""
+        """Use the adapter of the detected protocol. An adapter of the same protocol stays, with its connections."""
         way = found.pools[0]
         if way.protocol["name"] not in BUILT_IN:
             raise BackendError(f"The endpoint is {found.system}, which nothing here speaks.")

@@ -1,4 +1,4 @@
-"""What stands behind an address."""
+"""Detects the system behind an address."""
 
 import asyncio
 from contextlib import suppress
@@ -21,15 +21,15 @@ SYSTEMS = (
     oip.oip, text.tgi, text.openai, predict_v1.kserve_v1, predict_v1.tfserving,
     apps.bentoml, apps.ray_serve, apps.torchserve,
 )  # fmt: skip
-"""In this order: some have each other's paths beside their own."""
+"""The detectors in their order, which matters: some systems also have paths of another system."""
 
 
 async def detect(
     pool: PoolConfig, address: Address, *, names: tuple[str, ...] = (), seconds: float = SECONDS
 ) -> Found | None:
-    """None for a server that answers and is none of those known. Raises `InferenceError` where nobody answers.
+    """Detect a server. Returns None for an unknown system. Raises `InferenceError` if no server responds.
 
-    The pool says with which key and by which TLS it is asked, `names` which models are known to be there.
+    The pool has the key and the TLS settings of the requests; `names` are models that the server is known to have.
     """
     until, found, failure = asyncio.get_running_loop().time() + seconds, None, None
     try:
@@ -57,7 +57,7 @@ async def _over_http(pool: PoolConfig, address: Address, until: float, names: tu
 
 
 async def _over_grpc(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Found | None:
-    from adapters.detection.grpc import over_grpc  # with an extra
+    from adapters.detection.grpc import over_grpc  # needs an extra
 
     if address.tls is not None:
         address = replace(address, tls=tls.context(pool, "grpc"))

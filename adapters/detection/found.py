@@ -1,4 +1,4 @@
-"""What was found behind an address."""
+"""The result of a detection."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from config.protocols import Serves
 
 
 class FoundModel(NamedTuple):
-    """`told` is what is known of it beside its name: its tensors, its context."""
+    """A detected model. `told` describes it: its tensors or its context length."""
 
     name: str
     kind: Serves
@@ -15,26 +15,26 @@ class FoundModel(NamedTuple):
 
 
 class FoundPool(NamedTuple):
-    """One way in. A server may have several, on paths of their own."""
+    """One protocol of a server, as a pool. A server may offer several protocols on separate paths."""
 
     name: str
     protocol: Mapping[str, Any]
-    """The section, as it is written."""
+    """The `protocol` section of the pool."""
     models: tuple[FoundModel, ...] = ()
     path: str = ""
-    """Behind the address."""
+    """The path after the address."""
     more: Mapping[str, Any] = {}
-    """Other fields of the pool that this system needs."""
+    """Further fields of the pool that this system needs."""
 
 
 class Found(NamedTuple):
-    """A server. `system` is what its makers call it."""
+    """A detected server. `system` is its official name."""
 
     system: str
     version: str
     pools: tuple[FoundPool, ...]
     notes: tuple[str, ...] = ()
-    """What whoever writes the configuration should know."""
+    """Remarks for the author of the configuration."""
 
 
 def pool(name: str, protocol: str | Mapping[str, Any], *models: FoundModel, path: str = "", **more: Any) -> FoundPool:

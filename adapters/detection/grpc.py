@@ -1,4 +1,4 @@
-"""Servers that speak gRPC: who has a service answers its methods, were it with an error."""
+"""Detects gRPC servers: a server that has a service answers its methods, if only with an error."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ SERVICES = {
     "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Ping": ("TorchServe", "torchserve", "torchserve-grpc"),
     "/ray.serve.RayServeAPIService/Healthz": ("Ray Serve", "ray-serve", "ray-serve-grpc"),
 }
-"""A method that may be called by anybody with no message, its system, and the protocol that it speaks."""
+"""By a method that needs neither a credential nor a message: the system, and the names of its pool and protocol."""
 
 
 async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]) -> Found | None:
-    """Raises `TransportError` where nobody answers, or does so in HTTP/1.1."""
+    """Detect a gRPC server. Raises `TransportError` if no server responds, or if it responds in HTTP/1.1."""
     told = await _ask(channel, deadline, "ServerMetadata")
     if told is not None and text(told.get("name")):
         return await _oip(channel, deadline, told, names)
@@ -60,7 +60,7 @@ def _read(metadata: dict[str, Any] | None) -> oip_bodies.ModelMetadata | None:
 
 
 async def _ask(channel: Channel, deadline: Deadline, method_name: str, **fields: Any) -> dict[str, Any] | None:
-    """What a method of the Open Inference Protocol answers; None for an error, and for what cannot be read."""
+    """Call a method of the Open Inference Protocol. Returns None for an error or an unreadable response."""
     method = METHODS[method_name]
     try:
         answer, _ = await channel.ask(method.path.encode(), method.request(**fields).SerializeToString(), b"", deadline)

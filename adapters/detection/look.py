@@ -1,4 +1,4 @@
-"""One look at a server over HTTP: bounded, and no redirect is followed."""
+"""Bounded HTTP requests for the detection of a server. Redirects are not followed."""
 
 from typing import Any, NamedTuple
 
@@ -15,26 +15,26 @@ _JSON = encode_fields((("content-type", "application/json"),))
 
 
 class Seen(NamedTuple):
-    """An answer. Status 0 stands for one that was none."""
+    """A response. Status 0 stands for no response."""
 
     status: int
     body: bytes = b""
 
     @property
     def json(self) -> Any:
-        """What a good answer holds; None where it is no JSON, or no good answer."""
+        """The JSON of a response with status 200; None for any other status and for invalid JSON."""
         return self.told if self.status == 200 else None
 
     @property
     def told(self) -> Any:
-        """What it holds, whatever its status."""
+        """The JSON of a response with any status; None for invalid JSON."""
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
 
     def object(self) -> dict[str, Any]:
-        """What a good answer holds, where that is an object; else an empty one."""
+        """The JSON object of a response with status 200; otherwise an empty object."""
         return told if isinstance(told := self.json, dict) else {}
 
 
@@ -42,7 +42,7 @@ NOTHING = Seen(0)
 
 
 class Look:
-    """Asks each path once. `names` are models that a person says are there: not every server lists its own."""
+    """Requests each path at most once. `names` are models given by the user: not every server lists its models."""
 
     def __init__(self, client: Client, until: float, names: tuple[str, ...] = ()) -> None:
         self.names = names
@@ -52,12 +52,14 @@ class Look:
 
     @property
     def base_path(self) -> str:
-        """Of the address itself: other paths are below it."""
+        """The path of the address; all other paths are below it."""
         return self._client.base_path
 
     async def at(self, path: str, body: bytes | None = None, fields: bytes = b"", *, below: bool = True) -> Seen:
-        """A GET, or a POST of this body; `below` the address's own path or not. Raises `TransportError` where nobody
-        answers at all."""
+        """Send a GET, or a POST of `body`, to a path `below` the path of the address or at the root.
+
+        Raises `TransportError` if no server responds at all.
+        """
         method = "GET" if body is None else "POST"
         path = self.base_path + path if below else path
         key = (method, path, fields)
@@ -78,9 +80,9 @@ class Look:
         except (TransportError, BackendError):
             if not self._seen:
                 raise
-            return NOTHING  # others were answered: it is this path that it breaks at
+            return NOTHING  # the server has answered other paths: it fails only for this path
 
 
 def text(value: object, most: int = 128) -> str:
-    """A text out of a foreign server's answer, fit to be printed."""
+    """The printable characters of a text from a foreign server, at most `most`; empty for any other value."""
     return "".join(one for one in value[:most] if one.isprintable()) if isinstance(value, str) else ""

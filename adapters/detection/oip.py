@@ -1,4 +1,4 @@
-"""Servers of the Open Inference Protocol: `GET /v2` tells who they are."""
+"""Detects servers of the Open Inference Protocol: `GET /v2` returns the name of the system."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -17,11 +17,11 @@ class Kind(NamedTuple):
     system: str
     name: str
     server: str = ""
-    """As the protocol's section has it, where this one is not as Triton is."""
+    """The `server` field of the protocol's section; empty if the server behaves like Triton."""
     text_path: str | None = None
-    """Where models of text are, beside those of tensors."""
+    """The path of text models, if the system has them in addition to tensor models."""
     generates: bool = False
-    """Whether models of text may be among those of tensors."""
+    """Whether text models may be listed among the tensor models."""
 
 
 KINDS = {
@@ -35,7 +35,7 @@ OTHER = Kind("a server of the Open Inference Protocol", "tensors")
 
 
 async def oip(look: Look) -> Found | None:
-    """Its models by the repository's index, or by whichever list it has."""
+    """Detect a server, and list its models from the index of the repository or from another list."""
     told = (await look.at("/v2")).object()
     if not text(told.get("name")):
         return None
@@ -49,7 +49,7 @@ async def oip(look: Look) -> Found | None:
 
 
 def pools(kind: Kind, protocol: str, models: Mapping[str, ModelMetadata | None]) -> list[FoundPool]:
-    """One of tensors, and one of text where a Triton has models whose tensors are a prompt and what is said to it."""
+    """A pool of tensor models, and a pool of text models if a Triton has models with text tensors."""
     texts, tensors = list[FoundModel](), list[FoundModel]()
     for name, metadata in models.items():
         if kind.generates and metadata is not None and _is_text(metadata):
@@ -62,7 +62,7 @@ def pools(kind: Kind, protocol: str, models: Mapping[str, ModelMetadata | None])
 
 
 def _is_text(metadata: ModelMetadata) -> bool:
-    """TensorRT-LLM's and vLLM's backends name theirs so."""
+    """Whether a model has the tensor names of the TensorRT-LLM and vLLM backends."""
     return "text_input" in [one.name for one in metadata.inputs] and "text_output" in [
         one.name for one in metadata.outputs
     ]
@@ -90,7 +90,7 @@ async def _metadata(look: Look, name: str) -> ModelMetadata | None:
 
 
 def described(metadata: ModelMetadata) -> str:
-    """Its tensors, in a line."""
+    """The tensors of a model, on one line."""
     return f"{_tensors(metadata.inputs)} → {_tensors(metadata.outputs)}"
 
 
@@ -100,7 +100,7 @@ def _tensors(tensors: list[TensorMetadata]) -> str:
 
 
 async def _beside(look: Look, kind: Kind) -> list[FoundPool]:
-    """Models of text, which some of these servers have on a path of their own."""
+    """The pool of text models, which some of these servers offer on a separate path."""
     if kind.text_path is None:
         return []
     models = listed((await look.at(f"{kind.text_path}/models")).object())

@@ -1,4 +1,4 @@
-"""Servers of `/v1/models/NAME:predict`: TensorFlow Serving, and KServe's older protocol."""
+"""Detects servers of `/v1/models/NAME:predict`: TensorFlow Serving, and KServe's older protocol."""
 
 import re
 from urllib.parse import quote
@@ -10,7 +10,7 @@ _NO_NAME = re.compile(r"Missing model name|Malformed request")
 
 
 async def kserve_v1(look: Look) -> Found | None:
-    """Its list has names only."""
+    """Detect KServe v1: `/v1/models` lists only names."""
     names = (await look.at("/v1/models")).object().get("models")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         return None
@@ -19,7 +19,7 @@ async def kserve_v1(look: Look) -> Found | None:
 
 
 async def tfserving(look: Look) -> Found | None:
-    """It lists nothing, and knows paths with a model's name only."""
+    """Detect TensorFlow Serving by its error for a path without a model. It does not list its models."""
     told = (await look.at("/v1/models")).told
     error = told.get("error") if isinstance(told, dict) else None
     if not (isinstance(error, str) and _NO_NAME.search(error)):

@@ -1,4 +1,4 @@
-"""Servers of text. Most speak OpenAI and list their models alike; what else they answer tells them apart."""
+"""Detects servers of text models. Most list models in OpenAI's form; other responses distinguish the systems."""
 
 import re
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from adapters.http1.client import encode_fields
 
 MOST_MODELS = 256
 ROOTS = ("/v1", "/openai/v1", "/v3")
-"""Where the API is below an address that does not say: most, Azure and KServe and Groq, OpenVINO."""
+"""Paths of the API below an address without a version: most systems; Azure, KServe and Groq; OpenVINO."""
 OF_ANTHROPIC = encode_fields((("anthropic-version", "2023-06-01"),))
 _VERSIONED = re.compile(r"/v\d+$")
 
 
 class _Kind(NamedTuple):
-    """`version` reads it from the answer of `version_path`."""
+    """A system. `version` extracts its version from the response of `version_path`."""
 
     system: str
     name: str
@@ -37,19 +37,19 @@ OWNERS = {
     "openai": _Kind("OpenAI", "openai", "openai"),
     "system": _Kind("OpenAI", "openai", "openai"),
 }
-"""By what `/v1/models` says who owns a model."""
+"""Systems by the owner of a model that `/v1/models` reports."""
 SIGNS = {
     "/api/version": ("version", OWNERS["library"]),
     "/get_model_info": ("model_path", OWNERS["sglang"]),
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
-"""A path that only one system has, a field of its answer, and the system: some models are listed as their makers'."""
+"""A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
 WANTS_A_KEY = "It tells which models it has for a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
 
 async def tgi(look: Look) -> Found | None:
-    """Text Generation Inference. Its sibling for embeddings tells a `model_type`."""
+    """Detect Text Generation Inference. Its sibling for embeddings has a `model_type` instead."""
     told = (await look.at("/info")).object()
     name = text(told.get("model_id"))
     if not name or "max_total_tokens" not in told:
@@ -60,7 +60,7 @@ async def tgi(look: Look) -> Found | None:
 
 
 async def openai(look: Look) -> Found | None:
-    """Whoever lists models as OpenAI does, or asks for a key as it does, at any of the paths where they do."""
+    """Detect a server that lists models or rejects a missing key in OpenAI's form, at any of its usual paths."""
     roots = ("",) if _VERSIONED.search(look.base_path) else ROOTS
     for root in roots:
         if (found := await _at(look, root)) is not None:
@@ -94,12 +94,12 @@ async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
 
 
 def speaking(dialect: str) -> dict[str, str]:
-    """A pool's `protocol`."""
+    """The `protocol` section of a pool."""
     return {"name": "openai", "dialect": dialect} if dialect else {"name": "openai"}
 
 
 def listed(told: dict[str, Any]) -> list[FoundModel] | None:
-    """The models of an answer in OpenAI's form; None where it has another."""
+    """The models of a response in OpenAI's form; None for another form."""
     data = told.get("data")
     if not isinstance(data, list):
         return None
@@ -113,7 +113,7 @@ def _context(model: dict[str, Any]) -> str:
 
 
 def _keyed(seen: Seen, path: str, again: Seen) -> Found | None:
-    """Who wants a key tells by its refusal what it is: Anthropic's has a type of its own."""
+    """Identify a server that requires a key by the form of its rejection."""
     told = seen.told
     if isinstance(told, dict) and told.get("type") == "error":
         models = listed(again.object()) or []

@@ -1,4 +1,4 @@
-"""What was found, as a configuration that can be used."""
+"""Renders the result of a detection as a usable configuration."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 
 
 def written(found: Found, url: str, pool_fields: Mapping[str, Any] | None = None) -> str:
-    """A whole file. `pool_fields` are what the server was asked with: `key`, `key_header`, `tls`."""
+    """Render a complete file. `pool_fields` are the settings of the detection: `key`, `key_header`, `tls`."""
     models, left_out = list[str](), list[str]()
     for pool in found.pools:
         for model in pool.models:
@@ -46,5 +46,5 @@ def _lines(found: Sequence[FoundPool], models: list[str], url: str, fields: Mapp
 
 
 def _flow(entry: Mapping[str, Any]) -> str:
-    """On one line."""
+    """Encode a mapping as YAML on one line."""
     return yaml.safe_dump(dict(entry), default_flow_style=True, sort_keys=False, width=10_000).strip()
