@@ -2,7 +2,7 @@
 
     InferenceError            kind        blames the endpoint  may be retried
     ├── CallerError           caller      no                   no     the request itself is wrong
-    │   ├── NotFound          caller      no                   no     no such model (or none for this caller)
+    │   ├── NotFound          caller      no                   no     no such model, or no right to use it
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context

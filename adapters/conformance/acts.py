@@ -54,7 +54,7 @@ class Saying:
         return Response(200, [("content-type", self.content_type)], self.body)
 
     async def grpc(self, call: Any) -> None:
-        """Return no message: over gRPC the client's decoder, not this server, detects invalid bytes."""
+        """End the call with status OK and without a message."""
 
 
 @dataclass(slots=True)

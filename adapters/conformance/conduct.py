@@ -49,7 +49,7 @@ async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
 
 
 async def _cancelled(call: "asyncio.Task[object]") -> None:
-    """Cancel a call as a client does that disconnects, before or after the beginning of the answer."""
+    """Cancel a call, before or after the beginning of its answer, like a client that disconnects."""
     call.cancel()
     with suppress(asyncio.CancelledError):
         answer = await call

@@ -39,7 +39,7 @@ class Subject:
     long: Ask | None = None
     """A request that runs for seconds, for the check of cancellation; a stream if the system has streams."""
     running: Callable[[], Awaitable[float]] | None = None
-    """Returns the number of running requests that the server reports; None if the server does not report it."""
+    """Returns the number of running requests that the server reports; None if the server reports no such number."""
     probed_as: str = ""
     """The protocol that detection reports, if it differs from the pool's: some servers support several protocols."""
     signals: str = ""

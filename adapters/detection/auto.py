@@ -45,8 +45,10 @@ class AutoAdapter:
         return await self._adapter.call(request, call)
 
     async def probe(self, timeout: float) -> None:
-        """Detect the protocol if necessary, then probe. A detection that exceeds `timeout` continues in the background,
-        and a later health check uses its result."""
+        """Detect the protocol if necessary, then probe the endpoint.
+
+        A detection that exceeds `timeout` continues in the background, and a later health check uses its result.
+        """
         if self._doubtful:
             if self._looking is None:
                 self._looking = asyncio.create_task(self._look())
@@ -102,5 +104,5 @@ class AutoAdapter:
 
 
 def make(pool: PoolConfig, address: Address) -> AutoAdapter:
-    """See `adapters.registry`."""
+    """Create the adapter of an endpoint; see `adapters.registry`."""
     return AutoAdapter(pool, address)

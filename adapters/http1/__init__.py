@@ -7,11 +7,11 @@ receiving.py         its receiving half: parse requests, queue them
 host.py              the interface between a server and its connections
 limits.py            bounds on each accepted connection
 feeding.py           passes received bytes to the parser, a bounded number in each turn of the loop
-head.py              checks of a request's head that llhttp leaves to its user (RFC 9110, 9112)
+head.py              checks of a request's head that llhttp omits (RFC 9110, 9112)
 incoming.py          a request whose body is being received
 message.py           `Request`, `Response`, `Headers`: the types that a handler uses
 room.py              slots for connections; idle connections yield theirs to new ones
-budget.py            bytes that requests may hold at once
+budget.py            limits on the bytes that requests hold at once
 heap.py              returns freed memory to the operating system
 client.py            pooled connections to one endpoint
 exchange.py          one connection of the client: request and response

@@ -227,7 +227,7 @@ class Connection(RequestReceiver):
             self._close_gently()
 
     def _close_gently(self) -> None:
-        """Close in a way that the last response arrives: with unread input, the close would become a reset."""
+        """Close gracefully: a close with unread input would become a reset, and the last response could be lost."""
         if self._transport.is_closing():
             return
         self._deaf = True

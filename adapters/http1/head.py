@@ -1,4 +1,4 @@
-"""Checks of a request's head: the rules of RFC 9110 and 9112 that llhttp leaves to its user."""
+"""Checks a request's head by the rules of RFC 9110 and 9112 that llhttp does not check."""
 
 import re
 from collections.abc import Sequence

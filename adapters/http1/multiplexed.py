@@ -198,7 +198,7 @@ class Multiplexed(asyncio.Protocol):
             self._flush()
 
     def _spend(self, calm: int) -> None:
-        """Charge the client's allowance, and close the connection when nothing is left.
+        """Charge the client's allowance, and close the connection when the allowance is used up.
 
         This stops a client that sends frames without requests (CVE-2019-9512, CVE-2023-44487, CVE-2025-8671).
         """

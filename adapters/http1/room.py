@@ -5,9 +5,9 @@ import heapq
 from typing import Generic, Protocol, TypeVar
 
 SHARE = 16
-"""A search closes up to 1/16 of the connections at once, so that a flood does not cost a search each."""
+"""A search closes up to 1/16 of the connections, so that a flood does not cost a search for each connection."""
 REST = 5e-6
-"""Pause, in seconds for each connection, after a search without an idle connection."""
+"""Pause after a search without a result: this number of seconds for each connection."""
 
 
 class Guest(Protocol):

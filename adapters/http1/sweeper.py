@@ -2,7 +2,7 @@
 
 The deadline of a connection changes several times in each request. Storing a float and checking all deadlines a few
 times a second costs less than one `call_later` for each change, and the limits are seconds long. One timer serves
-every server and client of the loop: with a timer each, a hundred upstreams would keep an idle gateway awake.
+every server and client of the loop: with separate timers, a hundred upstreams would keep an idle gateway awake.
 """
 
 import asyncio

@@ -226,12 +226,12 @@ class Channel:
         return connection
 
     def retired(self, connection: Dialled) -> None:
-        """See `Owner`."""
+        """Remove a connection that accepts no further calls."""
         if connection in self._usable:
             self._usable.remove(connection)
 
     def lost(self, connection: Dialled) -> None:
-        """See `Owner`."""
+        """Remove a lost connection."""
         self._open.discard(connection)
 
     async def aclose(self) -> None:

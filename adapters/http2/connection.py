@@ -212,7 +212,7 @@ class Connection(Control, Generic[Head]):
         self.close_gently()
 
     def close_gently(self) -> None:
-        """Close in a way that the last frames arrive: with unread input, the close would become a reset."""
+        """Close gracefully: a close with unread input would become a reset, and the last frames could be lost."""
         if self._closing:
             return
         self._closing = self._deaf = True

@@ -21,7 +21,7 @@ ONE_WRITE = 64 * 1024
 """Bytes of a message above which a copy next to its head costs more than a second write."""
 
 CLOCKS_DIFFER = 0.01
-"""Seconds by which the deadline may end earlier on the upstream's clock than on ours."""
+"""Seconds by which the deadline may end earlier on the upstream's clock than on the client's."""
 
 
 class Dialling(Carrier, Protocol):

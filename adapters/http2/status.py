@@ -47,8 +47,10 @@ def code_name(code: int) -> str:
 
 
 def encode_message(text: str) -> bytes:
-    """Percent-encode a message (gRPC over HTTP2, "Status-Message"). Longer text is cut to `MAX_MESSAGE`, because gRPC
-    clients refuse trailers of 8 KiB and more."""
+    """Percent-encode a message (gRPC over HTTP2, "Status-Message"), cut to `MAX_MESSAGE` bytes.
+
+    gRPC clients refuse trailers of 8 KiB and more.
+    """
     text = text[:MAX_MESSAGE]
     while len(encoded := quote(text, PLAIN, errors="replace")) > MAX_MESSAGE:
         text = text[: len(text) * MAX_MESSAGE // len(encoded)]

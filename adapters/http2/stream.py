@@ -58,7 +58,7 @@ class Stream(Receiving):
             raise self.error
 
     def send_frame(self) -> bool:
-        """See `Sender`."""
+        """Send one DATA frame of the pending messages; see `Sender`."""
         outlet = self.outlet
         size = left = min(self.window, outlet.window, outlet.max_frame)
         if left <= 0:
