@@ -1,4 +1,4 @@
-"""Connections to a pool's servers and credentials for them, by the configuration."""
+"""Connections to a pool's servers, and the credentials for them."""
 
 from __future__ import annotations
 

@@ -18,8 +18,10 @@ class EventStream(Answer):
     __slots__ = ("_begun", "_done", "_failure", "_pending", "_response", "_splitter")
 
     parts_count = False
-    """Whether an event is useful without its successors. If so, a failure in the same piece as the first event belongs
-    to a stream that has begun, and the call is not retried."""
+    """Whether an event is useful without its successors.
+
+    If so, a failure in the same piece as the first event belongs to a stream that has begun: the call is not retried.
+    """
 
     def __init__(self, response: ClientResponse, usage: Usage, form: Form = OPENAI) -> None:
         super().__init__(content_type="text/event-stream", body=None, usage=usage, form=form)
@@ -43,7 +45,7 @@ class EventStream(Answer):
         raise TransportError("The upstream's stream ended before the end of its answer.")
 
     async def begun(self, patience: float) -> "EventStream":
-        """Wait `patience` seconds for the first event. A failure here permits a retry at another endpoint."""
+        """Wait up to `patience` seconds for the first event. A failure here permits a retry at another endpoint."""
         loop = asyncio.get_running_loop()
         end = loop.time() + patience
         try:
@@ -80,7 +82,7 @@ class EventStream(Answer):
         raise StopAsyncIteration
 
     async def _finish(self) -> None:
-        """Wait shortly for the end of the response, so that its connection can be reused."""
+        """Wait a short time for the end of the response, so that its connection can be reused."""
         with suppress(InferenceError):
             await self._response.piece(TAIL_SECONDS)
         self._response.close()

@@ -16,7 +16,7 @@ def file_times(tls: UpstreamTls | None) -> FileTimes:
 
 
 def context(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
-    """Return the TLS context of a pool, one for each protocol that is `spoken`: a context has the ALPN protocol.
+    """Return the TLS context of a pool, one for each protocol (`spoken`), since a context holds the ALPN protocol.
 
     Raises `OSError` or `ssl.SSLError` if the pool's files cannot be used.
     """

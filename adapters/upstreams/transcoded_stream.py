@@ -9,10 +9,10 @@ from adapters.wire.text.stop_texts import StopTexts
 
 
 class RetoldStream(Answer):
-    """A stream that transcodes another. `_take` transcodes an event and sets `_done` at the last; `_over` handles the
-    end of a stream without a last event.
+    """A stream that transcodes another stream.
 
-    If this stream ends before the other, the other is closed at once; else it is read to its end.
+    `_take` transcodes an event and sets `_done` at the last event; `_over` handles the end of a stream without a last
+    event. If this stream ends before the other, the other is closed at once; else it is read to its end.
     """
 
     __slots__ = ("_done", "_failure", "_inner", "_left", "_pending")

@@ -13,7 +13,7 @@ body.py              a JSON object decoded one level deep
 form.py              `multipart/form-data`, to read and replace the model's name
 sse.py               server-sent events
 compression.py       compressed bodies, with a bound on the result
-decoding.py          decodes upstream responses; a malformed one raises one error
+decoding.py          decodes upstream responses; any malformed response raises the same error
 canonical.py         cache keys
 field_names.py       errors with the field names of each front door
 failure_text.py      the text of a model's failure, for clients and for the log

@@ -34,7 +34,7 @@ def open_body(body: bytes) -> dict[str, Raw]:
 
 
 def field(fields: dict[str, Raw], name: str, decoder: "msgspec.json.Decoder[T]", *, required: bool = False) -> T | None:
-    """Decode one field. Raises `CallerError` that names it."""
+    """Decode one field. Raises `CallerError` that names the field."""
     raw = fields.get(name)
     if raw is None:
         if required:

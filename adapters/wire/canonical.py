@@ -46,7 +46,7 @@ def _value(raw: Raw) -> Data:
 
 
 def is_deterministic(request: GenerateRequest) -> bool:
-    """Whether equal requests have equal responses: the most likely tokens, or a seed."""
+    """Whether equal requests have equal responses: a request demands the most likely tokens, or has a seed."""
     return is_certain(request.fields)
 
 

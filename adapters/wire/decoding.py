@@ -1,4 +1,4 @@
-"""Decoding of upstream responses: a malformed response raises one error, `upstream_bad_response`."""
+"""Decodes upstream responses: any malformed response raises the same error, `upstream_bad_response`."""
 
 from collections.abc import Callable
 from types import TracebackType

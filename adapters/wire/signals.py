@@ -47,7 +47,7 @@ SERVERS = {
     "vllm": _Names(
         ("vllm:num_requests_running",),
         ("vllm:num_requests_waiting",),
-        ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),  # the second until 0.10
+        ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),  # the second name until 0.10
         ("vllm:lora_requests_info/running_lora_adapters", "vllm:lora_requests_info/waiting_lora_adapters"),
         ("vllm:cache_config_info/block_size",),
         ("vllm:cache_config_info/num_gpu_blocks",),
@@ -173,12 +173,12 @@ def _parsed(text: str) -> Iterator[tuple[str, _Sample]]:
         raise ValueError("is not in Prometheus' text format") from None
     for family in families:
         for sample in family.samples:
-            if not 0 <= sample.value < float("inf"):  # NaN too
+            if not 0 <= sample.value < float("inf"):  # also excludes NaN
                 raise ValueError(f"{sample.name} is no number of requests")
             yield sample.name, _Sample(sample.labels, sample.value)
 
 
-# ── trtllm-serve's own ────────────────────────────────────────────────────────────────────────────────────
+# ── trtllm-serve's JSON ───────────────────────────────────────────────────────────────────────────────────
 
 
 class _Cache(msgspec.Struct, rename="camel"):
@@ -213,7 +213,7 @@ def _iterations(body: bytes) -> ServerLoad:
     return ServerLoad(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)
 
 
-# ── TorchServe's management ───────────────────────────────────────────────────────────────────────────────
+# ── TorchServe's management API ───────────────────────────────────────────────────────────────────────────
 
 
 def _workers(body: bytes) -> ServerLoad:

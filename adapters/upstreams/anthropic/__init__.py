@@ -1,4 +1,4 @@
-"""Servers that speak Anthropic's Messages.
+"""Adapter of servers of Anthropic's Messages.
 
 client.py    the adapter: forwards messages, converts chats
 requests.py  the requests of Anthropic's front door

@@ -115,7 +115,7 @@ class AnthropicAdapter:
         try:
             response = await self._post(self._messages, request, body, betas, call)
         except CallerError as error:
-            # The error names the fields of a chat; another front door names its own fields.
+            # The message names the fields of a chat; the front door of another protocol translates them to its own.
             error.message = CHAT.sentence(error.message)
             raise
         created = int(time.time())

@@ -25,7 +25,7 @@ class MessageStream(EventStream):
         self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
-        """Count the tokens of an event. Pings and comments before the first event are dropped."""
+        """Count the tokens of an event. Pings and comments before the start of the message are dropped."""
         data = sse.data_of(event)
         if self._started and b'"content_block_delta"' in data:
             self._count(data)

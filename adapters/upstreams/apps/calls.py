@@ -15,9 +15,9 @@ from adapters.wire.openai import errors
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
 WHOLE = 256 * 1024
-"""Bytes up to which a response with a `content-length` is read whole. Every other response is streamed."""
+"""Bytes up to which a response is read whole. A larger response, or one without a `content-length`, is streamed."""
 _KEPT = ("content-encoding", "content-language", "content-disposition")
-"""Headers of a response without which its body cannot be decoded."""
+"""Headers of a response that are always forwarded: without them its body has another meaning."""
 
 
 class Redirected(CallerError):
@@ -117,7 +117,7 @@ class AppCalls:
 
 
 class AppStream(Answer):
-    """A streamed body, forwarded unchanged. If the app breaks it off, so does the gateway."""
+    """A streamed body, forwarded unchanged. If the app's response breaks off, so does the gateway's."""
 
     __slots__ = ("_first", "_response")
 
@@ -127,7 +127,7 @@ class AppStream(Answer):
         self._first: bytes | None = None
 
     async def begun(self, patience: float) -> "AppStream":
-        """Wait `patience` seconds for the first piece. A failure here permits a retry at another endpoint."""
+        """Wait up to `patience` seconds for the first piece. A failure here permits a retry at another endpoint."""
         self._first = await self._response.piece(patience)
         return self
 

@@ -1,5 +1,7 @@
-"""Decodes requests with the metadata of their model: raw bodies, prompts and plain JSON values lack names, datatypes
-and shapes."""
+"""Decodes requests with the metadata of their model.
+
+Raw bodies, prompts and plain JSON values lack names, datatypes or shapes, which the metadata provide.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -85,7 +87,7 @@ class Reader:
             metadata_check.check(await codecs.inference_of(request), known.inputs)
 
     def forget(self) -> None:
-        """Clear the cached metadata, since the endpoint's models have changed."""
+        """Clear the cached metadata: the endpoint's models have changed."""
         self._known.clear()
 
     async def metadata(self, model: str, version: str, call: Call, max_age: float = FRESH) -> ModelMetadata:

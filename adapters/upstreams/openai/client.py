@@ -160,7 +160,7 @@ class OpenAIAdapter:
         raise Unsupported(f"The model `{request.model}` takes no tensors: its servers speak OpenAI's protocol.")
 
     async def _pass(self, request: AppRequest, call: Call) -> Answer:
-        """Forward a call other than generation, under the authorised name of the model instead of the body's."""
+        """Forward a call other than generation. The authorised name of the model replaces the name in the body."""
         operation = PASSTHROUGH.get(request.path)
         if operation is None or operation.kind not in self._passes or request.method != "POST":
             raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")

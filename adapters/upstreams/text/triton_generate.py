@@ -1,5 +1,7 @@
-"""Adapter of text models on Triton, over its generate extension: encodes chats and completions as prompts, and texts as
-OpenAI's responses."""
+"""Adapter of text models on Triton, over its generate extension.
+
+It encodes chats and completions as prompts, and texts as OpenAI's responses.
+"""
 
 from __future__ import annotations
 
@@ -126,7 +128,7 @@ def _refusal(error: CallerError) -> InferenceError:
 
 
 class Asked:
-    """One request, and the state that its response is encoded with."""
+    """One request, and the state for encoding its response."""
 
     def __init__(
         self,
@@ -177,7 +179,7 @@ class Asked:
 
 
 class TritonStream(TextStream):
-    """A stream of responses that have a piece of the text or the whole text so far. No mark precedes its end."""
+    """A stream of responses that have a piece of the text or the whole text so far. No response is marked as last."""
 
     __slots__ = ("_asked", "_before", "_reason")
 

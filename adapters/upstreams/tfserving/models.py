@@ -33,7 +33,7 @@ class Models:
         self._known: dict[tuple[str, str], tuple[float, Signatures]] = {}
 
     def forget(self) -> None:
-        """Clear the cached signatures, since the models have changed."""
+        """Clear the cached signatures: the endpoint's models have changed."""
         self._known.clear()
 
     async def inference(self, request: InferRequest, model: str, call: Call) -> tuple[Inference, ModelMetadata]:

@@ -1,4 +1,4 @@
-"""Decodes the options of a chat or completion for servers of prompts with a few options.
+"""Decodes the options of a chat or completion, for servers that accept prompts and few options.
 
 A field that would change the response and that the server does not support is rejected, not dropped: the client could
 not detect that the response ignores the field.

@@ -101,8 +101,10 @@ def nested(tensor: Tensor) -> Any:
 
 
 def _elements(tensor: Tensor) -> Sequence[Any]:
-    """Return a tensor's elements. Bytes become texts, or objects with `b64` if the name ends with `_bytes` or if an
-    element is not UTF-8."""
+    """Return a tensor's elements.
+
+    Bytes become texts, or objects with `b64` if the name ends with `_bytes` or if an element is not UTF-8.
+    """
     if tensor.datatype != "BYTES":
         return oip_data.written(tensor)
     elements = split_bytes(tensor.data, prod(tensor.shape), tensor.name)

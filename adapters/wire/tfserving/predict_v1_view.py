@@ -78,8 +78,10 @@ def _opens(raw: Raw | memoryview, sign: bytes) -> bool:
 
 
 def _seen_in(fields: dict[str, Any]) -> tuple[int, bool]:
-    """Summarize a body that only Python's own parser accepts, or with rows that are not a list. The model's server
-    decides on such rows."""
+    """Summarize a body that only Python's own parser accepts, or whose rows are not a list.
+
+    The model's server accepts or rejects such rows.
+    """
     key = next((key for key in ("instances", "examples") if key in fields), "")
     if key or "inputs" not in fields:
         rows = fields.get(key)

@@ -1,8 +1,8 @@
 """Codec of TensorFlow's tensors in protobuf.
 
-A message has one piece of bytes (`tensor_content`), or values in a field for each kind of datatype, where trailing
-values that equal the last one may be omitted. Requests have the former; responses have the latter where clients expect
-it, as TensorFlow Serving's do.
+A message has one piece of bytes (`tensor_content`), or values in a field for each kind of datatype. Trailing values
+that equal their predecessor may be omitted. Requests have the bytes. Responses have the values, which clients expect
+since TensorFlow Serving sends them.
 """
 
 from array import array
