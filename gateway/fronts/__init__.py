@@ -1,11 +1,11 @@
 """The fronts: one codec for each API of clients, over one core.
 
 listener.py          selects the front of a request to the HTTP listener by its path
-paths.py             paths that client libraries write in other ways
-door.py              what all HTTP fronts share: credentials, ids, headers, errors
+paths.py             alternative paths of client libraries
+door.py              the base of all HTTP fronts: credentials, ids, headers, errors
 errors.py            an error as a response in the shape of each front (adapters/statuses.py: its status)
 decoding.py          decodes a body; a route may drop a field that is not valid
-rate_limits.py       headers that report what is left of the limits
+rate_limits.py       headers that report the remaining limits
 cors.py              cross-origin resource sharing
 comments.py          comments in an event stream whose first event is late
 openai.py            chat completions, completions, embeddings, models
@@ -18,7 +18,7 @@ anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
 apps.py              HTTP apps, and TorchServe's paths
-tensors.py           what all fronts of tensors share: names with versions, queries, inferences
+tensors.py           the base of all fronts of tensors: names with versions, queries, inferences
 metadata.py          a cache of the metadata of models of tensors
 states.py            the readiness and the versions of a model
 statistics.py        the statistics of models of tensors

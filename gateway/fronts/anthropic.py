@@ -28,16 +28,16 @@ from policies.routing import rules
 PATH = b"/v1/messages"
 MODELS = b"/v1/models"
 VERSION = "anthropic-version"
-"""The header by which a client asks for models as Anthropic tells of them, at a path that is OpenAI's too."""
+"""The header that requests Anthropic's list of models at a path that OpenAI's API uses too."""
 ESTIMATED = ("x-headrace-estimate", "true")
-"""Says that nobody counted."""
+"""The header that marks a count of tokens as an estimate."""
 _NOT_FOUND = "Unknown path. This gateway serves /v1/messages, /v1/messages/count_tokens and /v1/models."
 
 _encode = msgspec.json.Encoder().encode
 
 
 class AnthropicFront:
-    """The handler of `/v1/messages`, with whatever follows, and for its clients of `/v1/models`."""
+    """The handler of `/v1/messages` and the paths below, and of `/v1/models` for Anthropic's clients."""
 
     def __init__(self, door: Door, created: int) -> None:
         self._door = door
@@ -51,7 +51,7 @@ class AnthropicFront:
         }
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return [*self._routes.values(), self._one]
 
     async def __call__(self, http: Request) -> Response:
@@ -80,7 +80,7 @@ class AnthropicFront:
         return Response(answer.status, headers, _whole(request, answer))
 
     async def _count(self, principal: Principal, http: Request, record: Record) -> Response:
-        """By the model's own server, where it counts."""
+        """Count by the model's own server; estimate where the server cannot count."""
         require_json(http)
         body = await http.read()
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
@@ -96,7 +96,7 @@ class AnthropicFront:
         return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")
 
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
-        """All that serve chats, on one page."""
+        """All models that serve chats, on one page."""
         snapshot = self._core.snapshot
         visible = [model for model in self._door.visible(principal) if model.name not in snapshot.tensor_models]
         told = [wire.model(name, self._created) for model in visible for name, _, _ in rules.names(model)]
@@ -131,8 +131,8 @@ def _refusal(error: InferenceError, headers: Fields) -> Response:
 
 
 class MessageBody:
-    """A stream's events: as they came, or made of a chat's chunks. A break is said by an `error` event, which is the
-    last."""
+    """The events of a stream, forwarded unchanged or made from a chat's chunks. An `error` event, the last one,
+    reports a broken stream."""
 
     __slots__ = ("_answer", "_events", "_over", "_request_id")
 
@@ -166,7 +166,7 @@ class MessageBody:
                 piece = await answer.__anext__()
             except StopAsyncIteration:
                 self._over = True
-                if last := events.end(answer.usage):  # it came without the chat's own end
+                if last := events.end(answer.usage):  # the upstream's stream has no end of its own
                     return last
                 raise
             if out := events.take(piece, answer.usage):

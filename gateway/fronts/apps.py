@@ -23,17 +23,17 @@ _NOT_FOUND = "Unknown path. Apps are called as /apps/NAME/PATH, and TorchServe's
 
 
 class Target(NamedTuple):
-    """What a path means. An app's own part of it stays as it was sent."""
+    """A decoded path. The app's own part of the path is not changed."""
 
     model: str
     version: str = ""
     path: str = ""
     predicts: bool = False
-    """It is an inference whatever its method, and may be repeated as one."""
+    """Whether the request is an inference, for any method. Inferences may be repeated."""
 
 
 def target_of(path: bytes) -> Target | None:
-    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST + 256 else None
 
 
@@ -59,7 +59,7 @@ class AppsFront:
         self._route = Route(METHODS, "app", self._call)
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return [self._route]
 
     async def __call__(self, http: Request) -> Response:
@@ -93,7 +93,7 @@ class AppsFront:
 
 
 def response_of(answer: Answer, told: Fields) -> Response:
-    """The app's own status, type and body. A stream is marked for proxies in front: they must not collect it."""
+    """The app's own status, type and body. A header of a stream prevents proxies from buffering the stream."""
     if answer.body is None:
         told = [*told, UNBUFFERED]
     fields = [*([("content-type", answer.content_type)] if answer.content_type else []), *told, *answer.headers]
@@ -101,8 +101,8 @@ def response_of(answer: Answer, told: Fields) -> Response:
 
 
 class AppBody:
-    """An answer's pieces. There is no form in which an app's stream could say that it breaks off: the connection
-    breaks, before the end that every whole answer has."""
+    """The pieces of an answer. An app's stream cannot report an error, so a broken stream closes the connection
+    before the end of the body."""
 
     __slots__ = ("_answer",)
 

@@ -1,6 +1,6 @@
-"""Comments in a stream of events whose first event is late, so that no proxy on the way takes the silence for an end.
+"""Sends comments in an event stream whose first event is late, so that no proxy closes an idle connection.
 
-The price is the status: 200 has gone out with the first comment, so a failure comes as an event.
+The status 200 is sent with the first comment, so a later failure is an event.
 """
 
 import asyncio
@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from adapters.http1.message import BodyStream, Response
 
 COMMENT = b": waiting\n\n"
-"""A line that begins with a colon is no event (HTML, 9.2.6)."""
+"""A comment: a line that begins with a colon (HTML, 9.2.6)."""
 EventOf = Callable[[bytes], bytes]
-"""The body of a refusal as an event of the door's streams."""
+"""Encodes the body of an error as an event of the front's streams."""
 
 
 async def commented(
@@ -20,9 +20,9 @@ async def commented(
     fields: Callable[[], list[tuple[str, str]] | None],
     event_of: EventOf,
 ) -> Response:
-    """The response, when it is there within `patience` seconds; else a stream of comments and then what it holds.
+    """Return the response if it arrives within `patience` seconds, else a stream of comments followed by its body.
 
-    `fields` are the headers of that stream; None where the response will be none.
+    `fields` returns the headers of that stream; None if the response is not a stream.
     """
     task = asyncio.ensure_future(answering)
     try:
@@ -36,7 +36,7 @@ async def commented(
 
 
 class _Commented:
-    """The body of a response that is not there yet."""
+    """The body of a response that has not arrived yet."""
 
     __slots__ = ("_body", "_event_of", "_patience", "_started", "_task", "_whole")
 
@@ -79,7 +79,7 @@ class _Commented:
 
 
 async def _cancel(task: "asyncio.Future[Response]") -> None:
-    """End it, and what it holds, before its client is forgotten."""
+    """Cancel the task, wait for its end, and close the response that it returned."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None and not isinstance(body := task.result().body, bytes):

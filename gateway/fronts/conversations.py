@@ -27,7 +27,7 @@ _NONE = "This gateway stores no conversations: send the whole conversation in `i
 
 
 class ConversationsFront:
-    """The handler of `/v1/conversations`, with whatever follows. Without a keeper nothing is stored."""
+    """The handler of `/v1/conversations` and the paths below. Without a keeper nothing is stored."""
 
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
@@ -38,7 +38,7 @@ class ConversationsFront:
         self._item = Route(("GET", "DELETE"), "chat", self._single)
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return [self._create, self._one, self._items, self._item]
 
     async def __call__(self, http: Request) -> Response:
@@ -115,7 +115,7 @@ class ConversationsFront:
 
 
 async def _fields(http: Request) -> dict[str, Raw]:
-    """An empty body is an empty object."""
+    """The fields of a JSON body. An empty body is an empty object."""
     body = await http.read()
     if not body:
         return {}

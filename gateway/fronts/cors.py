@@ -1,6 +1,6 @@
-"""Cross-origin resource sharing (the Fetch standard), for every door of the data listener.
+"""Cross-origin resource sharing (the Fetch standard), for every front of the data listener.
 
-Keys travel in a header that the page sets itself: no answer allows credentials that a browser adds.
+A page sends its key in a header of its own, so no response allows the browser's credentials.
 """
 
 import re
@@ -17,7 +17,7 @@ _VARY = ("vary", "Origin")
 
 
 class Cors:
-    """The handler before all fronts, where the configuration names origins."""
+    """The handler in front of all fronts if the configuration lists origins."""
 
     def __init__(self, fronts: Callable[[Request], Awaitable[Response]], config: CorsConfig) -> None:
         self._fronts = fronts
@@ -32,7 +32,7 @@ class Cors:
         return self.share(await self._fronts(http), origin)
 
     def refuse(self, status: int, code: str, message: str, headers: Headers) -> Response:
-        """The refusal of a request that no front gets: the page that sent it may read it."""
+        """The rejection of a request that reaches no front, readable by pages of allowed origins."""
         return self.share(openai_refusal(status, code, message), headers.get("origin"))
 
     def share(self, response: Response, origin: str | None) -> Response:
@@ -43,7 +43,7 @@ class Cors:
         return Response(response.status, [*response.headers, *allowed, _VARY], response.body)
 
     def _preflight(self, http: Request, origin: str) -> Response:
-        """A browser sends it without a key, before the request itself."""
+        """Answer a preflight request, which a browser sends without a key before the request itself."""
         if origin not in self._origins:
             message = "Pages of this origin may not send requests here: http.cors does not name it."
             refused = openai_refusal(403, "origin_not_allowed", message)

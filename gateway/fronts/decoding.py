@@ -1,4 +1,4 @@
-"""Decoding of a body whose route may drop the field that is not valid."""
+"""Decodes a body; the model's routes may drop invalid fields."""
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,19 +15,19 @@ from gateway.snapshot import Snapshot
 
 T = TypeVar("T")
 Words = Callable[[str], Iterable[str]]
-"""The names that a route may use for a field of a door."""
+"""Returns the names that a route may use for a field of a front."""
 
 _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
 
 
 def same(name: str) -> tuple[str, ...]:
-    """The words of OpenAI's doors."""
+    """The names in OpenAI's APIs, which routes use too."""
     return (name,)
 
 
 def itself(request: ModelRequest) -> ModelRequest:
-    """What a reader returns, where that is the request."""
+    """Return the request, for a reader whose result is the request itself."""
     return request
 
 
@@ -39,12 +39,12 @@ async def decode(
     operation: str = "",
     request_of: Callable[[Any], ModelRequest] = itself,
 ) -> T:
-    """The request, without each field that is not valid and that a route of its model drops. A request that names no
-    model gets the default of its operation.
+    """Decode a request, without the invalid fields that a route of its model drops. A request without a model gets
+    the default model of its operation.
 
-    A body with many values is read in another process: `read` belongs to a module. What it returns has the request,
-    which `request_of` returns. Which route takes the request is known later: `Core.handle` raises the refusal where
-    that route keeps the field. Raises `CallerError`.
+    A large body is decoded in another process, so `read` must be a module's function that can be pickled. `request_of`
+    returns the request from the result of `read`. The route is selected later: if it does not drop the field,
+    `Core.handle` raises the error. Raises `CallerError`.
     """
     try:
         return read(body) if len(body) < offload.LARGE else await offload.parse(body, read, body)
@@ -59,7 +59,7 @@ async def decode(
 async def with_default_model(
     snapshot: Snapshot, operation: str, content_type: str, body: bytes, error: CallerError
 ) -> bytes | None:
-    """The body with the default model of its operation; None where there is none, or the body names a model."""
+    """The body with the default model of its operation; None without a default, or if the body names a model."""
     default = snapshot.config.default_models.of(operation)
     if default is None or error.param != "model":
         return None
@@ -76,7 +76,7 @@ async def _without(
     request_of: Callable[[Any], ModelRequest],
     refusal: CallerError,
 ) -> T:
-    """Remove one field at a time, until the rest is valid or must stay."""
+    """Remove one invalid field at a time until the rest is valid. Raises `refusal` for a field that no route drops."""
     if refusal.param is None:
         raise refusal
     fields = await offload.parse(body, open_body, body)

@@ -1,4 +1,4 @@
-"""What all HTTP fronts share: credentials, the id of a request, the headers and the errors of its response."""
+"""The base of all HTTP fronts: credentials, request ids, response headers and errors."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_t
 Fields = list[tuple[str, str]]
 UNBUFFERED = ("x-accel-buffering", "no")
 STREAMED = (("cache-control", "no-cache"), UNBUFFERED)
-"""Headers of a stream: no cache keeps it, and no nginx in front collects it before it sends."""
+"""Headers of a stream: they prevent caching, and buffering by nginx."""
 Shape = Callable[[InferenceError, Fields], Response]
 """Encodes an error in the shape of a front."""
 Told = Callable[[Record], Fields]
@@ -60,7 +60,7 @@ class Door:
     ) -> Awaitable[Response]:
         """Answer one request, and report its end exactly once. `unknown` is the message for a path without a route.
 
-        `event_of` is for a door whose streams are events, which may begin with comments.
+        `event_of` is for a front with event streams, which may begin with comments.
         """
         record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
         answering = self._answer(http, route, unknown, refusal, told or self.headers, record)
@@ -69,7 +69,7 @@ class Door:
             return answering
 
         def fields() -> Fields | None:
-            """The headers of a stream that begins before its answer."""
+            """The headers of a stream that begins before the answer."""
             if not record.stream:
                 return None
             return [("content-type", "text/event-stream"), *(told or self.headers)(record), *STREAMED]
@@ -101,8 +101,8 @@ class Door:
             raise
 
     def record(self, given: str | None, operation: str, peer: str) -> Record:
-        """Of a request that begins. Its id is the client's own, where that is harmless, so that its logs and ours can
-        be joined."""
+        """The record of a new request. Its id is the client's own id if that is harmless, so that the logs of both
+        sides can be joined."""
         id_ = given if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
         return Record(id_, operation, peer, self.core.clock())
 
@@ -132,7 +132,7 @@ class Door:
         return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
 
     def known(self, principal: Principal, name: str) -> Known:
-        """The model of a name. Raises `NotFound` for a name that is unknown, or not for this client."""
+        """The model with a name. Raises `NotFound` for an unknown name, and for a model that the client may not use."""
         known = self.core.snapshot.catalogue.find(name)
         if known is None or not self._may_see(principal, known.name or name):
             raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
@@ -150,7 +150,7 @@ class Door:
         return Response(200, [("content-type", content_type), *self.headers(record)], body)
 
     def headers(self, record: Record) -> Fields:
-        """The headers of every response. Of prices and budgets they report only what is left."""
+        """The headers of every response. They report the rest of a budget, but no price."""
         now = self.core.clock()
         headers = [("x-request-id", record.request_id)]
         if record.endpoint:
@@ -159,7 +159,7 @@ class Door:
             headers.append(("x-headrace-overhead-ms", f"{record.overhead * 1000:.2f}"))
             if record.trace.queue_seconds:
                 headers.append(("x-headrace-queue-ms", f"{record.trace.queue_seconds * 1000:.2f}"))
-        if record.arm is not None:  # stored answers and failures belong to the arm too
+        if record.arm is not None:  # stored answers and failures belong to an arm too
             headers.append(("x-headrace-arm", record.arm))
         if record.ignored:
             headers.append((IGNORED, ", ".join(record.ignored)))

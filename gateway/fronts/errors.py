@@ -31,31 +31,32 @@ def openai_body(error: InferenceError) -> bytes:
 
 
 def openai_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
-    """The whole response, `headers` added to those that the error asks for."""
+    """OpenAI's error response, with `headers` and the headers that the error requires."""
     fields = [("content-type", "application/json"), *headers, *_advice(error)]
     return Response(statuses.http_status(error), fields, openai_body(error))
 
 
 def oip_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
-    """The same for tensors' doors: the Open Inference Protocol's, KServe's and TensorFlow Serving's are alike."""
+    """The error response of the fronts of tensors: the same for the Open Inference Protocol, KServe and TensorFlow
+    Serving."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
     return Response(statuses.http_status(error), fields, oip_responses.encode_error(error.message))
 
 
 def app_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
-    """The same for apps, which have no form of their own: TorchServe's, whose clients come by this door too."""
+    """The error response for apps, in TorchServe's form, as TorchServe's clients use this front too."""
     fields = [("content-type", "application/json"), *headers, *_advice(error), (ERROR_CODE, error.code)]
     status = statuses.http_status(error)
     return Response(status, fields, torchserve.encode_error(status, error.code, error.message))
 
 
 def anthropic_type(status: int) -> str:
-    """What Anthropic calls an error that has this status."""
+    """Anthropic's error type for a status."""
     return _ANTHROPIC_TYPES.get(status) or ("api_error" if status >= 500 else "invalid_request_error")
 
 
 def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
-    """The same for Anthropic's door, which has a status of its own for a server that is full."""
+    """Anthropic's error response. A full server has a status of its own."""
     status = statuses.http_status(error)
     if status == 503:
         status = OVERLOADED
@@ -64,17 +65,17 @@ def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) ->
 
 
 def openai_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
-    """The refusal of a request that no front gets."""
+    """The rejection of a request that reaches no front."""
     error = InferenceError(message, code=code)
     type_ = "server_error" if status >= 500 else "invalid_request_error"
     return Response(status, [("content-type", "application/json")], wire.encode_error(error, type_))
 
 
 def _advice(error: InferenceError) -> list[tuple[str, str]]:
-    """Whether and when to try again.
+    """Headers that advise a client whether and when to retry.
 
-    The gateway has spent its own retries on a failed upstream; a client that adds its own multiplies the
-    load on what is already failing.
+    The gateway has already retried a failed upstream; further retries by clients would multiply the load on a
+    failing server.
     """
     if isinstance(error, CredentialError):
         return [("www-authenticate", "Bearer"), ("x-should-retry", "false")]

@@ -1,4 +1,4 @@
-"""`POST /v1/responses/input_tokens`: how many tokens a Response's input has."""
+"""`POST /v1/responses/input_tokens`: the number of tokens in a Response's input."""
 
 import msgspec
 
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class InputTokens:
-    """The model's own server counts where it can; elsewhere the gateway estimates."""
+    """The handler. The model's own server counts the tokens; if it cannot, the gateway estimates them."""
 
     def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
         self._door = door

@@ -22,11 +22,11 @@ from gateway.fronts.responses import ResponsesFront
 from gateway.stored.keeper import Keeper
 
 GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embeddings"})
-"""OpenAI's paths that most requests name. Every other path is compared with each front's prefixes."""
+"""OpenAI's paths of most requests. Every other path is compared with the prefixes of each front."""
 
 
 class Fronts:
-    """The handler of the data listener. `ready` tells whether the gateway takes requests and can answer them."""
+    """The handler of the data listener. `ready` reports whether the gateway accepts and can answer requests."""
 
     def __init__(self, core: Core, ready: Callable[[], bool] = lambda: True, keeper: Keeper | None = None) -> None:
         self.door = Door(core)
@@ -65,7 +65,7 @@ class Fronts:
         return self._openai(http)
 
     def routes(self) -> Iterator[Route]:
-        """Every path's, of all fronts."""
+        """The routes of all fronts."""
         yield from self._openai.routes()
         yield from self._oip.routes()
         yield from self._predict.routes()

@@ -1,4 +1,4 @@
-"""A cache of the metadata of models of tensors, for fronts that make tensors from another form."""
+"""A cache of the metadata of models of tensors, for fronts that convert other forms to tensors."""
 
 import asyncio
 from collections import OrderedDict
@@ -15,13 +15,13 @@ from policies.limits.limits import TokenBucket
 FRESH_SECONDS = 30.0
 MAX_KNOWN = 4096
 LOOK_UPS = (100, 10.0)
-"""Of one tenant: so many, in as many seconds."""
+"""The limit of look-ups of one tenant: a number, and the seconds in which they are allowed."""
 
 _Key = tuple[str, str, str]
 
 
 class Metadata:
-    """By tenant, model and version: rules may lead two tenants to different servers."""
+    """Metadata by tenant, model and version, as rules may route two tenants to different servers."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -36,7 +36,7 @@ class Metadata:
         headers: Mapping[str, str],
         max_age: float = FRESH_SECONDS,
     ) -> ModelMetadata:
-        """One call for all who want to know at the same time. Raises `InferenceError`."""
+        """The metadata of a model. Simultaneous requests share one call. Raises `InferenceError`."""
         key, now = (principal.tenant, model, version), self._core.clock()
         at, asking = self._known.get(key, (0.0, None))
         if asking is None or now - at > max_age or (asking.done() and _failed(asking)):
@@ -50,7 +50,7 @@ class Metadata:
         return await asyncio.shield(asking)
 
     def _spend(self, tenant: str, now: float) -> None:
-        """No tenant pays for being looked up for, so none may have that done without end. Raises `LimitExceeded`."""
+        """Count a look-up. Look-ups are not charged, so their rate is limited. Raises `LimitExceeded`."""
         budget = self._budgets.get(tenant)
         if budget is None:
             budget = self._budgets[tenant] = TokenBucket(*LOOK_UPS, now)
@@ -67,5 +67,5 @@ class Metadata:
 
 
 def _failed(task: asyncio.Task[ModelMetadata]) -> bool:
-    """Looking also keeps a failure that nobody waited for out of the log."""
+    """Whether a task has failed. Reading the exception also prevents asyncio from logging it."""
     return task.cancelled() or task.exception() is not None

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's door over HTTP: the paths of Triton, and those that KServe adds to them."""
+"""The Open Inference Protocol's front over HTTP: the paths of Triton and of KServe."""
 
 import asyncio
 import re
@@ -53,12 +53,12 @@ _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
 LONGEST_PATH = 1024
 IN_A_THREAD = 256 * 1024
-"""Bytes from which compressing holds up others."""
+"""Bytes from which compression would delay other requests, so that it runs in a thread."""
 _JSON, _BINARY, _EVENTS = "application/json", "application/octet-stream", "text/event-stream"
 
 
 class Target(NamedTuple):
-    """What a path means: the verb is the path's last word, or `metadata` of a path that ends with the model."""
+    """A decoded path. The verb is the last word of the path, or `metadata` for a path that ends with the model."""
 
     verb: str
     model: str = ""
@@ -66,7 +66,7 @@ class Target(NamedTuple):
 
 
 def target_of(path: bytes) -> Target | None:
-    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST_PATH else None
 
 
@@ -85,7 +85,7 @@ def _target_of(path: bytes) -> Target | None:
 
 
 class OipFront:
-    """The handler of `/v2`. `ready` tells whether this gateway is, for `/v2/health/ready`."""
+    """The handler of `/v2`. `ready` reports whether this gateway is ready, for `/v2/health/ready`."""
 
     def __init__(self, door: Door, ready: Callable[[], bool]) -> None:
         self._door = door
@@ -106,18 +106,18 @@ class OipFront:
         }
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return list(self._routes.values())
 
     async def __call__(self, http: Request) -> Response:
-        """Answer one request. Probes need no key: they are told nothing of models."""
+        """Answer one request. Probes need no key, as they report nothing about models."""
         if http.target.startswith(b"/v2/health/") and http.method in ("GET", "HEAD"):
             return self._health(http)
         target = target_of(http.target)
         route = None if target is None else self._routes[target.verb]
         return await self._door.serve(http, route, _NOT_FOUND, errors.oip_response, event_of=sse.encode)
 
-    # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
+    # ── the gateway itself ────────────────────────────────────────────────────────────────────────────
 
     def _health(self, http: Request) -> Response:
         headers = [("content-type", _JSON)]
@@ -148,7 +148,7 @@ class OipFront:
         every = [each for one in told for each in one.get("model_stats", ())]
         return self._door.told(record, oip_bodies.encode({"model_stats": every}))
 
-    # ── of a model ────────────────────────────────────────────────────────────────────────────────────
+    # ── one model ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
@@ -210,7 +210,7 @@ async def _elsewhere(principal: Principal, http: Request, record: Record) -> Res
 
 
 async def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
-    """The bytes as they came, or written anew where the upstream speaks another wire."""
+    """A whole response: the upstream's bytes, or transcoded if the upstream speaks another wire."""
     form, body = answer.form, answer.body
     assert body is not None
     if form.wire == "oip-http":
@@ -248,7 +248,8 @@ def _stream(request: InferRequest, answer: Answer, told: Fields) -> Response:
 
 
 class EventBody:
-    """An answer's events. A break after the first is said in the stream, in the protocol's own form, and ends it."""
+    """The events of an answer. A failure after the first event is an error event in the protocol's form, the last
+    one."""
 
     __slots__ = ("_answer", "_broken", "_generates")
 
@@ -271,9 +272,9 @@ class EventBody:
             return sse.encode(oip_responses.encode_error(error.message))
 
     async def _written(self, piece: bytes) -> bytes:
-        """One message of gRPC's stream as an event."""
+        """Transcode one message of a gRPC stream to an event."""
         from adapters.wire.oip import (
-            proto_responses as oip_proto_answers,  # with an extra, which an upstream of this wire needs
+            proto_responses as oip_proto_answers,  # needs the gRPC extra, as does an upstream of this wire
         )
 
         error, message = oip_proto_answers.split_stream_response(piece)

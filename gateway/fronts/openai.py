@@ -80,8 +80,8 @@ class OpenAIFront:
 
 
 class StreamBody:
-    """The chunks of an answer. A failure after the first chunk is an error event, which ends the stream: without
-    `[DONE]`, and without a finish_reason that no model gave."""
+    """The chunks of an answer. A failure after the first chunk is an error event, which ends the stream without
+    `[DONE]` and without a finish_reason."""
 
     __slots__ = ("_answer", "_broken")
 

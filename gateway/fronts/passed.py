@@ -18,7 +18,7 @@ _UNKNOWN = "Unknown path."
 
 
 class PassedFront:
-    """The handler of those paths. Keys, limits, splits and failures are as for every other request."""
+    """The handler of these paths. Keys, limits, splits and failures are handled as for every other request."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -28,7 +28,7 @@ class PassedFront:
         }
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return list(self._routes.values())
 
     def serves(self, target: bytes) -> bool:

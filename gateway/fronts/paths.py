@@ -1,4 +1,4 @@
-"""Paths that client libraries write in other ways: Azure's, and a trailing slash."""
+"""Alternative paths of client libraries: Azure's paths, and a trailing slash."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Readdressed(Request):
 
 
 def readdressed(http: Request) -> Request:
-    """The request itself where its path is the gateway's own."""
+    """The request under the gateway's own path; the request itself if it has such a path."""
     target = http.target
     if target.startswith(AZURE):
         target, model = _own_path(target)
@@ -50,7 +50,7 @@ def readdressed(http: Request) -> Request:
 
 
 def _own_path(target: bytes) -> tuple[bytes, str]:
-    """The path, and the deployment that Azure's path names."""
+    """The gateway's path for Azure's, and the deployment in it."""
     if match := _DEPLOYMENT.fullmatch(target):
         return b"/v1" + match[2], unquote_to_bytes(match[1]).decode(errors="replace")
     if target.startswith(_VERSIONED):

@@ -1,6 +1,6 @@
-"""KServe's v1 and TensorFlow Serving's door: `/v1/models/NAME:predict` and its like, over models of tensors.
+"""KServe's v1 and TensorFlow Serving's front: `/v1/models/NAME:predict` and similar paths, over models of tensors.
 
-What is asked goes on as it came. Who speaks the same wire takes it so; for others its adapter makes tensors of it.
+The body is forwarded unchanged to a server of the same wire; the adapters of other servers convert it to tensors.
 """
 
 import re
@@ -31,7 +31,7 @@ LONGEST_PATH = 1024
 
 
 class Target(NamedTuple):
-    """What a path means; without a verb it asks for the model's status."""
+    """A decoded path. A path without a verb requests the model's status."""
 
     model: str
     version: str
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 def target_of(path: bytes) -> Target | None:
-    """None for a path of nobody. Those in use are few, and remembered; a long one is none."""
+    """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST_PATH else None
 
 
@@ -50,7 +50,7 @@ def _target_of(path: bytes) -> Target | None:
 
 
 class PredictFront:
-    """The handler of `/v1/models/NAME`, with whatever follows."""
+    """The handler of `/v1/models/NAME` and the paths below."""
 
     def __init__(self, door: Door, metadata: Metadata, created: int) -> None:
         self._door = door
@@ -64,11 +64,11 @@ class PredictFront:
         }
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return list(self._routes.values())
 
     async def __call__(self, http: Request) -> Response:
-        """Answer one request. A model's own path is OpenAI's too, and refused in its form."""
+        """Answer one request. A model's own path belongs to OpenAI's API too, so its errors have OpenAI's form."""
         target = target_of(http.target)
         route = None if target is None else self._routes[target.verb]
         refusal = errors.openai_response if target is None or target.verb == "status" else errors.oip_response
@@ -93,8 +93,8 @@ class PredictFront:
         return Response(200, told, body)
 
     def _request(self, principal: Principal, target: Target, body: bytes, look: tuple[int, bool]) -> InferRequest:
-        """What is to be explained goes to the model's explainer where the file names one, which is a model as well, and
-        may be this client's or not; else to the model itself, whose servers may know how.
+        """Build the request. An explanation is routed to the model's explainer if the configuration names one, else to
+        the model itself. The explainer is a model too, and the client must be allowed to use it.
         """
         snapshot, verb = self._core.snapshot, cast(Verb, target.verb)
         if verb == "explain":
@@ -107,7 +107,7 @@ class PredictFront:
         model, version = tensors.named(snapshot, target.model, target.version)
         return predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
 
-    # ── what is told of a model ───────────────────────────────────────────────────────────────────────
+    # ── metadata and status ───────────────────────────────────────────────────────────────────────────
 
     async def _described(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
@@ -118,7 +118,8 @@ class PredictFront:
         return self._door.told(record, predict_v1_responses.encode_metadata(target.model, newest, known))
 
     async def _status(self, principal: Principal, http: Request, record: Record) -> Response:
-        """Of a model of tensors what all three protocols tell under this path; of any other OpenAI's."""
+        """The status of a model of tensors, in the fields of all three protocols of this path; of another model,
+        OpenAI's."""
         target = target_of(http.target)
         assert target is not None
         name, snapshot = target.model, self._core.snapshot

@@ -1,4 +1,4 @@
-"""Headers that report what is left of a request's limits: OpenAI's, and similar ones for other units."""
+"""Headers that report the remaining limits of a request: OpenAI's, and similar ones for other units."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ _NAMES = {
 
 
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
-    """Of each unit, the limit with the least left. One in shadow refuses nothing, and is not told."""
+    """Headers for each unit, of the limit with the least remaining. A limit in shadow is not reported."""
     found: list[tuple[str, str]] = []
     for unit, (left, bucket) in _least(allowances, now).items():
         limit, remaining, reset = _NAMES[unit]
@@ -29,7 +29,7 @@ def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]
 
 
 def anthropic_headers(allowances: Sequence[Allowance], now: float, utc: float) -> list[tuple[str, str]]:
-    """The same by Anthropic's names, as far as it has any; when a limit is whole again is told as a time there."""
+    """The headers with Anthropic's names, for the units that Anthropic has. A reset is a point in time there."""
     found: list[tuple[str, str]] = []
     for unit, (left, bucket) in _least(allowances, now).items():
         if unit in ("requests", "tokens"):

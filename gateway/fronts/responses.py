@@ -1,4 +1,4 @@
-"""OpenAI's Responses: translated for servers of chats, forwarded to servers that know Responses."""
+"""OpenAI's Responses: transcoded for servers of chats, forwarded to servers that support Responses."""
 
 from operator import itemgetter
 from typing import Any
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ResponsesFront:
-    """The handler of `/v1/responses`, with whatever follows."""
+    """The handler of `/v1/responses` and the paths below."""
 
     def __init__(self, door: Door, keeper: Keeper | None = None) -> None:
         self._door = door
@@ -45,7 +45,7 @@ class ResponsesFront:
         self._stored = StoredResponses(door, keeper)
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return [self._create, self._counts, *self._stored.routes()]
 
     async def __call__(self, http: Request) -> Response:
@@ -96,7 +96,7 @@ class ResponsesFront:
     async def _asked(
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
     ) -> Answer:
-        """The begun answer. What is refused is called by the names that the client knows."""
+        """The answer when it begins. Errors use the field names of Responses."""
         request.size = len(body)
         if header.NAME in http.headers:
 
@@ -110,7 +110,7 @@ class ResponsesFront:
             raise RESPONSES.of(error) from None
 
     async def _is_native(self, body: bytes) -> bool:
-        """Whether all servers of the model know Responses. What is no body is refused by who decodes it."""
+        """Whether all servers of the model support Responses. An invalid body is rejected later, by its decoder."""
         snapshot = self._core.snapshot
         if not snapshot.responses_models:
             return False
@@ -121,12 +121,12 @@ class ResponsesFront:
 
 
 def _with(response: bytes, repeated: dict[str, Any]) -> bytes:
-    """A server's own Response with what the gateway stores of it."""
+    """A server's own Response with the fields that the gateway stores."""
     return _encode({**open_body(response), **repeated})
 
 
 class _Stream:
-    """An answer's events. A break is said in them, and then they end."""
+    """The events of an answer. An error event reports a broken stream and ends it."""
 
     __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
 
@@ -135,9 +135,9 @@ class _Stream:
         self._exchange = exchange
         self._events = events
         self._over = False
-        """The last event was written."""
+        """Whether the last event has been returned."""
         self._ended = False
-        """There is nothing behind it."""
+        """Whether the answer has ended."""
 
     def __aiter__(self) -> "_Stream":
         return self

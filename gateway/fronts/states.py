@@ -22,13 +22,13 @@ from gateway.fronts.metadata import Metadata
 from gateway.telemetry import Record
 
 AT_ONCE = 16
-"""Questions of one client's index that are under way."""
+"""Maximum of concurrent queries for one client's index."""
 LONGEST = 10.0
-"""Seconds that an index waits for the answer of one model's servers."""
+"""Seconds that an index waits for the servers of one model."""
 
 
 class Standing(NamedTuple):
-    """`state` is READY, LOADING, UNLOADING or UNAVAILABLE, and empty where no server reports one."""
+    """The state of a model: READY, LOADING, UNLOADING or UNAVAILABLE; empty if no server reports a state."""
 
     state: str
     reason: str = ""
@@ -53,7 +53,7 @@ async def states(
     model: str,
     version: str,
 ) -> tuple[Standing, list[str]]:
-    """Of one version that is asked for, that one. Raises `InferenceError`."""
+    """The state of a model and its versions; of a requested version, only that version. Raises `InferenceError`."""
     query = ModelQuery(model=model, version=version, about="ready")
     standing = Standing("READY")
     try:
@@ -82,7 +82,7 @@ async def _versions(metadata: Metadata, principal: Principal, headers: Mapping[s
 
 
 async def index(door: Door, principal: Principal, headers: Mapping[str, str]) -> list[IndexEntry]:
-    """Each version of each model that takes tensors and that this client may use, and whether it is ready."""
+    """Each version of each model of tensors that the client may use, with its readiness."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def standing(entry: IndexEntry) -> IndexEntry:
@@ -95,7 +95,7 @@ async def index(door: Door, principal: Principal, headers: Mapping[str, str]) ->
                 await door.core.look_up(principal, query, headers)
         except InferenceError as error:
             if error.kind not in ("capacity", "transport", "backend", "deadline"):
-                return entry  # the server answers, and does not tell
+                return entry  # the server answers, but reports no state
             found = _of(error)
             return IndexEntry(entry.name, entry.version, found.state or "UNAVAILABLE", found.reason or error.message)
         return entry

@@ -12,13 +12,13 @@ from gateway.fronts import tensors
 from gateway.fronts.door import Door
 
 AT_ONCE = 16
-"""Servers of one client's models that are asked at the same time."""
+"""Maximum of concurrent queries to the servers of one client's models."""
 LONGEST = 10.0
-"""Seconds that the statistics wait for the answer about one model."""
+"""Seconds that the statistics wait for the servers of one model."""
 
 
 async def statistics(door: Door, principal: Principal, headers: Mapping[str, str]) -> list[dict[str, Any]]:
-    """An object with `model_stats` a model. A model that cannot be asked, or has no statistics, is left out."""
+    """One object with `model_stats` for each model. A model without a response or without statistics is omitted."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def of(name: str) -> dict[str, Any] | None:

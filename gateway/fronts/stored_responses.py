@@ -1,4 +1,4 @@
-"""`/v1/responses/ID`: stored responses read and deleted."""
+"""`/v1/responses/ID`: reads and deletes stored responses."""
 
 import re
 from functools import partial
@@ -21,7 +21,7 @@ _items = msgspec.json.Decoder(list[Item]).decode
 
 
 class StoredResponses:
-    """Its routes, by path. Without a keeper nothing is stored."""
+    """The handlers of stored responses. Without a keeper nothing is stored."""
 
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
@@ -32,11 +32,11 @@ class StoredResponses:
         self._other = Route(("GET", "POST", "DELETE"), "chat", self._unknown)
 
     def routes(self) -> list[Route]:
-        """All there are."""
+        """All routes."""
         return [self._one, self._input, self._cancel, self._other]
 
     def route(self, target: bytes) -> Route:
-        """Of a path below `/v1/responses`."""
+        """The route of a path below `/v1/responses`."""
         match = _PATH.fullmatch(target)
         if match is None or self._keeper is None:
             return self._other

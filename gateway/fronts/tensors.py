@@ -1,4 +1,4 @@
-"""What all fronts of tensors share: names with versions, lists of models, queries and inferences."""
+"""The base of all fronts of tensors: names with versions, lists of models, queries and inferences."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from policies.routing import rules
 from policies.routing.rules import VERSION_SIGN
 
 EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
-"""Of what servers can, what a gateway passes on: the others are between a server and its operator."""
+"""The extensions that the gateway forwards. The other extensions are between a server and its operator."""
 ELSEWHERE = (
     "A gateway stands before many servers. Shared memory, trace and log settings are for each of them: ask the "
     "server itself."
@@ -31,10 +31,10 @@ ORDERS = (
 
 
 def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
-    """The name that the rules know, and the version that the server is to be asked for.
+    """The name of a model for the rules, and the version to request from its server.
 
-    A version that the file lists is the rules' business. It is the server's too where it looks like one of its own,
-    a number, with dots or without; so is each that the file does not know of.
+    The rules route a version that the configuration lists. The server also receives the version if it is a number,
+    with or without dots, or if the configuration does not list it.
     """
     catalogue = snapshot.catalogue
     if not version:
@@ -54,7 +54,7 @@ def _is_number(version: str) -> bool:
 
 
 def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
-    """Each version of each model that takes tensors and that this client may use, and whether an endpoint is there."""
+    """Each version of each model of tensors that the client may use, with its state by the health of its endpoints."""
     snapshot = door.core.snapshot
     alive = {name for name, pool in snapshot.pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
     entries = []
@@ -68,7 +68,7 @@ def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
 
 
 def _not_ready(snapshot: Snapshot, pools: Iterable[str]) -> tuple[str, str]:
-    """State and reason of a model without a healthy endpoint, as a health check has found them."""
+    """The state of a model without a healthy endpoint, and the reason, by the last health check."""
     endpoints = [endpoint for name in pools if name in snapshot.pools for endpoint in snapshot.pools[name].endpoints]
     known = next((endpoint.not_ready for endpoint in endpoints if endpoint.not_ready is not None), None)
     return ("UNAVAILABLE", "no endpoint is healthy") if known is None else (known.state, known.reason)
@@ -93,7 +93,7 @@ async def asked(
 async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
-    """The answer to an inference when it begins. The record receives the explanation of its routing."""
+    """The answer to an inference when it begins. The explanation of its routing is added to the record."""
     if header.NAME in headers:
 
         async def copied() -> InferRequest:

@@ -18,21 +18,21 @@ OBJECT_BYTES = 1024**2
 OBJECT_SECONDS = 10.0
 """Time for a JSON object to arrive."""
 SMALL_BYTES = 16 * OBJECT_BYTES
-"""Held by small bodies beside the largest one."""
+"""Bytes that small bodies may hold in addition to the largest one."""
 _BUDGET = web.AppKey("budget", Budget)
 _NAMES = {str: "a text", dict: "an object", int: "a whole number", list: "a list"}
 
 
 def bound_bodies(app: web.Application, max_body: int) -> None:
-    """Limit what all bodies of an application hold at once: one of `max_body` bytes, and small ones beside it."""
+    """Limit the bytes that all bodies of an application hold: one body of `max_body` bytes, and small bodies."""
     app[_BUDGET] = Budget(COPIES * (max_body + SMALL_BYTES))
 
 
 @asynccontextmanager
 async def body_of(request: web.Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
-    """The body, whose bytes count until the end of the block. Raises `Refused` and aiohttp's 413.
+    """Yield the body, whose bytes are counted until the end of the block. Raises `Refused` and aiohttp's 413.
 
-    The length is reserved before the body is read: the announced one, or the limit if there is none.
+    The length is reserved before the body is read: `content-length`, or the limit without that header.
     """
     length = request.content_length
     if length is not None and length > limit:

@@ -27,16 +27,16 @@ class Explain:
         self._policy: tuple[Config, Policy] | None = None
 
     def routes(self) -> list[web.RouteDef]:
-        """What the door serves."""
+        """All routes."""
         return [web.post("/admin/explain", self._ask)]
 
     async def close(self, _: web.Application) -> None:
-        """No more is taken; what is under way ends by itself."""
+        """Stop the threads. Running look-ups end by themselves."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _ask(self, request: web.Request) -> web.Response:
-        """Takes what a test of a policy has as its `request`."""
-        recorded(request)  # it changes nothing
+        """Explain the request in the body, in the form of `request` in a test of a policy."""
+        recorded(request)  # an explanation changes nothing
         body = await read_object(request, **dict.fromkeys(AskedConfig.model_fields, object))
         try:
             question = asked(body)
@@ -57,7 +57,7 @@ class Explain:
         return self._policy[1]
 
     def _issued(self, question: AskedConfig) -> Principal | None:
-        """Whoever holds an issued key. Blocks."""
+        """The holder of an issued key. Blocks."""
         for key in self._backend.store.read_all(question.tenant):
             if key.id == question.key:
                 grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}

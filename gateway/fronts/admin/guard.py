@@ -1,7 +1,8 @@
 """Authorizes every request of the admin API, records changes in the audit log, and encodes errors.
 
-A handler is for operators unless it says otherwise (`for_anyone`, `for_tenant_admins`, `for_scrapers`), and whatever
-it changes is in the audit log. So a handler that is added is protected and recorded without doing anything for it.
+A handler is for operators unless a decorator permits others (`for_anyone`, `for_tenant_admins`, `for_scrapers`), and
+the
+audit log records each change. So a new handler is protected and recorded by default.
 """
 
 import ipaddress
@@ -30,12 +31,12 @@ _LOCAL = "local"
 
 @dataclass(slots=True)
 class Visit:
-    """One request of somebody who was let through."""
+    """The identity behind an authorized request."""
 
     actor: Actor
-    """Who asks, for entries of the audit log."""
+    """The author of the request, for entries of the audit log."""
     within: str | None = None
-    """The only tenant that it may be about, where a tenant-admin asks; None for an operator."""
+    """The only tenant that a tenant-admin may read or change; None for an operator."""
     act: Act | None = None
     recorded: bool = False
 
@@ -44,7 +45,7 @@ _VISIT = web.RequestKey("visit", Visit)
 
 
 class Refused(Exception):
-    """An answer other than the wanted one, in the door's one shape."""
+    """An error response, in the one shape of the admin API."""
 
     def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -54,38 +55,38 @@ class Refused(Exception):
 
 
 def for_anyone(handler: H) -> H:
-    """Needs no credential: what load balancers and kubelets ask."""
+    """Mark a handler that needs no credential, for load balancers and kubelets."""
     return _mark(handler, "anyone")
 
 
 def for_scrapers(handler: H) -> H:
-    """Needs a credential whose scopes name the front `metrics`, or an operator's."""
+    """Mark a handler for credentials with the front `metrics` in their scopes, and for operators."""
     return _mark(handler, "scrapers")
 
 
 def for_tenant_admins(handler: H) -> H:
-    """An operator, or a tenant's own admin: where the path has `{tenant}` it is the admin's."""
+    """Mark a handler for operators and tenant-admins. `{tenant}` in the path must be the admin's own tenant."""
     return _mark(handler, "tenant-admins")
 
 
 def visit(request: web.Request) -> Visit:
-    """Who asks, and about whom."""
+    """The identity behind a request."""
     return request[_VISIT]
 
 
 def acted(request: web.Request, action: str, target: str, **detail: Any) -> None:
-    """What this request's entry of the audit log says, where method and route are not telling enough."""
+    """Set the request's entry in the audit log, where method and route do not describe the change."""
     found = request[_VISIT]
     found.act = Act(found.actor, action, target, detail=detail)
 
 
 def recorded(request: web.Request) -> None:
-    """The change was written to the audit log with the change itself: no second entry."""
+    """Mark a request that needs no further entry in the audit log."""
     request[_VISIT].recorded = True
 
 
 class Guard:
-    """Its `middleware` is the outermost."""
+    """Authorizes requests. Its `middleware` is the outermost."""
 
     def __init__(self, backend: AdminBackend) -> None:
         self._backend = backend
@@ -94,7 +95,7 @@ class Guard:
 
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check, let through, put in the audit log, and turn whatever went wrong into one shape of error."""
+        """Check a request, call its handler, record it in the audit log, and encode errors in one shape."""
         try:
             self._check_browser(request)
             self._admit(request)
@@ -107,8 +108,7 @@ class Guard:
         return response
 
     def _check_browser(self, request: web.Request) -> None:
-        """A page that somebody has open must not act here: by a name that it made resolve to this machine, or by a
-        request to another origin than its own."""
+        """Reject requests of web pages in an operator's browser: DNS rebinding, and requests from another origin."""
         host = request.headers.get("Host", "")
         if self._loopback and not _is_local_name(host):
             raise Refused(403, "wrong_host", "ask for this machine by `localhost` or by an IP address")
@@ -127,7 +127,7 @@ class Guard:
         principal = self._authenticate(request)
         authority = _authority(principal)
         admitted = Visit(Actor(principal.key_id, authority, peer))
-        if authority != "user":  # whoever may do nothing here cannot fill the audit log either
+        if authority != "user":  # so a user, who may do nothing here, cannot fill the audit log
             request[_VISIT] = admitted
         if authority == "operator" or (access == "scrapers" and _scrapes(principal)):
             return
@@ -162,7 +162,7 @@ def _mark(handler: H, access: Access) -> H:
 
 
 def _authority(principal: Principal) -> str:
-    """Scopes name what a credential is for, and administration is none of it."""
+    """The role of a principal on this listener. Scopes restrict a credential, and none permits administration."""
     if principal.scope is None:
         for role in ("operator", "tenant-admin"):
             if role in principal.roles:
@@ -184,7 +184,7 @@ def _is_local_name(host: str) -> bool:
 
 
 def _check_json(request: web.Request) -> None:
-    """A form of a foreign page cannot send JSON without asking first, which is never granted."""
+    """Require JSON: another origin's page cannot send it without a preflight, which is always rejected."""
     if request.method in ("POST", "PUT", "PATCH") and request.content_type != "application/json":
         raise Refused(415, "unsupported_media_type", "send `Content-Type: application/json`, with or without a body")
 
@@ -204,7 +204,7 @@ def _error_response(request: web.Request, error: Exception) -> web.Response:
 
 
 def _refusal(error: Exception) -> Refused | None:
-    """None for a bug."""
+    """The response for an error; None for a defect of the gateway."""
     if isinstance(error, Refused):
         return error
     if isinstance(error, CredentialError):

@@ -22,7 +22,7 @@ from gateway.traffic.signals import Scraper
 
 S = TypeVar("S", bound=Section)
 LONGEST = 30 * 86400.0
-"""For how long an endpoint may be added; without a time it is until the process ends."""
+"""The longest time in seconds for an added endpoint. Without a time it remains until the process ends."""
 
 
 class _Addition(EndpointConfig):
@@ -35,13 +35,13 @@ class _Weighing(Section):
 
 
 class Pools:
-    """The handlers. They only say what is to be done: one gateway does it, or every worker."""
+    """The handlers. They describe an operation; the gateway, or each of its workers, performs it."""
 
     def __init__(self, backend: AdminBackend) -> None:
         self._backend = backend
 
     def routes(self) -> list[web.RouteDef]:
-        """What the door serves. An endpoint's id is `POOL/…`; the last part is enough here."""
+        """All routes. An endpoint's id is `POOL/…`; the paths have only its last part."""
         endpoints = "/admin/pools/{pool}/endpoints"
         one = endpoints + "/{endpoint}"
         return [
@@ -87,7 +87,7 @@ class Pools:
 
 
 def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
-    """Every pool: where its endpoints come from, and each of them."""
+    """Every pool, with the sources of its endpoints and the endpoints."""
     pools = []
     for name in fleet.configs:
         discoverer = fleet.discoverers.get(name)
@@ -110,7 +110,7 @@ def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
 
 
 def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
-    """What is known of it, and what it has to do."""
+    """The state and the load of an endpoint."""
     endpoint, scraper = member.endpoint, member.scraper
     described: dict[str, Any] = {
         "pool": member.pool,
@@ -135,7 +135,7 @@ def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
 
 
 def _reported(scraper: Scraper) -> dict[str, Any]:
-    """The last report, once there is one."""
+    """The last report of an endpoint; empty before the first report."""
     if scraper.report is None:
         return {}
     told = scraper.report._asdict()

@@ -67,8 +67,8 @@ def _queue(queue: PoolQueue, now: float) -> dict[str, Any]:
 
 
 def _limit(limit: Limit, now: float, utc: float) -> dict[str, Any]:
-    """A limit as configured, with the amounts left to the subject that has least. Subjects are not named, as a user
-    is a person."""
+    """A limit as configured, with the remaining amounts of the subject that has the least. Subjects are not named, as
+    a user is a person."""
     left: dict[str, float] = {}
     for allowance in limit:
         for unit, amount in allowance.remaining(now, utc).items():

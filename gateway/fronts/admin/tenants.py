@@ -26,14 +26,14 @@ _MAX_ENTRIES = 1000
 
 
 class Tenants:
-    """The handlers. They wait for the database in threads of their own: one that hangs holds up nobody else."""
+    """The handlers. They wait for the database in threads of their own, so that a slow database delays nothing else."""
 
     def __init__(self, backend: AdminBackend) -> None:
         self._backend = backend
         self._threads = ThreadPoolExecutor(2, "admin")
 
     def routes(self) -> list[web.RouteDef]:
-        """What the door serves."""
+        """All routes."""
         keys = "/admin/tenants/{tenant}/keys"
         return [
             web.get("/admin/tenants", self._list),
@@ -46,7 +46,7 @@ class Tenants:
         ]
 
     async def close(self, _: web.Application) -> None:
-        """No more is taken; what is under way ends by itself."""
+        """Stop the threads. Running operations end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # ── tenants ───────────────────────────────────────────────────────────────────────────────────────
@@ -67,7 +67,7 @@ class Tenants:
         return {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
 
     def _described(self, tenant: TenantConfig, used: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Its models, its limits with what is left of them, and what its keys have spent."""
+        """A tenant's models, its limits with the remaining amounts, and the spend of its keys."""
         return {"models": list(tenant.models), **used.get(tenant.name, {"tenant": tenant.name})}
 
     # ── keys ──────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +116,8 @@ class Tenants:
         return [key for key in listed(self._backend.config, issued, time.time()) if key.tenant == tenant]
 
     async def _check_key(self, request: web.Request, tenant: TenantConfig, key_id: str) -> None:
-        """Its role never changes, so what is looked up before the change holds in it."""
+        """Check that the client may change a key. A key's role never changes, so the check before the change stays
+        valid."""
         if any(key.id == key_id for key in tenant.keys):
             raise Refused(409, "kept_in_file", "this key is kept in the configuration's file: change it there")
         found = await self._in_thread(partial(self._backend.store.find, key_id))
@@ -124,12 +125,12 @@ class Tenants:
             self._check_role(request, found.role)
 
     def _check_role(self, request: web.Request, role: str) -> None:
-        """Nobody hands out, or takes over, more than they have."""
+        """Reject a role that exceeds the client's own."""
         if role == "operator" and visit(request).within is not None:
             raise Refused(403, "forbidden", "only an operator manages operators' keys")
 
     def _check_labels(self, request: web.Request, labels: Mapping[str, str]) -> None:
-        """A tenant does not choose the routes of its requests."""
+        """Reject labels from a tenant-admin, as labels select the routes of requests."""
         if visit(request).within is None:
             return
         routes = (route for model in self._backend.config.models for route in model.routes)
@@ -162,7 +163,7 @@ def _shown(key: ListedKey) -> dict[str, Any]:
 
 
 def _issued(tenant: str, key: ApiKey, *, status: int, **more: str | None) -> web.Response:
-    """The only answer with a plaintext in it."""
+    """The only response that contains the plaintext of a key."""
     location = f"/admin/tenants/{quote(tenant, safe='')}/keys/{key.id}"
     headers = {"Cache-Control": "no-store", "Location": location}
     return web.json_response(

@@ -16,14 +16,14 @@ from gateway.fronts.grpc.rpcs import Method
 from gateway.telemetry import Record
 
 APPLICATION = "application"
-"""Where Ray Serve's clients say whom they call: here, which model."""
+"""The metadata in which Ray Serve's clients name an application: here, the model."""
 PROTOBUF = "application/x-protobuf"
 _METHOD = re.compile(r"/(?:[A-Za-z_][A-Za-z0-9_]*\.)*[A-Za-z_][A-Za-z0-9_]*/[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 Encode = Callable[[bytes], bytes]
 
 
 class GrpcAppsFront:
-    """`methods` go by their paths; `named` is for every other that comes with the name of a model."""
+    """The front of apps. `methods` are selected by path; `named` handles other calls whose metadata names a model."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
@@ -43,7 +43,7 @@ class GrpcAppsFront:
         await self._tell(call, record, answer, torchserve_proto.encode_response)
 
     async def _call(self, principal: Principal, call: Call, record: Record) -> None:
-        """A message goes on as it is, and so do those of the answer, one or a stream of them."""
+        """Forward a message unchanged, and the messages of the answer, a single one or a stream."""
         if not _METHOD.fullmatch(call.path):
             raise CallerError("An app over gRPC is called as /package.Service/Method.", code="bad_path")
         request = self._request(call, record, call.metadata[APPLICATION], "", call.path, await call.unary())
@@ -68,7 +68,7 @@ class GrpcAppsFront:
         )
 
     async def _tell(self, call: Call, record: Record, answer: Answer, encode: Encode) -> None:
-        """A break after the first message is the call's status, behind what was sent."""
+        """Send the answer. A failure after the first message is reported in the status of the call."""
         try:
             if answer.status >= 400:
                 raise CallerError(f"The app answered with status {answer.status}.", code="app_refused")

@@ -1,4 +1,4 @@
-"""The gateway's gRPC server: all fronts that speak it."""
+"""The gateway's gRPC server, with all gRPC fronts."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from gateway.fronts.metadata import Metadata
 
 
 def grpc_server(door: Door, ready: Callable[[], bool], http: HttpConfig) -> Server:
-    """Within the bounds that clients of HTTP have too. `ready` tells whether this gateway is."""
+    """The server, with the limits of the HTTP listener. `ready` reports whether this gateway is ready."""
     oip, tfserving, apps = OipGrpcFront(door, ready), TfServingFront(door, Metadata(door.core)), GrpcAppsFront(door)
     limits = Limits(
         max_head=http.max_head,

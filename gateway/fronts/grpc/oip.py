@@ -1,4 +1,4 @@
-"""The Open Inference Protocol over gRPC, unary calls. `oip_stream` has the streams."""
+"""The Open Inference Protocol over gRPC: unary calls. `oip_stream` has the streams."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -42,11 +42,11 @@ _ELSEWHERE = (
 _SERVICES = frozenset(
     method.path.split("/")[1] for methods in (METHODS, PREDICTION, MODEL) for method in methods.values()
 )
-"""Those that `grpc.health.v1.Health` knows."""
+"""The services that `grpc.health.v1.Health` reports."""
 
 
 class OipGrpcFront:
-    """`inference.GRPCInferenceService`. `ready` tells whether this gateway is."""
+    """`inference.GRPCInferenceService`. `ready` reports whether this gateway is ready."""
 
     def __init__(self, door: Door, ready: Callable[[], bool]) -> None:
         self._door = door
@@ -68,7 +68,7 @@ class OipGrpcFront:
             **Health(_SERVICES, ready).calls,
         }
 
-    # ── of the gateway itself ─────────────────────────────────────────────────────────────────────────
+    # ── the gateway itself ────────────────────────────────────────────────────────────────────────────
 
     async def _server(self, principal: Principal, call: Call, record: Record) -> None:
         await call.unary()
@@ -87,7 +87,7 @@ class OipGrpcFront:
     def _told(self, call: Call, record: Record, answer: Any) -> None:
         rpcs.told(self._door, call, record, answer)
 
-    # ── of a model ────────────────────────────────────────────────────────────────────────────────────
+    # ── one model ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _ask(self, principal: Principal, call: Call, record: Record) -> None:
         name = call.path.rpartition("/")[2]
@@ -107,7 +107,7 @@ class OipGrpcFront:
         call.reply(answer.SerializeToString(), self._door.headers(record))
 
     async def _statistics(self, principal: Principal, call: Call, record: Record) -> None:
-        """Of one model, or of each that this client may use."""
+        """The statistics of one model, or of each model that the client may use."""
         asked = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
         if asked.name:
             told = await self._about(principal, call, record, asked.name, asked.version, "stats")
@@ -133,12 +133,12 @@ class OipGrpcFront:
         call.reply(await message_of(answer), trailers)
 
     async def _stream(self, principal: Principal, call: Call, record: Record) -> None:
-        """Each request in it has a record of its own: of the call itself nothing is told."""
+        """Answer a stream. Each request in it has a record of its own; the call itself has none."""
         stream = InferStream(self._door, call, principal, lambda one: self._request(one, "infer_stream", call))
         await stream.run()
 
     async def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
-        """Raises `CallerError` for a message that is no request."""
+        """Decode a request. Raises `CallerError` for an invalid message."""
 
         async def read(dropped: frozenset[str]) -> InferRequest:
             body = message
@@ -167,7 +167,7 @@ def _probe(state: Callable[[], Any]) -> Callable[[Call], Awaitable[None]]:
 
 
 async def message_of(answer: Answer) -> bytes:
-    """A whole answer as a message: its own bytes, or written anew where the upstream speaks another wire."""
+    """A whole answer as a message: its own bytes, or transcoded if the upstream speaks another wire."""
     if answer.body is not None and answer.form.wire == "oip-grpc":
         return answer.body
     return oip_proto_answers.encode_infer_response(await decode(answer))
@@ -182,6 +182,6 @@ async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
 
 
 def _fill(kind: Any, told: dict[str, Any]) -> Any:
-    """An upstream's JSON response as a message."""
+    """Convert an upstream's JSON response to a message."""
     with decoding.Checked(CallerError):
         return proto_json.fill(kind(), told)

@@ -1,8 +1,8 @@
-"""`ModelStreamInfer`: many requests over one call, each with answers of its own, as many as its model gives.
+"""`ModelStreamInfer`: many requests over one call, each with any number of responses.
 
-Each is a request like any other to limits, rules, log and metrics. Requests of one sequence are asked one after the
-other, all others at once. Each request's first answer comes after the first answers of those before it, so that a
-model with one answer to each is answered in order; further ones come as they are made.
+Limits, rules, log and metrics treat each message as a request. Requests of one sequence run one after the other, all
+others concurrently. First responses are sent in the order of the requests, so that a model with one response for each
+request responds in order; further responses are sent as they arrive.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
 AT_ONCE = 32
-"""Requests of one call that are under way; the next is read when one of them has ended."""
+"""Maximum of concurrent requests of one call. The next message is read when a request has ended."""
 AS_STATUS = "triton_grpc_error"
-"""The metadata by which a client asks that a failure ends the call with its status."""
+"""The metadata that requests that a failure ends the call with its status."""
 
 
 def _event(data: bytes) -> Inferred:
-    """Raises `BackendError` for an error."""
+    """Decode an event. Raises `BackendError` for an error."""
     if (message := oip_responses.error_of(data)) is not None:
         raise BackendError(message)
     return oip_responses.decode_response(data, None)
@@ -43,7 +43,7 @@ Decode = Callable[[bytes], Awaitable[InferRequest]]
 
 
 class InferStream:
-    """One call. `decode` reads its messages."""
+    """One call. `decode` decodes its messages."""
 
     def __init__(self, door: Door, call: Call, principal: Principal, decode: Decode) -> None:
         self._door = door
@@ -53,12 +53,12 @@ class InferStream:
         self._as_status = call.metadata.get(AS_STATUS, "").lower() == "true"
         self._places = asyncio.Semaphore(AT_ONCE)
         self._writing = asyncio.Lock()
-        self._last = asyncio.Event()  # set when the latest request has been answered for the first time
+        self._last = asyncio.Event()  # set at the first response to the latest request
         self._last.set()
-        self._sequences: dict[str, asyncio.Event] = {}  # set when the latest request of one has ended
+        self._sequences: dict[str, asyncio.Event] = {}  # set when the latest request of a sequence has ended
 
     async def run(self) -> None:
-        """Until the client has sent all and has all answers. Raises `GrpcError` for a failure that is to end it."""
+        """Answer all requests of the call. Raises `GrpcError` for a failure that ends the call."""
         try:
             async with asyncio.TaskGroup() as requests:
                 while (message := await self._next()) is not None:
@@ -72,7 +72,7 @@ class InferStream:
         return await self._call.read()
 
     async def _one(self, message: bytes, turn: asyncio.Event, mine: asyncio.Event) -> None:
-        """From a message to its last answer. At `turn` it may be answered; with `mine` the next may be."""
+        """Answer one message. `turn` permits its first response; setting `mine` permits that of the next message."""
         core, id_, model = self._door.core, "", ""
         record = self._record()
         try:
@@ -106,7 +106,7 @@ class InferStream:
 
     @asynccontextmanager
     async def _in_order(self, sequence: str) -> AsyncIterator[None]:
-        """Enter when the one before it in its sequence has ended."""
+        """Enter when the previous request of the sequence has ended."""
         if not sequence:
             yield
             return
@@ -124,7 +124,7 @@ class InferStream:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
-        """All there are to one request, as they come. Raises `InferenceError` where they break off."""
+        """Forward all responses to one request as they arrive. Raises `InferenceError` for a broken stream."""
         if answer.body is not None:
             response = await decode(answer)
             await self._write(replace(response, parameters={**response.parameters, FINAL: True}))
@@ -134,7 +134,8 @@ class InferStream:
             await self._events(request, answer, begun)
 
     async def _messages(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
-        """Of an upstream over gRPC. One that marks its first response marks the final response too."""
+        """Forward the responses of an upstream over gRPC. An upstream that marks its first response marks the final
+        one too."""
         marks = False
         async for message in answer:
             marks = marks or oip_proto_answers.is_final(message)
@@ -144,7 +145,7 @@ class InferStream:
             await self._end(request, Inferred(request.model, request.version, request.inference.id))
 
     async def _events(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
-        """Of an upstream over HTTP."""
+        """Forward the events of an upstream over HTTP."""
         last = Inferred(request.model, request.version, request.inference.id)
         async for piece in answer:
             async for event in self._decoded(piece):
@@ -161,7 +162,7 @@ class InferStream:
 
     @staticmethod
     async def _decoded(piece: bytes) -> AsyncIterator[Inferred]:
-        """What a piece of an upstream's event stream says. Raises `BackendError` for an error in it."""
+        """Decode a piece of an upstream's event stream. Raises `BackendError` for an error in it."""
         for event in piece.split(b"\n\n"):
             if data := sse.data_of(event):
                 yield await offload.run(len(data), _event, data)
@@ -170,7 +171,7 @@ class InferStream:
         await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
 
     async def _failed(self, error: InferenceError, id_: str, asked: str) -> None:
-        """Say it in the stream, which goes on, or end the call with it."""
+        """Report an error in the stream, which continues, or end the call with the error."""
         if self._as_status:
             raise GrpcError(statuses.grpc_code(error), error.message)
         model = asked if isinstance(error, ModelFailed) else ""
@@ -178,6 +179,6 @@ class InferStream:
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))
 
     async def _send(self, message: bytes) -> None:
-        """One at a time, and no faster than the client takes them."""
+        """Write one message at a time, and no faster than the client reads."""
         async with self._writing:
             await self._call.write(message)

@@ -23,12 +23,12 @@ class Method(NamedTuple):
     operation: str
     answer: Answer
     streams: bool = False
-    """Whether a call may bring several messages, each a request of its own."""
+    """Whether a call may have several messages, each a request of its own."""
 
 
 class Rpcs:
-    """The handler of the gRPC listener. A call's path selects its method. `probes` need no key and report nothing of
-    models. `others` handle unknown paths by a name in the call's metadata."""
+    """The handler of the gRPC listener. A call's path selects its method. `probes` need no key and report nothing
+    about models. `others` handle unknown paths by a name in the call's metadata."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ def told(door: Door, call: Call, record: Record, answer: Any) -> None:
 
 
 def time_left(call: Call) -> float | None:
-    """Seconds until the client's deadline; None where it has none."""
+    """Seconds until the client's deadline; None without a deadline."""
     return None if call.deadline is None else max(0.0, call.deadline - asyncio.get_running_loop().time())
 
 

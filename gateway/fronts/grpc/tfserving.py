@@ -1,7 +1,7 @@
-"""TensorFlow Serving's door over gRPC, over models of tensors: `PredictionService`, and what of `ModelService` is told.
+"""TensorFlow Serving's front over gRPC, over models of tensors: `PredictionService`, and status in `ModelService`.
 
-What is to be predicted goes on as it came where the upstream speaks the same wire. Examples to be classified or valued
-go on as the body that TensorFlow Serving's REST has for them.
+A prediction is forwarded unchanged if the upstream speaks the same wire. Examples for classification and regression are
+transcoded to the body of TensorFlow Serving's REST API.
 """
 
 from adapters import offload
@@ -108,7 +108,7 @@ class TfServingFront:
     def _reply(self, call: Call, record: Record, answer: Answer, message: bytes) -> None:
         call.reply(message, [*self._door.headers(record), *answer.headers])
 
-    # ── what is told of a model ───────────────────────────────────────────────────────────────────────
+    # ── metadata and status ───────────────────────────────────────────────────────────────────────────
 
     async def _described(self, principal: Principal, call: Call, record: Record) -> None:
         asked = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
@@ -128,7 +128,7 @@ class TfServingFront:
         rpcs.told(self._door, call, record, told)
 
     async def _status(self, principal: Principal, call: Call, record: Record) -> None:
-        """Of a model whose server tells no versions, one without a number."""
+        """The status of each version. A model whose server reports no versions has one version without a number."""
         asked = rpcs.read(serving.GetModelStatusRequest, await call.unary())
         spec = asked.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
