@@ -41,9 +41,9 @@ ORDER_SECONDS = 600.0
 
 
 class Core:
-    """Holds what requests share. `snapshot` is replaced by reloads; everything else lives on.
+    """The shared state of all requests, and their path. Reloads replace `snapshot` and preserve the rest.
 
-    `clock` gives monotonic seconds, `wall` Unix seconds, for what goes by the time of the day.
+    `clock` returns monotonic seconds; `wall` returns Unix seconds, for rules by time of day.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Core:
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
         if record.early is not None:
-            record.early.undo(now)  # nothing is awaited before the whole is reserved
+            record.early.undo(now)  # nothing is awaited before the full reservation
             record.early = None
         if facts.tenant in self.ledger.awaited:
             reservation = await self.ledger.reserve_exactly(facts, record.allowances, amounts, cost, now)
@@ -199,7 +199,7 @@ class Core:
         name = asked if known is None else known.name or asked
         if (
             known is not None
-            and (known.name or asked.isprintable())  # a family's names are the client's, and go into headers and paths
+            and (known.name or asked.isprintable())  # the client chooses a family's names
             and allowed.allows(name)
             and (scope is None or scope.allows_model(name))
         ):
@@ -235,13 +235,13 @@ class Core:
         usage: Usage | None,
         error: BaseException | None,
     ) -> None:
-        """Charge what was used: what was streamed until a break, and nothing where nothing was answered.
+        """Charge the usage: of a broken stream its part, and nothing without an answer.
 
-        A prompt that is refused as too long costs the work of reading it: its estimated tokens count against the limits
-        of the tenant, but have no price.
+        A prompt that is rejected as too long costs the work of reading it: its estimated tokens count against the
+        limits of the tenant, but have no price.
         """
         if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
-            # The client left while the upstream was at work on its prompt, which is what it pays for.
+            # The client left while the upstream was processing its prompt, so it pays for the prompt.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
         if usage is not None and usage.device_ms:
             self._device_time.told(record.model, usage.rows, usage.device_ms)
@@ -260,13 +260,13 @@ def internal_error() -> InferenceError:
 
 
 def _hide(error: BaseException | None) -> None:
-    """Hide what a model reports from the client. The access log has it."""
+    """Hide a model's own message from the client. The access log has the message."""
     if isinstance(error, ModelFailed | ComputationLost):
         error.message = "The model failed."
 
 
 def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
-    """The deadline of the route, or of the client where that is sooner."""
+    """The deadline of the route, or of the client if that is earlier."""
     total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
     return Deadline(now + total, timeout.first_byte, timeout.idle)
 

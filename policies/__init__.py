@@ -17,6 +17,6 @@ drain.py     the measured rate at which a queue is served
 clock.py     windows of local time
 globs.py     shell-style patterns over names
 
-Nothing here blocks, reads a clock or draws from global chance, so each decision can be explained, replayed and
+No policy blocks, reads a clock or uses a global random generator, so each decision can be explained, replayed and
 property-tested. State belongs to one event loop; there are no locks.
 """

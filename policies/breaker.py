@@ -1,4 +1,4 @@
-"""A circuit breaker: stops calling an endpoint that keeps failing, then tries it one call at a time.
+"""A circuit breaker: stops calls to a failing endpoint, then tries it one call at a time.
 
           failures in a row                  open_for over
     closed ─────────────────► open ─────────────────────────► half-open
@@ -6,8 +6,8 @@
        │                        └─── the trial failed (×2) ────┘     │
        └──────────────────────────── the trial succeeded ────────────┘
 
-(Nygard, "Release It!", 2007. One trial at a time, because a server that has just come back is the one that
-a burst of trials would bring down again.)
+(Nygard, "Release It!", 2007. One trial at a time, because a burst of trials would overload a server that has just
+recovered.)
 """
 
 from math import inf
@@ -20,15 +20,15 @@ LONGEST_REST = 30.0  # seconds
 
 
 class Breaker:
-    """Opens after `failures` consecutive ones, for `open_for` seconds, doubled by each failed trial.
+    """Opens after `failures` consecutive failures, for `open_for` seconds, doubled by each failed trial.
 
-    The caller asks `allows`, announces each call with `begin`, and ends it with exactly one of `success`,
-    `failure` and `abandoned`. A call that is let through although `allows` says no (every endpoint of a pool
-    is open, say) becomes the trial. Verdicts on calls begun before the breaker opened are ignored while it
-    waits: they say nothing new. `failures` and `open_for` may be changed at any time; a wait that has begun
-    keeps its end.
+    The caller checks `allows`, records each call with `begin`, and ends it with exactly one of `success`,
+    `failure` and `abandoned`. A call that is made although `allows` is false (if every endpoint of a pool is
+    open, for example) becomes the trial. While the breaker is open, results of calls that began before are
+    ignored: they are not new. `failures` and `open_for` may change at any time; the end of a wait that has
+    begun remains.
 
-    Beside that, an endpoint may ask to be left alone (`rest`), whatever its calls came to.
+    Independently, an endpoint may require a pause (`rest`).
     """
 
     __slots__ = ("_failed", "_open_until", "_rest_until", "_times", "_trial", "failures", "open_for")
@@ -37,9 +37,9 @@ class Breaker:
         self.failures = failures
         self.open_for = open_for
         self._failed = 0
-        self._times = 1  # how many times open_for it stays open
+        self._times = 1  # multiples of open_for until it closes
         self._open_until = -inf  # not open
-        self._trial = -inf  # when the trial under way began
+        self._trial = -inf  # the start of the current trial
         self._rest_until = -inf
 
     def state(self, now: float) -> State:
@@ -49,44 +49,45 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Open or half-open: it has not proved itself again."""
+        """Whether the breaker is open or half-open: no trial has succeeded yet."""
         return self._open_until != -inf
 
     def allows(self, now: float) -> bool:
-        """Whether a call may be made. Only looks, so that a pool may ask it of every endpoint."""
-        # The second comparison forgives a trial that never reported: it must not block for ever.
+        """Whether a call may be made. Changes no state, so that a pool may check every endpoint."""
+        # The last comparison expires a trial without a result, which must not block for ever.
         return now >= self._open_until and now >= self._rest_until and now >= self._trial + self.open_for
 
     def retry_after(self, now: float) -> float:
-        """Seconds until `allows` may say yes; 0 when it does."""
+        """Seconds until `allows` may return true; 0 if it does now."""
         return max(0.0, self._open_until - now, self._rest_until - now, self._trial + self.open_for - now)
 
     def next_change(self, now: float) -> float:
-        """Seconds until time alone changes what `allows` or `rests` says, or 0: one may matter before the other."""
+        """Seconds until time alone changes the result of `allows` or `rests`, whichever is first; 0 if it changes
+        neither."""
         ends = (self._open_until, self._rest_until, self._trial + self.open_for)
         return min((end - now for end in ends if end > now), default=0.0)
 
     def rest(self, seconds: float, now: float) -> None:
-        """The endpoint asked to be left alone for that long; half a minute is believed. The longest wish counts:
-        answers to requests at the same time come in any order."""
+        """Record that the endpoint requires a pause, of at most half a minute. The longest pause counts, as
+        concurrent requests end in any order."""
         self._rest_until = max(self._rest_until, now + min(seconds, LONGEST_REST))
 
     def rests(self, now: float) -> float:
-        """Seconds for which it asked to be left alone; 0 when it does not."""
+        """Seconds of the pause that the endpoint requires; 0 for none."""
         return max(0.0, self._rest_until - now)
 
     def begin(self, now: float) -> None:
-        """A call was let through."""
+        """Record the start of a call."""
         if self._open_until != -inf:
             self._trial = now
 
     def success(self, now: float) -> None:
-        """The endpoint answered. A trial's success counts however late it comes."""
+        """Record an answer. The success of a trial counts even if it is late."""
         if self._open_until == -inf or self._trial != -inf:
             self._close()
 
     def failure(self, now: float) -> None:
-        """The endpoint is to blame. Failures of the caller are `abandoned`."""
+        """Record a failure that the endpoint caused. Failures of the caller are `abandoned`."""
         if self._open_until == -inf:
             self._failed += 1
             if self._failed >= self.failures:
@@ -97,12 +98,12 @@ class Breaker:
             self._open_until = now + self._times * self.open_for
 
     def trip(self, seconds: float, now: float) -> None:
-        """Open for that long, for another reason than failures in a row."""
+        """Open for `seconds`, for another reason than consecutive failures."""
         self._trial = -inf
         self._open_until = max(self._open_until, now + seconds)
 
     def abandoned(self, now: float) -> None:
-        """The call ended with no verdict: the client left, or the request itself was wrong."""
+        """Record a call without a result: the client left, or the request itself was wrong."""
         self._trial = -inf
 
     def _close(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers that are kept, and what a client says about them."""
+"""Cached responses, and the cache-control of clients."""
 
 import re
 from collections import OrderedDict
@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 _SECONDS = re.compile(r'max-age="?(\d{1,9})"?')
 OVERHEAD = 512
-"""Bytes that an entry takes beside its answer."""
+"""Bytes of an entry in addition to its answer."""
 PART = 8
-"""An answer takes an eighth of the store at most."""
+"""An answer may use at most this fraction of the store: an eighth."""
 
 
 class Wish(NamedTuple):
-    """A request's ``Cache-Control`` (RFC 9111 5.2.1), as far as it is understood here."""
+    """The supported directives of a request's ``Cache-Control`` (RFC 9111 5.2.1)."""
 
     store: bool
-    """Whether the answer may be shared with anybody at all."""
+    """Whether the answer may be stored and shared."""
     max_age: float
-    """Seconds that an answer may be old; below 0 when it has to be new."""
+    """The maximum age of an answer in seconds; below 0 if only a new answer is accepted."""
 
 
 _ANYTHING = Wish(store=True, max_age=inf)
 
 
 def wish(cache_control: str | None) -> Wish:
-    """What is not understood changes nothing, as HTTP has it."""
+    """Parse a ``Cache-Control``. Unknown directives are ignored, as HTTP requires."""
     if not cache_control:
         return _ANYTHING
     directives = {directive.strip().lower() for directive in cache_control.split(",")}
@@ -35,20 +35,20 @@ def wish(cache_control: str | None) -> Wish:
 
 
 class Entry(NamedTuple):
-    """A whole answer, as it was sent."""
+    """A whole answer, as sent to the client."""
 
     content_type: str
     body: bytes
     at: float
-    """When it was kept."""
+    """The time of storage."""
     form: object = None
-    """What it is written in, where there are several ways."""
+    """The form of the body, if there are several forms."""
     ignored: tuple[str, ...] = ()
-    """Fields of the request that the model's server left out."""
+    """Fields of the request that the model's server ignored."""
 
 
 class Store:
-    """Answers by digest, within so many bytes; the one unused for longest makes room."""
+    """Answers by digest, within a number of bytes. The least recently used answer is evicted first."""
 
     __slots__ = ("_entries", "_max_bytes", "_ttl", "size")
 
@@ -63,17 +63,17 @@ class Store:
 
     @property
     def largest(self) -> int:
-        """Bytes of an answer that is still kept."""
+        """The maximum bytes of a stored answer."""
         return self._max_bytes // PART
 
     def configure(self, ttl: float, max_bytes: int) -> None:
-        """New bounds, which count for what is kept already."""
+        """Set new bounds, which apply to stored answers too."""
         self._ttl = ttl
         self._max_bytes = max_bytes
         self._make_room()
 
     def get(self, digest: bytes, max_age: float, now: float) -> Entry | None:
-        """The answer, if there is one of that age at most."""
+        """The stored answer, if its age is at most `max_age`."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -85,7 +85,7 @@ class Store:
         return entry if age <= max_age else None
 
     def put(self, digest: bytes, entry: Entry) -> None:
-        """Keep it, unless it is too large, or nothing is kept at all."""
+        """Store an answer, unless it is too large or nothing is to be stored."""
         if self._ttl <= 0 or len(entry.body) > self.largest:
             return
         if digest in self._entries:

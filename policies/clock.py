@@ -1,4 +1,4 @@
-"""Windows of time: whether a moment falls into one, by a clock on the wall somewhere."""
+"""Windows of local time, and whether a moment is inside one."""
 
 from datetime import UTC, datetime
 
@@ -9,9 +9,9 @@ _WHOLE_DAY = (0, 24 * 60)
 
 
 class Window:
-    """``holds`` of Unix seconds. Clocks that are set forward or back are followed as the wall shows them.
+    """A window of local time: `holds` takes Unix seconds. Changes to and from daylight saving time are applied.
 
-    Zones differ by whole minutes, so the answer is worked out once a minute.
+    Time zones differ by whole minutes, so the result is computed once a minute.
     """
 
     __slots__ = ("_days", "_end", "_is_open", "_minute", "_start", "_written", "_zone")
@@ -36,7 +36,7 @@ class Window:
         return self._is_open
 
     def show(self, now: float) -> str:
-        """What the clock there shows."""
+        """The local time as text."""
         return self._local(now).strftime("%a %H:%M")
 
     def _local(self, now: float) -> datetime:
@@ -46,11 +46,11 @@ class Window:
         minute, day = local.hour * 60 + local.minute, local.weekday()
         if self._start < self._end:
             return day in self._days and self._start <= minute < self._end
-        # Over midnight: what is left of the window belongs to the day on which it began.
+        # A window over midnight belongs to the day on which it began.
         return (minute >= self._start and day in self._days) or (minute < self._end and (day - 1) % 7 in self._days)
 
 
 def _minutes(between: str) -> tuple[int, int]:
-    """Of the day."""
+    """Start and end of ``HH:MM-HH:MM``, in minutes of the day."""
     start, end = (part.strip().split(":") for part in between.split("-"))
     return int(start[0]) * 60 + int(start[1]), int(end[0]) * 60 + int(end[1])

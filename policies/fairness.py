@@ -1,27 +1,27 @@
-"""Fair shares of servers that everyone wants at once: who was served least, for its share, is next.
+"""Fair shares between tenants: the tenant with the least service for its share is next.
 
-A virtual token counter for each tenant: what it was served, in weighted tokens, divided by its share. (Sheng et
-al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2.) Counting what was served and not what
-was asked, it needs no guess of how long an answer will be.
+Each tenant has a virtual token counter: its service, in weighted tokens, divided by its share. (Sheng et
+al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2.) The counter uses actual service, so no
+estimate of answer lengths is needed.
 
-For two tenants that both wait all the time between two moments, what they were charged in that time differs, per
-share, by at most 2 × U, where U = (largest prompt + slots × largest rest of a charge) / smallest share: the most
-that one counter can run ahead of the lowest, for it was the lowest when it was last chosen.
+For two tenants that both wait throughout an interval, their charges in the interval, per share, differ by at most
+2 × U, where U = (largest prompt + slots × largest rest of a charge) / smallest share: the
+most by which one counter can exceed the lowest, as it was the lowest when it was last chosen.
 """
 
 from collections.abc import Container, Iterable
 
 PROMPT, COMPLETION = 1.0, 2.0
-"""What a token counts. One that is made costs a server more than one that is read, as every price list says."""
+"""Weights of tokens. A completion token costs a server more than a prompt token, as all price lists reflect."""
 
 
 def work(prompt_tokens: int, completion_tokens: int, rows: int = 0) -> float:
-    """Weighted tokens, or rows of tensors; never nothing, so that requests without either take turns too."""
+    """Weighted tokens, or rows of tensors; never 0, so that requests without either take turns too."""
     return max(1.0, PROMPT * prompt_tokens + COMPLETION * completion_tokens + rows)
 
 
 class VirtualTokenCounter:
-    """`waiting` are the tenants that wait at that moment; it is theirs to know, and given where it counts."""
+    """The counters of all tenants. The caller passes `waiting`, the tenants that wait at the moment."""
 
     __slots__ = ("_counters", "_last_level")
 
@@ -30,27 +30,27 @@ class VirtualTokenCounter:
         self._last_level = 0.0
 
     def level(self, tenant: str) -> float:
-        """How much it was served for its share. Only differences mean something."""
+        """A tenant's service for its share. Only differences are meaningful."""
         return self._counters.get(tenant, 0.0)
 
     def join(self, tenant: str, waiting: Iterable[str]) -> None:
-        """It begins to wait, and others do already. It is lifted to the lowest of them, and without any to where
-        the last one left: time in which it wanted nothing earns no credit, and a new one owes nothing."""
+        """Record that a tenant begins to wait. Its counter is raised to the lowest of the waiting tenants, or to that
+        of the last tenant that left: idle time earns no credit, and a new tenant has no debt."""
         floor = min(map(self.level, waiting), default=self._last_level)
         self._counters[tenant] = max(self.level(tenant), floor)
 
     def leave(self, tenant: str) -> None:
-        """It waits no more."""
+        """Record that a tenant stops waiting."""
         self._last_level = self.level(tenant)
 
     def next(self, waiting: Iterable[str]) -> str:
-        """Whose turn it is; the first of those at one level. ValueError when nobody waits."""
+        """The next tenant; among equals, the first. Raises ValueError if no tenant waits."""
         return min(waiting, key=self.level)
 
     def charge(self, tenant: str, tokens: float, share: float) -> None:
-        """It was served that much more, or less than was thought."""
+        """Charge a tenant for service; a negative amount corrects an estimate."""
         self._counters[tenant] = self.level(tenant) + tokens / share
 
     def keep(self, tenants: Container[str]) -> None:
-        """Forget all others."""
+        """Drop the counters of all other tenants."""
         self._counters = {tenant: level for tenant, level in self._counters.items() if tenant in tenants}

@@ -9,13 +9,13 @@ from config.schema.config import is_glob
 
 T = TypeVar("T")
 
-# Names come from clients: both how many are remembered and how long each may be are bounded.
+# Names come from clients: the number and the length of cached names are bounded.
 MEMO_ENTRIES = 1024
 MEMO_NAME_LENGTH = 256
 
 
 def glob(pattern: str) -> Callable[[str], bool]:
-    """A predicate: does the whole text match?"""
+    """A predicate that matches a pattern against the whole text."""
     if not is_glob(pattern):
         return pattern.__eq__
     match = re.compile(translate(pattern)).match
@@ -36,7 +36,7 @@ class GlobTable(Generic[T]):
             else:
                 self._exact.setdefault(pattern, value)
         self._globs = tuple(globs)
-        self._known = dict(self._exact)  # the exact names, and those that a glob was found for
+        self._known = dict(self._exact)  # the exact names, and cached names that a glob matches
 
     def find(self, name: str) -> T | None:
         found = self._known.get(name)
@@ -47,7 +47,7 @@ class GlobTable(Generic[T]):
             if matches(name):
                 self._remember(name, value)
                 return value
-        return None  # not remembered: there is no end of names that do not exist
+        return None  # not cached: the number of unknown names is unbounded
 
     def _remember(self, name: str, value: T) -> None:
         if len(name) > MEMO_NAME_LENGTH:
@@ -58,7 +58,7 @@ class GlobTable(Generic[T]):
 
 
 class GlobSet:
-    """``name in set``: does any of the patterns match?"""
+    """A set of patterns: ``name in set`` is true if any pattern matches."""
 
     __slots__ = ("_table",)
 

@@ -1,4 +1,4 @@
-"""When an answer is late enough to ask somebody else for it too.
+"""The delay before a hedge.
 
 (Dean and Barroso, "The Tail at Scale", CACM 56(2), 2013: a second request after the 95th percentile costs a
 twentieth more load and takes most of the tail away.)
@@ -14,19 +14,19 @@ EVERY = 16
 
 
 class Patience(Protocol):
-    """How long to wait for an answer to begin before a hedge."""
+    """The time to wait for an answer to begin before a hedge."""
 
     def seconds(self, *, stream: bool) -> float | None:
-        """None while that is not known."""
+        """The delay in seconds; None before enough measurements."""
         ...
 
     def observe(self, seconds: float, *, stream: bool) -> None:
-        """An answer began after that long, or was given up after it."""
+        """Record that an answer began, or was abandoned, after `seconds`."""
         ...
 
 
 class Fixed:
-    """As long as was configured."""
+    """A configured delay."""
 
     __slots__ = ("_seconds",)
 
@@ -37,13 +37,13 @@ class Fixed:
         return self._seconds
 
     def observe(self, seconds: float, *, stream: bool) -> None:
-        """Nothing to learn."""
+        """Ignored."""
 
 
 class Learned:
-    """As long as that share of recent answers took to begin.
+    """The delay within which a share of recent answers began.
 
-    A stream begins with its first token and a whole answer with its last, so each is learned for itself.
+    A stream begins with its first token and a whole answer with its last, so each has its own measurements.
     """
 
     __slots__ = ("_streams", "_wholes")
@@ -60,7 +60,7 @@ class Learned:
 
 
 class Quantile:
-    """A quantile of the last 512 measurements; None before there are twenty. Renewed with every sixteenth."""
+    """A quantile of the last 512 measurements; None before there are twenty. Computed at every sixteenth."""
 
     __slots__ = ("_count", "_recent", "_share", "value")
 
@@ -82,5 +82,5 @@ class Quantile:
 
 
 def patience(after: str) -> Patience:
-    """``p95`` or ``200ms``, as configured."""
+    """The delay for a configured ``p95`` or ``200ms``."""
     return Learned(float(after[1:]) / 100) if after.startswith("p") else Fixed(parse_duration(after))

@@ -1,4 +1,4 @@
-"""Outliers: an endpoint that fails more of its requests than its peers do is left alone for a while."""
+"""Outlier ejection: removes an endpoint that fails more often than its peers for a while."""
 
 from collections.abc import Sequence
 from math import exp, inf
@@ -7,24 +7,24 @@ from typing import Protocol
 from policies.breaker import LONGEST, Breaker
 
 WORSE = 2.0
-"""How many times the peers' share of failures makes an outlier: when all fail, none is one."""
+"""The factor by which an outlier's share of failures exceeds its peers': if all fail, none is an outlier."""
 
 
 class Tally:
-    """How one endpoint's requests ended lately; older ones count less and less."""
+    """The recent results of one endpoint's requests. The weight of older results decreases."""
 
     __slots__ = ("_at", "_failed", "_until", "ended", "times")
 
     def __init__(self) -> None:
         self.ended = 0.0
-        self.times = 1  # how many times leave_for it is left alone next
+        self.times = 1  # the next ejection, in multiples of leave_for
         self._failed = 0.0
         self._at = 0.0
         self._until = -inf
 
     @property
     def share(self) -> float:
-        """Of its requests, how many failed."""
+        """The share of failed requests."""
         return self._failed / self.ended if self.ended else 0.0
 
     def count(self, window: float, now: float, *, failed: bool) -> None:
@@ -34,8 +34,8 @@ class Tally:
         self._failed = self._failed * kept + failed
 
     def leave(self, seconds: float, now: float) -> float:
-        """Begin anew with it later; for how long to leave it alone."""
-        # Twice as long as it was left alone, without a new reason, and all is forgiven.
+        """Eject the endpoint and reset its tally. Returns the seconds of the ejection."""
+        # After twice the last ejection without a new one, the multiple is reset.
         self.times = 1 if now > self._until + 2 * self.times * seconds else min(2 * self.times, LONGEST)
         self._until = now + self.times * seconds
         self.ended = self._failed = 0.0
@@ -43,7 +43,7 @@ class Tally:
 
 
 class Judged(Protocol):
-    """An endpoint, as far as it is judged."""
+    """The attributes of an endpoint that ejection uses."""
 
     @property
     def tally(self) -> Tally: ...
@@ -52,11 +52,11 @@ class Judged(Protocol):
 
 
 class Outliers:
-    """Opens breakers. A breaker counts failures in a row; one in three or four never opens it.
+    """Ejects endpoints by opening their breakers, which themselves count only consecutive failures.
 
-    One of a pool's endpoints is judged when it fails: after `requests` of them, when the share that failed
-    reaches `failures` and is more than twice the peers'. At most `at_most` of the pool is left alone at once,
-    one endpoint at least, and never the last.
+    An endpoint is evaluated when a request fails. It is ejected after at least `requests` requests if its share of
+    failures reaches `failures` and is more than twice the share of its peers. At most `at_most` of the pool is ejected
+    at once, at least one endpoint, and never the last.
     """
 
     def __init__(self, *, failures: float, window: float, requests: int, leave_for: float, at_most: float) -> None:
@@ -69,7 +69,7 @@ class Outliers:
         """All endpoints of the pool."""
 
     def ended(self, endpoint: Judged, now: float, *, failed: bool) -> bool:
-        """A request there is over; True when that made it an outlier, and its breaker is open now."""
+        """Record the end of a request. Returns True if this ejects the endpoint, so that its breaker is open now."""
         tally = endpoint.tally
         tally.count(self._window, now, failed=failed)
         if not failed or tally.ended < self._requests or tally.share < self._failures or endpoint.breaker.is_open:
@@ -80,7 +80,7 @@ class Outliers:
         return True
 
     def _is_worse(self, endpoint: Judged) -> bool:
-        """Weighed by their requests: a peer that had few says little."""
+        """Whether an endpoint fails more than its peers, weighted by their numbers of requests."""
         others = [peer.tally for peer in self.peers if peer is not endpoint]
         ended = sum(tally.ended for tally in others)
         failed = sum(tally.share * tally.ended for tally in others)

@@ -1,12 +1,12 @@
-"""Who is next of those that wait for a pool, and who goes when too many do.
+"""The order of a pool's queue, and the request that a full queue evicts.
 
     bands         the highest priority first; a lower one may have a share of the turns while a higher one waits
-    tenants       within a band: the one that was served least for its share (`fairness`)
-    urgency       within a tenant: the one that is due first (earliest deadline first, which misses no deadline
+    tenants       within a band: the tenant with the least service for its share (`fairness`)
+    urgency       within a tenant: the request that is due first (earliest deadline first, which misses no deadline
                   that any order would meet; Dertouzos, IFIP Congress 1974)
 
-A full queue makes room from the other end: the lowest band first, there the tenant that has most waiting for its
-share, and of its requests the newest. So a flood fills the places of the tenant that sends it and of no other.
+A full queue evicts from the other end: in the lowest band, the tenant with the most waiting requests for its share, and
+of these requests the newest. So a flood fills only the places of its own tenant.
 (McKenney, "Stochastic Fairness Queueing", INFOCOM 1990: drop from the longest queue.)
 """
 
@@ -23,7 +23,7 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Ticket:
-    """One that waits. `due` is when its wait ends anyway; `tokens` is what it is charged when its turn comes."""
+    """A waiting request. `due` is the end of its wait; `tokens` is its charge at its turn."""
 
     __slots__ = ("band", "due", "tenant", "tokens")
 
@@ -43,8 +43,8 @@ class Lane(Generic[T]):
     __slots__ = ("_pushed", "_tickets", "_urgency")
 
     def __init__(self) -> None:
-        self._tickets: OrderedDict[T, None] = OrderedDict()  # by arrival; it finds its last one at once
-        self._urgency: list[tuple[float, int, T]] = []  # a heap, in which those that left lie until they surface
+        self._tickets: OrderedDict[T, None] = OrderedDict()  # by arrival, with direct access to the last
+        self._urgency: list[tuple[float, int, T]] = []  # a heap; removed tickets remain until they reach the top
         self._pushed = 0
 
     def __len__(self) -> int:
@@ -68,7 +68,7 @@ class Lane(Generic[T]):
             heapify(self._urgency)
 
     def first(self) -> T:
-        """The one that is due first, and of several the one that came first."""
+        """The ticket that is due first; among equals, the oldest."""
         while (ticket := self._urgency[0][2]) not in self._tickets:
             heappop(self._urgency)
         return ticket
@@ -78,13 +78,13 @@ class Lane(Generic[T]):
 
 
 class Band(Generic[T]):
-    """All of one priority. `turns` is what it earned of turns while a higher one was served."""
+    """All requests of one priority. `turns` are the turns that it earned while a higher band was served."""
 
     __slots__ = ("counter", "lanes", "size", "turns")
 
     def __init__(self) -> None:
         self.counter = VirtualTokenCounter()
-        self.lanes: dict[str, Lane[T]] = {}  # of those tenants only that wait
+        self.lanes: dict[str, Lane[T]] = {}  # only of waiting tenants
         self.size = 0
         self.turns = 0.0
 
@@ -114,7 +114,7 @@ class Band(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """All that wait. `size` is read for every request of a pool, so it is a plain number.
+    """All waiting requests. `size` is read for every request of a pool, so it is a plain number.
 
     `lower` is the part of a turn that each lower band earns with each turn of a higher one.
     """
@@ -128,7 +128,7 @@ class FairQueue(Generic[T]):
         self.shares: Mapping[str, float] = {}
 
     def configure(self, shares: Mapping[str, float], lower: float) -> None:
-        """New shares, by tenant, count from the next charge on; who waits keeps its place."""
+        """Set the shares by tenant, from the next charge on. Waiting requests retain their positions."""
         self.shares = shares
         self.lower = lower
         for band in self._bands:
@@ -142,7 +142,7 @@ class FairQueue(Generic[T]):
         return lane is not None and ticket in lane
 
     def depths(self) -> list[int]:
-        """How many wait, by band."""
+        """The number of waiting requests by band."""
         return [band.size for band in self._bands]
 
     def push(self, ticket: T) -> None:
@@ -150,18 +150,18 @@ class FairQueue(Generic[T]):
         self.size += 1
 
     def remove(self, ticket: T) -> None:
-        """It left. KeyError when it did not wait."""
+        """Remove a waiting request. Raises KeyError if it does not wait."""
         self._bands[ticket.band].remove(ticket)
         self.size -= 1
 
-    # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
+    # ── turns ─────────────────────────────────────────────────────────────────────────────────────────
 
     def waits(self, without: Set[str]) -> bool:
-        """Whether a request waits, save of the tenants `without`."""
+        """Whether a request waits, except those of the tenants `without`."""
         return self.size > 0 and any(band.waits(without) for band in self._bands)
 
     def next(self, without: Set[str] = NOBODY) -> T:
-        """The request to serve next, save of the tenants `without`. ValueError when nobody waits."""
+        """The next request, except those of the tenants `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:
             raise ValueError("nobody waits")
@@ -171,24 +171,24 @@ class FairQueue(Generic[T]):
         return waiting[0].first(without)
 
     def serve(self, ticket: T) -> None:
-        """The turn of what `next` returned: it waits no more, and its tenant is charged."""
+        """Remove the request that `next` returned, and charge its tenant."""
         top, *lower = (band for band in self._bands if band.size)
         for band in lower:
             band.turns += self.lower
         mine = self._bands[ticket.band]
         if mine is not top:
-            mine.turns = max(0.0, mine.turns - 1.0)  # it may have had the turn of a higher one that could not be served
+            mine.turns = max(0.0, mine.turns - 1.0)  # it may have used the turn of a blocked higher band
         self.charge(ticket.tenant, ticket.band, ticket.tokens)
         self.remove(ticket)
 
     def charge(self, tenant: str, band: int, tokens: float) -> None:
-        """What a request took beyond what it was charged, which may be less than nothing."""
+        """Charge a tenant for a request's service beyond its first charge; the amount may be negative."""
         self._bands[band].counter.charge(tenant, tokens, self.shares.get(tenant, 1.0))
 
-    # ── room, and how long a newcomer would wait ──────────────────────────────────────────────────────
+    # ── admission ─────────────────────────────────────────────────────────────────────────────────────
 
     def victim(self, tenant: str, band: int) -> T | None:
-        """Who gives its place to a newcomer; None when nobody has less right to one."""
+        """The request to evict for a new one; None if no request has a lower rank."""
         lowest = next(i for i in reversed(range(BANDS)) if self._bands[i].size)
         if lowest < band:
             return None
@@ -201,8 +201,8 @@ class FairQueue(Generic[T]):
         return lanes[longest].newest()
 
     def ahead(self, tenant: str, band: int) -> float:
-        """About how many are served before a newcomer: all of the higher bands, and of its own so many as get a
-        turn while its tenant, by its share, comes to its last."""
+        """The estimated number of requests before a new one: all of higher bands, and in its own band those that get
+        a turn before its tenant, by its share, reaches its last request."""
         higher = sum(above.size for above in self._bands[:band])
         mine = self._bands[band]
         share = self.shares.get(tenant, 1.0)

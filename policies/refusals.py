@@ -1,7 +1,8 @@
-"""Refusals that may be one tenant's own: a 429 says that somebody asked too much, and not that the endpoint is full.
+"""Rejections that may concern one tenant: a 429 may mean that a tenant exceeds its limit, not that the endpoint is
+full.
 
-Each tenant that an endpoint refused has a breaker there of its own, which opens and rests as the endpoint's does, for
-that tenant alone. A refusal whose scope is not known counts against the endpoint once a second tenant is refused too.
+Each rejected tenant has its own breaker at the endpoint, which works as the endpoint's breaker, for that tenant alone.
+A rejection of unknown scope counts against the endpoint if a second tenant is rejected too.
 """
 
 from typing import NamedTuple
@@ -9,29 +10,31 @@ from typing import NamedTuple
 from policies.breaker import LONGEST_REST, Breaker
 
 MOST = 1024
-"""Tenants remembered at one endpoint; the one refused longest ago is forgotten first."""
+"""Maximum of rejected tenants at one endpoint; the one with the oldest rejection is dropped first."""
 WITNESS = LONGEST_REST
-"""Seconds for which a refusal bears out that of another tenant, unless its tenant was answered since."""
+"""Seconds for which a rejection confirms that of another tenant, unless its own tenant was answered since."""
 
 
 class _Refused(NamedTuple):
     breaker: Breaker
     at: float
     known: bool
-    """It was said to be this tenant's own."""
+    """Whether the endpoint reported that the rejection concerns this tenant only."""
 
 
 class Refusals:
-    """Of one endpoint, by tenant. Tenants that it never refused, or answered since, cost nothing."""
+    """The rejections of one endpoint by tenant. Tenants without a current rejection have no entry."""
 
     __slots__ = ("tenants",)
 
     def __init__(self) -> None:
-        self.tenants: dict[str, _Refused] = {}  # empty as a rule: callers check that before they call
+        self.tenants: dict[str, _Refused] = {}  # usually empty: callers check that before a call
 
     def refused(self, tenant: str, retry_after: float | None, now: float, like: Breaker, *, known: bool) -> bool:
-        """The endpoint refused the tenant. `known`: it said that this is the tenant's own. True when the endpoint is
-        to blame: another tenant was refused lately, too, and nobody knows for what. `like` is the endpoint's breaker.
+        """Record a rejection. `known`: the endpoint reported that it concerns this tenant only.
+
+        Returns True if it counts against the endpoint: another tenant was rejected recently too, with unknown scope.
+        `like` is the endpoint's breaker.
         """
         before = self.tenants.pop(tenant, None)
         if before is None and len(self.tenants) >= MOST:
@@ -46,17 +49,17 @@ class Refusals:
         return blamed
 
     def begin(self, tenant: str, now: float) -> None:
-        """A request of the tenant was let through."""
+        """Record the start of a request of the tenant."""
         if (one := self.tenants.get(tenant)) is not None:
             one.breaker.begin(now)
 
     def answered(self, tenant: str) -> None:
-        """The endpoint takes the tenant's requests again."""
+        """Record that the endpoint accepts the tenant's requests again."""
         if self.tenants:
             self.tenants.pop(tenant, None)
 
     def abandoned(self, tenant: str, now: float) -> None:
-        """A request of the tenant ended with no verdict."""
+        """Record a request of the tenant without a result."""
         if (one := self.tenants.get(tenant)) is not None:
             one.breaker.abandoned(now)
 
@@ -65,16 +68,16 @@ class Refusals:
         return not self.tenants or (one := self.tenants.get(tenant)) is None or one.breaker.allows(now)
 
     def rests(self, tenant: str, now: float) -> float:
-        """Seconds for which the endpoint asked to be left alone by the tenant; 0 when it does not."""
+        """Seconds of the pause that the endpoint requires of the tenant; 0 for none."""
         one = self.tenants.get(tenant)
         return 0.0 if one is None else one.breaker.rests(now)
 
     def retry_after(self, tenant: str, now: float) -> float:
-        """Seconds until `allows` may say yes; 0 when it does."""
+        """Seconds until `allows` may return true; 0 if it does now."""
         one = self.tenants.get(tenant)
         return 0.0 if one is None else one.breaker.retry_after(now)
 
     def next_change(self, now: float) -> float:
-        """Seconds until time alone changes what `allows` says of any tenant; 0 when it changes nothing."""
+        """Seconds until time alone changes the result of `allows` for any tenant; 0 if it changes nothing."""
         waits = (one.breaker.next_change(now) for one in self.tenants.values())
         return min((wait for wait in waits if wait > 0), default=0.0)

@@ -1,17 +1,16 @@
-"""Whether a stream that broke may be carried on."""
+"""The budget for continuing broken streams."""
 
 from policies.retry import RetryBudget
 
 MOST = 2
-"""Times that one stream is."""
+"""Maximum of resumes for one stream."""
 
 
 class ResumeBudget:
     """As many resumes in ten seconds as streams are open, and three.
 
-    A stream may last for minutes, so that a share of recent requests would say nothing about it. When an
-    endpoint dies all of its streams can be carried on once; endpoints that die one after the other cannot make
-    a storm of it.
+    A stream may last for minutes, so a share of recent requests would not be meaningful. If an endpoint fails, all
+    of its streams can be resumed once; successive failures of endpoints cannot cause a storm of resumes.
     """
 
     __slots__ = ("_budget", "open")
@@ -19,8 +18,8 @@ class ResumeBudget:
     def __init__(self) -> None:
         self._budget = RetryBudget(1.0)
         self.open = 0
-        """Streams that have begun and not ended."""
+        """The number of open streams."""
 
     def allow(self, now: float) -> bool:
-        """Whether one more fits; if so it is spent."""
+        """Spend a resume if the budget allows it."""
         return self._budget.allow(now, self.open)

@@ -1,4 +1,4 @@
-"""Whether another try is affordable, and when to make it."""
+"""The retry budget, and the backoff before a retry."""
 
 from random import Random
 
@@ -14,7 +14,7 @@ class RetryBudget:
     recent requests cannot. The floor lets a quiet service retry at all. (Finagle's RetryBudget; tower's
     `retry::budget::TpsBudget`.)
 
-    The window slides in ten steps: what is counted is the current step and the nine before it.
+    The window slides in ten steps: it covers the current step and the nine before it.
     """
 
     __slots__ = (
@@ -39,12 +39,12 @@ class RetryBudget:
         self._retry_slots = [0] * SLOTS
 
     def request(self, now: float) -> None:
-        """Counts a first try."""
+        """Count a first attempt."""
         self._request_slots[self._slot(now)] += 1
         self._requests += 1
 
     def allow(self, now: float, held: int = 0) -> bool:
-        """Whether one more retry fits; if so it is spent. `held` requests count whenever they came."""
+        """Spend a retry if the budget allows it. `held` requests count independent of their time."""
         slot = self._slot(now)
         if self._retries + 1 > self.floor + self.ratio * (self._requests + held):
             return False
@@ -53,7 +53,7 @@ class RetryBudget:
         return True
 
     def _slot(self, now: float) -> int:
-        """The slot of `now`, those that left the window emptied. An earlier `now` counts as the latest."""
+        """The slot of `now`, after clearing expired slots. An earlier `now` counts as the latest."""
         tick = int(now / self._step)
         if tick > self._tick:
             for passed in range(max(self._tick + 1, tick - SLOTS + 1), tick + 1):
@@ -68,18 +68,18 @@ class RetryBudget:
 
 
 def backoff(attempt: int, base: float, rng: Random) -> float:
-    """Seconds to wait after the `attempt`-th try (from 1) failed.
+    """Seconds to wait after the failure of the `attempt`-th attempt (from 1).
 
-    Full jitter: uniform between 0 and ``base × 2^(attempt - 1)``, at most 2 s, so that those who failed
-    together do not come back together. (Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog,
+    Full jitter: uniform between 0 and ``base × 2^(attempt - 1)``, at most 2 s, so that requests
+    that failed together are not retried together. (Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog,
     2015.)
     """
     return rng.random() * min(LONGEST_BACKOFF, base * 2.0 ** (attempt - 1))
 
 
 def rested(retry_after: float, rng: Random) -> float | None:
-    """Seconds to wait for who asked to be left alone for `retry_after`; None when that is over 2 s.
+    """Seconds to wait for an endpoint that requires a pause of `retry_after`; None if that is over 2 s.
 
-    Never less, and up to a half more, so that those who wait do not come back together.
+    The result is never less, and up to half more, so that waiting requests are not retried together.
     """
     return retry_after * rng.uniform(1.0, 1.5) if retry_after <= LONGEST_BACKOFF else None

@@ -1,6 +1,6 @@
 """The explanation of a route, for the command line, the admin listener and a response header.
 
-asked.py   a written request in the form of a real one
+asked.py   builds a request from a description
 why.py     the decision for a request, step by step
 text.py    an explanation as text
 header.py  an explanation as a response header

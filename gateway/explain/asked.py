@@ -1,4 +1,4 @@
-"""Builds a request from its description in a test or a question, with the door's own codec."""
+"""Builds a request from its description in a test or a query, with the codec of its front."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ _DECODE: dict[str, Callable[[bytes], ModelRequest]] = {
 
 
 def request_of(asked: AskedConfig) -> ModelRequest:
-    """Raises `CallerError` for a body that a front would refuse."""
+    """The described request. Raises `CallerError` for a body that a front would reject."""
     request = _tensors(asked) if asked.front == "infer" else _DECODE[asked.front](msgspec.json.encode(body_of(asked)))
     if asked.prompt_tokens is not None:
         request.prompt_tokens = asked.prompt_tokens
@@ -30,12 +30,12 @@ def request_of(asked: AskedConfig) -> ModelRequest:
 
 
 def headers_of(case: AskedConfig) -> dict[str, str]:
-    """Its header fields, with lower-case names."""
+    """The headers of the described request, with lower-case names."""
     return {name.lower(): value for name, value in case.header.items()}
 
 
 def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:
-    """Who asks: the holder of the key, where it is known, with what is written beside it."""
+    """The described client: the holder of the key, if there is one, with the described roles and labels."""
     if holder is None or holder.tenant != asked.tenant:
         return Principal(asked.tenant, asked.key, frozenset({"user", *asked.roles}), asked.labels)
     roles, labels = holder.roles | set(asked.roles), {**holder.labels, **asked.labels}
@@ -43,14 +43,14 @@ def principal_of(asked: AskedConfig, holder: Principal | None) -> Principal:
 
 
 def _tensors(asked: AskedConfig) -> ModelRequest:
-    """What stands in `body` are its parameters."""
+    """A request of tensors. Its `body` has the parameters."""
     body = msgspec.json.encode({"inputs": [{"name": "x", "shape": [1, 1]}], "parameters": asked.body})
     kind: InferKind = "infer_stream" if asked.stream else "infer"
     return oip_view.request_of(body, model=asked.model, version="", kind=kind)
 
 
 def body_of(asked: AskedConfig) -> dict[str, Any]:
-    """As its client would send it; of tensors the parameters, with the model's name among them."""
+    """The body that the client would send; for tensors, the parameters and the name of the model."""
     if asked.front == "infer":
         return {"model": asked.model, **asked.body}
     content: object = _IMAGE if asked.vision else "…"

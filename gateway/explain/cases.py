@@ -14,7 +14,7 @@ SHARE_TOLERANCE = 0.005
 
 
 class Failure(NamedTuple):
-    """One test that fails: where it stands, what is wrong, and why it came so."""
+    """A failed test: its position, the differences, and the explanation of the route."""
 
     where: str
     name: str
@@ -27,7 +27,7 @@ class Failure(NamedTuple):
 
 
 def run(policy: Policy, cases: Cases) -> list[Failure]:
-    """Every test of a file; those that fail."""
+    """Run every test of a file and return the failures."""
     return [failure for line, case in cases.tests if (failure := _run(policy, f"{cases.file}:{line}", case))]
 
 

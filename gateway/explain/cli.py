@@ -43,7 +43,7 @@ def check(
 
 
 def _run(policy: Policy, path: Path) -> int:
-    """How many tests there are. Exits with 1 where one fails."""
+    """Run the tests of a policy and return their number. Exits with 1 if a test fails."""
     try:
         loaded = load_cases(path)
     except ConfigError as error:
@@ -105,7 +105,7 @@ def explain(
 
 
 def _pairs(option: str, given: Pairs) -> dict[str, str]:
-    """``K=V`` each."""
+    """Parse options in the form ``K=V``."""
     pairs = [pair.partition("=") for pair in given or []]
     if wrong := [name for name, equals, _ in pairs if not equals]:
         _stop(f"error: {option}: expected NAME=VALUE, got {wrong[0]!r}", status=2)

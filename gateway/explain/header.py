@@ -12,23 +12,23 @@ from gateway.telemetry import Record
 from policies.routing.explain import Explanation
 
 NAME = "x-headrace-explain"
-"""Of the request's header that asks, and of the answer's that tells."""
+"""The request header that requests an explanation, and the response header with the explanation."""
 MAX_ROUTES = 16
 MAX_SENT = 1024
-"""Clients and proxies have bounds of their own on headers."""
+"""Maximum bytes of the header, as clients and proxies limit headers too."""
 
 
 Read = Callable[[], Awaitable[ModelRequest]]
 
 
 async def explain(core: Core, principal: Principal, headers: Mapping[str, str], record: Record, read: Read) -> None:
-    """Record why a request is routed as it is, for a client that asks and may. `read` decodes the request anew."""
+    """Record the explanation of a request's route, if the client may receive it. `read` decodes the request again."""
     if NAME in headers and may_ask(core.snapshot, principal):
         record.explanation = explanation(core.snapshot, principal, await read(), headers, core.wall())
 
 
 def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
-    """Whether a client receives explanations: one of a tenant that the file names for it, or an operator."""
+    """Whether a client may receive explanations: its tenant is configured for them, or it is an operator."""
     if principal.tenant in snapshot.explaining:
         return True
     return principal.roles is not USER and principal.scope is None and "operator" in principal.roles
@@ -37,14 +37,14 @@ def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
 def explanation(
     snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
-    """The header's value. This changes the request, which no one may use after."""
+    """The value of the header. This changes the request: do not use it afterwards."""
     policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
     return in_header(policy.explain(principal, request, headers, now_utc))
 
 
 def in_header(found: Explanation) -> str:
-    """One line of JSON in ASCII: which route and pools, and for each route before it the first thing that it wants
-    and the request has not."""
+    """Encode an explanation as one line of JSON in ASCII: route and pools, and for each earlier route its first
+    condition that the request does not meet."""
     last = found.routes[-1] if found.routes else None
     missed = [
         {"route": route.route, "wants": f"{check.field} {check.wanted}", "has": check.seen}

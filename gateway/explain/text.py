@@ -11,7 +11,7 @@ _SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
 
 
 def explained(found: Explanation) -> str:
-    """Some lines, none of which ends in a line feed."""
+    """The text of an explanation, without a final line feed."""
     return "\n".join(_lines(found))
 
 

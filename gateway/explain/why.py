@@ -25,7 +25,7 @@ from policies.routing.rules import Catalogue, Known, ModelList
 
 
 class _RefusedError(Exception):
-    """The code that a client gets, and what it is not told."""
+    """A rejection: the code for the client, and the reason, which the client does not receive."""
 
     def __init__(self, code: str, because: str, near: str | None = None) -> None:
         self.code = code
@@ -34,7 +34,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A configuration that can be asked. `holder` knows keys by their ids."""
+    """Explains requests under one configuration. `holder` returns the holder of a key by its id."""
 
     config: Config
     catalogue: Catalogue
@@ -43,14 +43,14 @@ class Policy:
 
     @classmethod
     def of(cls, config: Config) -> "Policy":
-        """One that is not in force. The keys that it knows are those of the file."""
+        """The policy of a configuration that is not in force. It has only the keys of the file."""
         keys = {key_id: record.principal for key_id, record in written_keys(config).items()}
         allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
         return cls(config, Catalogue(config.models), allowed, keys.get)
 
     def asked(self, asked: AskedConfig, now_utc: float, holder: Principal | None = None) -> Explanation:
-        """Of a request that somebody wrote down. `now_utc` counts where it says no time; `holder` has its key, where
-        that is not one of the file."""
+        """Explain a described request. `now_utc` is its time if it names none; `holder` is the holder of its key if
+        the key is not in the file."""
         try:
             request = request_of(asked)
         except CallerError as error:
@@ -61,7 +61,7 @@ class Policy:
     def explain(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
     ) -> Explanation:
-        """Explain a request as a front decodes it. This changes the request, which no one may use after."""
+        """Explain a request as decoded by a front. This changes the request: do not use it afterwards."""
         found = Explanation(principal.tenant, request.model[:MAX_SHOWN])
         before = request.codec.fields(request)
         try:
@@ -76,7 +76,7 @@ class Policy:
             return replace(found, refused=error.code, because=error.because)
 
     def _known(self, principal: Principal, request: ModelRequest) -> Known:
-        """What the name stands for, where it is to be had at all."""
+        """The model with the requested name. Raises `_RefusedError` if the client may not use it."""
         tenant, asked, scope = principal.tenant, request.model, principal.scope
         if tenant not in self.allowed:
             raise _RefusedError(NotFound.code, f'no tenant is named "{tenant}"', closest(tenant, self.allowed))
@@ -100,7 +100,7 @@ class Policy:
     def _led(
         self, found: Explanation, principal: Principal, request: ModelRequest, facts: Facts, before: Fields
     ) -> Explanation:
-        """Where the matching route leads."""
+        """Add the target of the matching route to an explanation."""
         model, last = self.config.models[self._index(found.model)], found.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
@@ -128,7 +128,7 @@ class Policy:
         return next(i for i, model in enumerate(self.config.models) if model.name == name)
 
     def _sent(self, request: ModelRequest, route: RouteConfig, to: Side | None) -> Fields:
-        """The body as the first pool gets it. The request is rewritten, as what is held for it goes by that."""
+        """The body that the first pool receives. The request is rewritten too, as its reservation depends on it."""
         if route.rewrite is not None:
             codec = request.codec
             fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))

@@ -1,16 +1,16 @@
 """Access log and metrics.
 
-record.py      what one request leaves behind: the source of its log line and its metrics
-access_log.py  one JSON line a request, written in the background
+record.py      the record of one request: the source of its log line and its metrics
+access_log.py  one JSON line for each request, written in the background
 metrics.py     every metric of requests
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields
-histogram.py   counts in ranges
+histogram.py   counts of values by range
 queues.py      metrics of queues
 caches.py      metrics of response caches
 memory.py      metrics of the bytes that requests hold
 discovery.py   metrics of discovered endpoints and of reported load
 redis.py       metrics of the connection to Redis
-merge.py       the metrics of several workers as those of one gateway
+merge.py       merges the metrics of several workers
 """
 
 import asyncio
@@ -30,8 +30,8 @@ LATEST = 0.05
 class Telemetry:
     """Forwards the record of each ended request to the access log and the metrics.
 
-    It forwards records in batches, some tens of milliseconds later: the same code run many times in a row costs half
-    of what it costs between two requests.
+    Records are forwarded in batches, some tens of milliseconds later: code that runs many times in a row costs half of
+    its cost between two requests.
     """
 
     def __init__(self, metrics: Metrics, access_log: AccessLog, *, batch: int = BATCH) -> None:
@@ -49,7 +49,7 @@ class Telemetry:
         record.time = time.time()
         record.error = error
         if error is not None:
-            # Its frames hold this record and parts of the answer, which only the garbage collector could free then.
+            # Its frames hold this record and parts of the answer; only the garbage collector could free them.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
         self._ended.append(record)

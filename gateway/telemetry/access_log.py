@@ -1,4 +1,4 @@
-"""One JSON line a request, written in the background."""
+"""The access log: one JSON line for each request, written in the background."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, omit_defaults=True, gc=False):
-    """What is told of a request. What does not apply is left out."""
+    """The log line of a request. Fields that do not apply are omitted."""
 
     time: str
     request_id: str
@@ -59,14 +59,14 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class AccessLog:
-    """Lines gather in memory and a thread writes them, so that a slow disk delays no request.
+    """Collects lines in memory; a thread writes them, so that a slow disk delays no request.
 
-    With `MAX_PENDING` lines unwritten new ones are dropped, and `dropped` counts them.
+    With `MAX_PENDING` unwritten lines, new lines are dropped and counted in `dropped`.
     """
 
     def __init__(self, to: str) -> None:
         self._own = to != "stdout"
-        # Unbuffered and appending: what a full disk refuses is not kept, and a rotated file may be truncated.
+        # Unbuffered and appending: nothing is retained if the disk is full, and a rotated file may be truncated.
         self._fd = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640) if self._own else STDOUT
         self._is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self._lines: list[bytes] = []
@@ -75,11 +75,11 @@ class AccessLog:
         self._second = (0, "")
         self.dropped = 0
         self._lost = 0
-        """Since the last line that was written."""
+        """Lines lost since the last written line."""
         self._torn = False
 
     def write(self, record: Record) -> None:
-        """Take the line of a request that has ended."""
+        """Add the line of a request that has ended."""
         if len(self._lines) >= MAX_PENDING:
             self.dropped += 1
             return
@@ -136,14 +136,14 @@ class AccessLog:
         await self._flush()
 
     async def _flush(self) -> None:
-        """One write at a time: lines stay in order, and the file is not closed under the last one."""
+        """Write the lines, one write at a time: lines remain in order, and the file is not closed during a write."""
         async with self._writing:
             lines, self._lines = self._lines, []
             if lines:
                 await asyncio.to_thread(self._write_out, lines)
 
     def _write_out(self, lines: list[bytes]) -> None:
-        """Runs in a thread. A loss is logged when it begins and when it ends, however long it lasts."""
+        """Write lines, in a thread. The start and the end of a loss are logged."""
         written = 0
         try:
             for batch in [lines] if self._is_file else _kept_together(lines):
@@ -161,7 +161,7 @@ class AccessLog:
                 self._lost = 0
 
     def _write_batch(self, batch: list[bytes]) -> None:
-        """Raises OSError. A line that a full disk cut off is ended before the next one begins."""
+        """Write a batch. A truncated line is ended before the next line begins. Raises OSError."""
         data = memoryview((b"\n" if self._torn else b"") + b"\n".join(batch) + b"\n")
         while data:
             count = os.write(self._fd, data)
@@ -169,7 +169,7 @@ class AccessLog:
             data = data[count:]
 
     async def aclose(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines and close the file."""
         if self._flushing is not None:
             self._flushing.cancel()
         await self._flush()
@@ -178,13 +178,13 @@ class AccessLog:
 
 
 def _authority(roles: frozenset[str]) -> list[str] | None:
-    """The roles beyond `user` that mean something here: an issuer may name a hundred groups."""
+    """The roles beyond `user` that the gateway uses: an issuer may name a hundred groups."""
     known = ROLES & roles
     return sorted(known) if known != USER else None
 
 
 def _kept_together(lines: list[bytes]) -> Iterator[list[bytes]]:
-    """Batches that a pipe takes whole: several workers write to one, and the kernel mixes what is longer."""
+    """Batches that a pipe writes atomically: several workers share a pipe, and the kernel interleaves longer writes."""
     batch: list[bytes] = []
     size = 0
     for line in lines:

@@ -10,7 +10,7 @@ from gateway.traffic.cache import Shelf
 
 
 class CacheGauges(Collector):
-    """By model: a model's routes have a shelf each."""
+    """Gauges by model. Each route of a model has a shelf."""
 
     def __init__(self, shelves: Callable[[], Iterable[tuple[str, Shelf]]]) -> None:
         self._shelves = shelves

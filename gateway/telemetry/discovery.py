@@ -10,7 +10,7 @@ from gateway.traffic.fleet import Fleet
 
 
 class DiscoveryMetrics(Collector):
-    """Read from the state itself at the moment of the scrape."""
+    """Reads the fleet at each scrape."""
 
     def __init__(self, fleet: Fleet, clock: Callable[[], float]) -> None:
         self._fleet = fleet

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from prometheus_client.core import CounterMetricFamily
 
 Event = tuple[str, str]
-"""What happened, and the name of the pool or model where it did."""
+"""The kind of an event, and the name of its pool or model."""
 
 
 class _Family(NamedTuple):
@@ -15,7 +15,7 @@ class _Family(NamedTuple):
     help: str
     label: str
     result: str | None = None
-    """The value of a second label, for kinds that are told apart within one counter."""
+    """The value of a second label, for kinds that share one counter."""
 
 
 _CACHE = ("headrace_cache_requests", "Requests of routes that cache, by what the cache did.", "model")
@@ -34,7 +34,7 @@ _FAMILIES = {
 
 
 def families(counts: Counter[Event]) -> Iterator[CounterMetricFamily]:
-    """One for each counter, whether its events were seen or not."""
+    """One family for each counter, even without events."""
     made: dict[str, CounterMetricFamily] = {}
     for name, help_, label, result in _FAMILIES.values():
         labels = (label,) if result is None else (label, "result")
@@ -46,10 +46,10 @@ def families(counts: Counter[Event]) -> Iterator[CounterMetricFamily]:
 
 
 def times(events: tuple[Event, ...], kind: str) -> int | None:
-    """How often it happened to one request; None for never, so that its log line leaves it out."""
+    """The number of events of a kind in one request; None for 0, so that the log line omits the field."""
     return sum(event == kind for event, _ in events) or None
 
 
 def cached(events: tuple[Event, ...]) -> str | None:
-    """What the cache did for one request; None where there is none."""
+    """The result of the cache for one request; None without a cache."""
     return next((_FAMILIES[kind].result for kind, _ in events if kind.startswith("cache_")), None)

@@ -1,4 +1,4 @@
-"""Counts of values in ranges."""
+"""Counts of values by range."""
 
 from bisect import bisect_left
 from itertools import accumulate
@@ -19,6 +19,6 @@ class Histogram:
         self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus wants them."""
+        """Cumulative counts by upper bound, in Prometheus' form."""
         names = [*map(str, self.bounds), "+Inf"]
         return list(zip(names, accumulate(self.counts), strict=True))

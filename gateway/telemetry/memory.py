@@ -9,7 +9,7 @@ from gateway.limits.memory import Memory
 
 
 class MemoryMetrics(Collector):
-    """Read from the budgets at the moment of the scrape. Tenants are those of the configuration."""
+    """Reads the budgets at each scrape. The tenants are those of the configuration."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

@@ -1,4 +1,4 @@
-"""The metrics of several workers as those of one gateway."""
+"""Merges the metrics of several workers into the metrics of one gateway."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -22,12 +22,12 @@ GAUGES: Mapping[str, Way] = {
     "headrace_key_database_available": min,
     "headrace_redis_up": min,
 }
-"""Gauges that are no amounts: of all workers' views the one that gives most reason to look. Others are summed."""
+"""Gauges that are not amounts: the most critical value of all workers counts. Other gauges are summed."""
 ONLY_GROW = ("counter", "histogram")
 
 
 class Tally(Collector):
-    """What all workers have counted, those that are gone included: a sum that fell would look like a restart."""
+    """The counts of all workers, also of ended ones: a sum that falls would look like a restart."""
 
     def __init__(self) -> None:
         self._latest: dict[int, list[Metric]] = {}
@@ -36,11 +36,11 @@ class Tally(Collector):
         self._registry.register(self)
 
     def take(self, worker: int, exposition: bytes) -> None:
-        """A worker's metrics as they are now."""
+        """Replace a worker's metrics by its current ones."""
         self._latest[worker] = list(text_string_to_metric_families(exposition.decode()))
 
     def end(self, worker: int) -> None:
-        """It counts no more: what only grows is kept as it was last known."""
+        """Record the end of a worker: its counters remain, its gauges are dropped."""
         last = self._latest.pop(worker, [])
         self._gone = merged([self._gone, [family for family in last if family.type in ONLY_GROW]])
 
@@ -57,7 +57,7 @@ class Tally(Collector):
 
 
 def merged(views: Iterable[Iterable[Metric]]) -> list[Metric]:
-    """Families of the same name as one, samples of the same labels too."""
+    """Merge families of the same name, and in them samples of the same labels."""
     families: dict[str, Metric] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
     for family in (family for view in views for family in view):

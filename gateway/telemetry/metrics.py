@@ -1,10 +1,10 @@
 """Every metric of the gateway, in one file.
 
-Requests count into plain numbers, and a scrape turns them into Prometheus' families: counting happens
-thousands of times a second, scraping a few times a minute.
+Requests are counted in plain numbers, and a scrape converts the numbers to Prometheus' families: requests end
+thousands of times a second, scrapes occur a few times a minute.
 
-Labels are bounded: tenants, models and arms are those of the configuration, pools and endpoints too, and a status
-or an error kind comes from a fixed list. What a client sends is never a label.
+Labels are bounded: tenants, models, arms, pools and endpoints come from the configuration, and a status or an error
+kind from a fixed list. A client's text is never a label.
 """
 
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.
 
 
 class Served:
-    """What is measured of requests that were answered, for one model and pool."""
+    """Measurements of answered requests, for one model and pool."""
 
     __slots__ = ("duration", "first_chunk")
 
@@ -38,7 +38,7 @@ class Served:
 
 
 class Metrics(Collector):
-    """One registry a gateway. `watch` adds gauges that are read at the moment of the scrape."""
+    """The metrics of one gateway. `watch` adds gauges that are read at each scrape."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[str, str, str, str, int, str]] = Counter()  # by OUTCOME
@@ -56,7 +56,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def count(self, record: Record) -> None:
-        """Take a request that has ended."""
+        """Count a request that has ended."""
         model, pool, error = record.model, record.pool, record.error
         kind = error.kind if error is not None else ""
         self._requests[record.tenant, model, record.arm or "", pool, record.status, kind] += 1
@@ -83,11 +83,11 @@ class Metrics(Collector):
             self._shadowed[record.tenant, unit, per] += 1
 
     def refused(self, code: str) -> None:
-        """The server refused what never became a request."""
+        """Count a rejection by the server before there was a request."""
         self._refused[code] += 1
 
     def watch(self, gauges: Collector) -> None:
-        """Add what is read at the moment of the scrape."""
+        """Add gauges that are read at each scrape."""
         self.registry.register(gauges)
 
     def exposition(self) -> bytes:
@@ -120,7 +120,7 @@ class Metrics(Collector):
         yield from (*families(self._events), *self._histograms())
 
     def _money(self) -> Iterator[Metric]:
-        """The currency is the unit, and stands in the name as Prometheus' units do."""
+        """The families of spend. The currency is the unit, and so a part of the name."""
         spend: dict[str, CounterMetricFamily] = {}
         for (currency, *payer), picos in self._spend.items():
             if currency not in spend:
@@ -155,7 +155,7 @@ class Metrics(Collector):
 
 
 class IdentityGauges(Collector):
-    """Whether the key database answers, and how old the public keys of token issuers are."""
+    """The availability of the key database, and the age of the public keys of token issuers."""
 
     def __init__(self, database_available: Callable[[], bool], key_sets: Sequence[Jwks]) -> None:
         self._available = database_available
@@ -176,7 +176,7 @@ class IdentityGauges(Collector):
 
 
 class Gauges(Collector):
-    """Read from the state itself, so that they cannot drift from it."""
+    """Gauges of endpoints and tenants, read from their state at each scrape, so that they cannot differ from it."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Gauges(Collector):
 
 
 class WorkerGauges(Collector):
-    """The workers, as their supervisor sees them: slot, whether it is filled, and how often it was filled again."""
+    """The workers of a supervisor: slot, whether a worker fills it, and the number of its restarts."""
 
     def __init__(self, slots: Callable[[], Iterable[tuple[int, bool, int]]]) -> None:
         self._slots = slots

@@ -1,4 +1,4 @@
-"""Metrics of the requests that wait."""
+"""Metrics of the queues of pools."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -9,7 +9,7 @@ from gateway.traffic.queue import PRIORITIES, PoolQueue
 
 
 class QueueMetrics(Collector):
-    """Read from the queues themselves at the moment of the scrape. The priorities are three, the ends a fixed list."""
+    """Reads the queues at each scrape. Labels are bounded: three priorities, and a fixed list of outcomes."""
 
     def __init__(self, queues: Callable[[], Iterable[PoolQueue]]) -> None:
         self._queues = queues

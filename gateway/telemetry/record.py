@@ -1,4 +1,4 @@
-"""What one request leaves behind: the source of its log line and its metrics."""
+"""The record of one request: the source of its log line and its metrics."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Record:
-    """Filled in as the request goes along. `started` and `ended` are loop time, 0 for not yet;
-    `time` is the end in Unix seconds.
+    """The record of one request, filled in while the request runs.
 
-    It holds no prompt, no answer and no credential: only what may be logged.
+    `started` and `ended` are loop time, 0 before the event; `time` is the end in Unix seconds. A record has no prompt,
+    no answer and no credential, so all of it may be logged.
     """
 
     __slots__ = (
@@ -45,14 +45,14 @@ class Record:
         self.usage: Usage | None = None
         self.cost: Money | None = None
         self.allowances: tuple[Allowance, ...] = ()
-        """What the request draws on, for the headers that tell what is left."""
+        """The limits that apply to the request, for the headers that report the remaining amounts."""
         self.shadowed: tuple[Shadowed, ...] = ()
         self.ignored: Sequence[str] = ()
-        """Fields of the request that the model had no use for."""
+        """Fields of the request that the model ignored."""
         self.early: Reservation | None = None
-        """What is held while the body is received, and the model not known."""
+        """The reservation while the body is received and the model is unknown."""
         self.explanation = ""
-        """For the client's eyes, where it asked and may."""
+        """The explanation of the route, if the client requests it and may receive it."""
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0

@@ -1,4 +1,4 @@
-"""Metrics of Redis: whether it counts, and the updates that it has not received yet."""
+"""Metrics of the Redis ledger: its availability, and the updates that Redis has not received yet."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RedisGauges(Collector):
-    """Reads the Redis ledger at the moment of the scrape."""
+    """Reads the Redis ledger at each scrape."""
 
     def __init__(self, redis: "RedisLedger") -> None:
         self._redis = redis

@@ -2,24 +2,24 @@
 
 plan.py           composes the upstream of a decision: Fallback[Retry[Resume[Hedge[Pool]]]]
 plan_state.py     state of plans that outlives a reload: budgets, caches
-fallback.py       another upstream after a failure; the pool that is free first
+fallback.py       another upstream after a failure; a pool with a free slot first
 split.py          a choice between upstreams, inside a fallback
 retry.py          another attempt within a budget
 hedge.py          a second attempt while the first has not begun
 resume.py         continues a broken stream at another endpoint
 cache.py          the response cache; coalesce.py: one upstream call shared by its readers
-coalesce.py       identical requests at the same time as one call
+coalesce.py       one upstream call for simultaneous identical requests
 pool.py           filters, picks and leases an endpoint; queue.py: the wait for a free slot
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
 member.py         an endpoint with its connections, probe, signals and runtime
-members.py        all running endpoints, and those that drain
+members.py        all running and draining endpoints
 fleet.py          all endpoints, preserved across reloads
 desired.py        the endpoints that a pool should have: file, discovery, operators
-pool_state.py     what a pool has learned of its endpoints
+pool_state.py     measurements of a pool, preserved across reloads
 protocol_sync.py  whether the endpoints of a pool with a detected protocol agree
 probes.py         active health checks
-signals.py        load that servers report
+signals.py        the load that servers report
 operations.py     changes by operators: add, drain, remove, weigh
 """

@@ -1,4 +1,4 @@
-"""An exact response cache, and one upstream call for identical requests at the same time."""
+"""An exact response cache, and one upstream call for simultaneous identical requests."""
 
 import asyncio
 import hashlib
@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Shelf:
-    """What one route keeps, and what is on its way there. Outlives reloads."""
+    """The stored answers of one route, and the calls in progress. Outlives reloads."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.store = Store(config.ttl, config.max_bytes)
@@ -35,7 +35,7 @@ class Cache:
     """An `Upstream` that shares the answer of one call among identical requests.
 
     Only whole answers of the route's first pool are stored. A failure is raised to all readers of the call and is not
-    stored. `salt` distinguishes what the route leads to: another pool has other answers.
+    stored. `salt` distinguishes the pools of the route, as another pool has other answers.
     """
 
     def __init__(
@@ -149,5 +149,5 @@ def _replayed(entry: Entry, *, stream: bool) -> Answer:
 
 
 def _form(entry: Entry) -> Form:
-    assert isinstance(entry.form, Form)  # what was given with it
+    assert isinstance(entry.form, Form)  # the form that was stored with the entry
     return entry.form

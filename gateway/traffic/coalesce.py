@@ -9,7 +9,7 @@ from adapters.errors import CapacityError, ClientGone
 from adapters.types import ModelRequest, Usage
 
 AHEAD = 256 * 1024
-"""Bytes that are read ahead of the quickest reader."""
+"""Bytes that are read ahead of the fastest reader."""
 NOTHING = Usage(exact=True)
 
 
@@ -18,7 +18,7 @@ class Flight:
 
     It stores the answer from the first piece on, so that a late reader receives all of it. Beyond `most` bytes no
     reader may join, and only the last `most` bytes are stored: a reader that falls behind them fails. The call is read
-    at the pace of the quickest reader, so a slow one delays no other.
+    at the pace of the fastest reader, so a slow reader delays no other.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Flight:
         self.pieces: list[bytes] = []
         self._most = most
         self._size = 0
-        self._dropped = 0  # pieces, and the bytes that they were
+        self._dropped = 0  # the number of dropped pieces, and below their bytes
         self._dropped_size = 0
         self._paid = False
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[asyncio.Future[None]] = []  # readers, for something to read
-        self._paused: asyncio.Future[None] | None = None  # the call, for somebody to read
+        self._waiting: list[asyncio.Future[None]] = []  # readers that wait for a piece
+        self._paused: asyncio.Future[None] | None = None  # the call, which waits for its readers
         self._landed = landed
         self._hints, self._own = request.hints, tuple(request.hints.ignored)
         self._task = self._loop.create_task(self._run(upstream, request))
@@ -55,7 +55,7 @@ class Flight:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Fields of the request that the model's server left out."""
+        """Fields of the request that the model's server ignored."""
         return tuple(name for name in self._hints.ignored if name not in self._own)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────
@@ -161,9 +161,9 @@ class Reader(Answer):
     def __init__(self, flight: Flight) -> None:
         super().__init__(content_type="", body=None)
         self.at = 0
-        """The number of pieces that it has read."""
+        """The number of pieces read."""
         self.taken = 0
-        """The number of bytes that it has read."""
+        """The number of bytes read."""
         self._left = False
         self._flight = flight
         flight.readers.append(self)

@@ -1,4 +1,4 @@
-"""Which endpoints a pool is to have: what the file says, what discovery finds, what operators changed. No I/O."""
+"""The endpoints that a pool should have: from the configuration, discovery and operators. No I/O."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ MAX_OVERRIDES = 4 * MAX_TARGETS
 
 @dataclass(frozen=True, slots=True)
 class DesiredEndpoint:
-    """One of them."""
+    """One endpoint that a pool should have."""
 
     id: str
     target: Target
@@ -21,7 +21,7 @@ class DesiredEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """An endpoint that an operator added, perhaps until a moment of the loop's clock."""
+    """An endpoint that an operator added, and the end of its time by the loop's clock, if any."""
 
     target: Target
     until: float
@@ -29,7 +29,7 @@ class Added:
 
 @dataclass(slots=True)
 class Overrides:
-    """What operators changed in one pool, by endpoint id. Lives as long as the process and the pool do."""
+    """Changes by operators in one pool, by endpoint id. They last as long as the process and the pool."""
 
     added: dict[str, Added] = field(default_factory=dict)
     removed: dict[str, None] = field(default_factory=dict)
@@ -37,15 +37,14 @@ class Overrides:
     weights: dict[str, float] = field(default_factory=dict)
 
     def forget(self, id_: str) -> None:
-        """Nothing is to be changed about it any more."""
+        """Drop all changes of an endpoint."""
         self.added.pop(id_, None)
         self.removed.pop(id_, None)
         self.drained.pop(id_, None)
         self.weights.pop(id_, None)
 
     def trim(self, now: float) -> None:
-        """Those that were added for a time that is over go, and so does the least of what piled up of endpoints
-        that come and go by themselves."""
+        """Drop added endpoints whose time is over, and the oldest changes beyond `MAX_OVERRIDES`."""
         for id_ in [id_ for id_, one in self.added.items() if one.until <= now]:
             self.forget(id_)
         for kept in (self.removed, self.drained, self.weights):
@@ -56,8 +55,8 @@ class Overrides:
 def desired(
     pool: PoolConfig, name: Callable[[str], str], found: Iterable[Target], overrides: Overrides, now: float
 ) -> list[DesiredEndpoint]:
-    """Each once, in this order: as configured, as found, as added. What operators changed wins over all. `name` gives
-    the id of a URL."""
+    """Each endpoint once: configured, then discovered, then added ones. Changes by operators override all others.
+    `name` returns the id of a URL."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
         ("configuration", map(Target.of, pool.endpoints)),

@@ -27,8 +27,8 @@ class Waiting(Protocol):
 class Endpoint:
     """An endpoint with its state, which outlives reloads.
 
-    `health` is what probes say; the breaker and the latency are what traffic says. `weight` is the one in
-    force, which climbs to the configured one in a slow start.
+    `health` is the result of probes; breaker and latency are the results of requests. `weight` is the weight in
+    force, which rises to the configured weight in a slow start.
     """
 
     __slots__ = (
@@ -55,7 +55,7 @@ class Endpoint:
         self.health: Health = "unknown"
         self.probe_error = ""
         self.not_ready: ModelNotReady | None = None
-        """Why the model is not ready, by the last health check."""
+        """The reason why the model is not ready, by the last health check."""
         self._good = 0
         self._bad = 0
 
@@ -77,7 +77,7 @@ class Endpoint:
             self.probe_error = "Not checked yet."
 
     def warm(self, now: float) -> None:
-        """It may be picked, and is still `warming`. That begins here and not before: an idle pool warms nobody."""
+        """Start the slow start of a `warming` endpoint when it may first be picked: an idle pool warms no endpoint."""
         if self._since is None:
             self._since = now
         level = ramp(now - self._since, self._slow_start)
@@ -90,7 +90,7 @@ class Endpoint:
         self.warming = True
 
     def allows(self, tenant: str, now: float) -> bool:
-        """Whether a request of the tenant may be sent, judging by past answers."""
+        """Whether a request of the tenant may be sent, by the results of past requests."""
         return self.breaker.allows(now) and (not self.refusals.tenants or self.refusals.allows(tenant, now))
 
     def rests(self, tenant: str, now: float) -> float:
@@ -98,11 +98,12 @@ class Endpoint:
         return max(self.breaker.rests(now), self.refusals.rests(tenant, now))
 
     def retry_after(self, tenant: str, now: float) -> float:
-        """Seconds until `allows` may say yes; 0 when it does."""
+        """Seconds until `allows` may return true; 0 if it does now."""
         return max(self.breaker.retry_after(now), self.refusals.retry_after(tenant, now))
 
     def next_change(self, now: float) -> float:
-        """Seconds until time alone changes what `allows` or `rests` says of any tenant; 0 when it changes nothing."""
+        """Seconds until time alone changes the result of `allows` or `rests` for any tenant; 0 if it changes
+        nothing."""
         waits = (self.breaker.next_change(now), self.refusals.next_change(now))
         return min((wait for wait in waits if wait > 0), default=0.0)
 
@@ -133,7 +134,7 @@ class Endpoint:
             if error.retry_after is not None:
                 self.breaker.rest(error.retry_after, now)
         elif isinstance(error, InferenceError) and error.kind == "caller":
-            self.breaker.success(now)  # it answered, and rightly
+            self.breaker.success(now)  # the endpoint works: the request was wrong
             self.refusals.answered(tenant)
         else:
             self.breaker.abandoned(now)
@@ -157,7 +158,7 @@ class Endpoint:
         self.end(error, now, tenant)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
-        """The result of a health check, empty for a good one; True when that changed its health."""
+        """Record a health check; `error` is empty for a success. Returns whether the health has changed."""
         before = self.health
         self.probe_error = error
         if error:

@@ -1,4 +1,4 @@
-"""Another upstream after a failure, and the pool that is free first."""
+"""Tries another upstream after a failure, and prefers a pool with a free slot."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -41,7 +41,7 @@ class Fallback:
                 upstream = step.upstream
             else:
                 event = ("fallback", answer.pool)
-                if upstream is not self._first and event not in call.trace.events:  # a fallback within has recorded it
+                if upstream is not self._first and event not in call.trace.events:  # an inner fallback has recorded it
                     call.trace.event(*event)
                 return answer
 
@@ -58,7 +58,7 @@ def _classes(error: InferenceError) -> frozenset[str]:
 class ElsewhereFirst:
     """An `Upstream` that waits in no queue while another pool of its plan has a free slot.
 
-    Where all pools are full, it waits in the first of them. No endpoint is called twice.
+    If all pools are full, the request waits in the first pool. No endpoint is called twice.
     """
 
     def __init__(self, plan: Upstream, branches: Mapping[str, Upstream]) -> None:

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Change:
-    """A configuration, its pools' sources, and what was made for it."""
+    """A configuration, its pools' sources, and the members and discoverers created for it."""
 
     config: Config
     discoverers: dict[str, Discoverer] = field(default_factory=dict)
@@ -36,9 +36,9 @@ class Change:
 
 
 class Fleet:
-    """Builds a configuration's pools out of what runs already and what is new, and changes them as they run.
+    """Builds the pools of a configuration from running and new members, and changes them at runtime.
 
-    `prepare`, perhaps `ready`, then either `commit` or `abandon`: until `commit` nothing that runs is touched.
+    Call `prepare`, optionally `ready`, then `commit` or `abandon`. Until `commit` no running member changes.
     """
 
     def __init__(self, rng: Random, clock: Callable[[], float], runtimes: Runtimes | None = None) -> None:
@@ -48,7 +48,7 @@ class Fleet:
         self.configs: dict[str, PoolConfig] = {}
         self.clock = clock
         self.secret = secrets.token_bytes(32)
-        """Keys the ids of endpoints. The deployment's own, once that is known, makes them last."""
+        """The key of the endpoints' ids. The deployment's own secret, once loaded, makes the ids stable."""
         self._rng = rng
         self._members = Members(rng, runtimes or LocalRuntimes())
         self._states: dict[str, PoolState] = {}
@@ -58,29 +58,29 @@ class Fleet:
         return iter(self._members)
 
     def endpoint_id(self, pool: str, url: str) -> str:
-        """The id of an endpoint of the pool at that address."""
+        """The id of an endpoint of the pool at an address."""
         return endpoint_id(self.secret, pool, url)
 
     def members_of(self, pool: str) -> list[Member]:
-        """Those of one pool."""
+        """The members of one pool."""
         return [member for member in self._members if member.pool == pool]
 
     def leaving(self, pool: str) -> list[Member]:
-        """Those that were of that pool and end their last requests."""
+        """The draining members of a pool."""
         return [member for member in self._members.leaving if member.pool == pool]
 
     def endpoints(self) -> Iterator[tuple[str, Endpoint]]:
-        """`(pool, endpoint)` for each in use."""
+        """`(pool, endpoint)` for each endpoint in use."""
         return ((member.pool, member.endpoint) for member in self._members)
 
     def queues(self) -> Iterator[PoolQueue]:
-        """Those of the pools that have one, and of pools that are gone while somebody waits there."""
+        """The queues of all pools, and those of removed pools that have waiting requests."""
         return iter(self._queues.values())
 
     # ── a new configuration ───────────────────────────────────────────────────────────────────────────
 
     def prepare(self, config: Config) -> Change:
-        """Make what `config` needs and is not there. Raises `FleetError`, having left nothing behind."""
+        """Create the missing members of `config`. Raises `FleetError`, and then nothing new is left."""
         change = Change(config)
         try:
             for pool in config.pools:
@@ -93,7 +93,7 @@ class Fleet:
     def _prepare(self, change: Change, pool: PoolConfig) -> None:
         if pool.discover is not None:
             if pool.discover.scheme == "https":
-                tls_of(pool, pool.protocol.name)  # what cannot be loaded is said now, and not when an endpoint is found
+                tls_of(pool, pool.protocol.name)  # fail now, not when an endpoint is discovered
             change.discoverers[pool.name] = self._discoverer(change, pool)
         self._gather(pool, self._desired(pool, change.discoverers.get(pool.name)), change.new)
 
@@ -111,11 +111,11 @@ class Fleet:
         return made
 
     async def discovered(self, change: Change) -> bool:
-        """Wait, a while, until each new source has said what there is; whether all have."""
+        """Wait for the first report of each new source, up to a limit. Returns whether all have reported."""
         return all(await asyncio.gather(*(discoverer.first() for discoverer in change.begun)))
 
     async def ready(self, change: Change) -> None:
-        """Wait until each new runtime answers and each new source has. Raises `FleetError` for one that does not."""
+        """Wait until each new runtime is ready and each new source has reported. Raises `FleetError` if one fails."""
         if not await self.discovered(change):
             for name, discoverer in change.discoverers.items():
                 if discoverer.error:
@@ -132,7 +132,7 @@ class Fleet:
                 raise FleetError(f"pool {member.pool}: its runtime was not ready within {seconds:g} s") from None
 
     def commit(self, change: Change) -> dict[str, Pool]:
-        """Put it to use. Members that are in no pool any more end when their last request has."""
+        """Apply a prepared configuration. Members in no pool end after their last request."""
         pools = change.config.pools
         for name, discoverer in self.discoverers.items():
             if change.discoverers.get(name) is not discoverer:
@@ -149,7 +149,7 @@ class Fleet:
         return self.pools
 
     def _commit_queues(self, config: Config) -> None:
-        """Who waits for a pool that is gone is served by it still, as its requests in flight are."""
+        """Apply the queues. A removed pool still serves its waiting requests and those in flight."""
         written = {pool.name: pool.queue for pool in config.pools}
         for name, queue in list(self._queues.items()):
             if name in written and written[name] is None:
@@ -182,7 +182,7 @@ class Fleet:
         return [member.endpoint for member in self._members if member.pool == name and member.drained]
 
     def abandon(self, change: Change) -> None:
-        """It will not be used: end what was made for it."""
+        """Discard a prepared configuration, and stop all that was created for it."""
         for discoverer in change.begun:
             discoverer.stop()
         for member in change.new:
@@ -191,7 +191,7 @@ class Fleet:
     # ── while it runs ─────────────────────────────────────────────────────────────────────────────────
 
     def refresh(self, name: str) -> None:
-        """Give a pool the endpoints that it is to have by now."""
+        """Apply a pool's desired endpoints."""
         config, pool = self.configs.get(name), self.pools.get(name)
         if config is not None and pool is not None:
             self.overrides[name].trim(self.clock())
@@ -199,9 +199,9 @@ class Fleet:
             pool.leaving = self._drained(name)
 
     def _settle(self, config: PoolConfig, *, joins: bool = False) -> list[Endpoint]:
-        """Make, keep and end members as the pool is to have them; those endpoints that it may pick.
+        """Create, retain and retire members by the pool's desired endpoints. Returns the endpoints that it may pick.
 
-        What cannot be made is logged, and the old stay. New ones that join others have to prove themselves first.
+        A failure is logged, and the old members remain. With `joins`, new members must pass a health check first.
         """
         name, new = config.name, list[Member]()
         listed = self._desired(config, self.discoverers.get(name))

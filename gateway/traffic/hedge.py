@@ -26,7 +26,7 @@ class Hedge:
     """An `Upstream` that sends a late request to another endpoint of its pool as well.
 
     The first answer to begin wins, and is the only one that is charged; the others are cancelled. An answer that has
-    begun is never hedged, nor a request that waits for an endpoint: its hedge would wait too.
+    begun is never hedged. A request that waits for an endpoint is not hedged either, as the hedge would wait too.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Race:
         await asyncio.wait([attempt.task for attempt in self._all])
 
     def _learn(self, winner: _Attempt) -> None:
-        """Observe the time of the first attempt, also of one that lost: else no endpoint would seem slow."""
+        """Observe the time of the first attempt even if it lost: otherwise no endpoint would seem slow."""
         first, hedge = self._all[0], self.hedge
         if first.call.sent_at is not None and (first is winner or not first.task.done()):
             hedge.patience.observe(hedge.clock() - first.call.sent_at, stream=self.request.stream)

@@ -28,19 +28,19 @@ from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.signals import Scraper
 from policies.breaker import Breaker
 
-# A child of ours is asked often while it starts, and is not ill for one slow answer of a busy machine.
+# A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
 STARTING_SECONDS = 0.5
-"""Between two looks whether another's server is ready; later it is asked as its pool says."""
+"""Seconds between probes of an external server that is not ready yet; later the pool's interval applies."""
 
 
 class FleetError(Exception):
-    """A configuration that cannot be run: one sentence for ops."""
+    """A configuration that cannot be run. The message is one sentence for operators."""
 
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """`source` is what its connections depend on: a change of anything else leaves it running."""
+    """A running endpoint. `source` is everything that its connections depend on; other changes do not restart it."""
 
     pool: str
     source: object
@@ -48,20 +48,20 @@ class Member:
     probe: ProbeConfig | None
     runtime: Runtime | None = None
     origin: str = "configuration"
-    """Who wants it: the configuration, discovery or an operator."""
+    """The source of the endpoint: the configuration, discovery or an operator."""
     drained: bool = False
-    """An operator wants it to get nothing new."""
+    """Whether an operator drains it, so that it receives no new requests."""
     watcher: asyncio.Task[None] | None = None
     scraper: Scraper | None = None
 
     def watch(self, rng: Random) -> None:
-        """Begin to check its health."""
+        """Start its health checks."""
         if self.probe is not None:
             starting = STARTING_SECONDS if self.runtime is not None else None
             self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng, starting))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
-        """Read its metrics as `config` says, or no more."""
+        """Read its metrics as configured; None stops reading."""
         if (self.scraper.config if self.scraper else None) == config:
             return
         if self.scraper is not None:
@@ -72,7 +72,7 @@ class Member:
             self.scraper.start()
 
     async def stop(self) -> None:
-        """End everything that belongs to it."""
+        """Stop its tasks, close its connections and end its runtime."""
         if self.watcher is not None:
             self.watcher.cancel()
         if self.scraper is not None:
@@ -83,13 +83,13 @@ class Member:
 
 
 def endpoint_id(secret: bytes, pool: str, url: str) -> str:
-    """The id that clients see. The `secret` keeps them from finding the address by trying; the deployment's own gives
-    the same id in each of its processes and after every restart."""
+    """The id that clients see. The `secret` prevents clients from guessing the address; the deployment's own secret
+    gives the same id in each process and after every restart."""
     return f"{pool}/{blake2b(url.encode(), digest_size=5, key=secret).hexdigest()}"
 
 
 def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> object:
-    """What the connections of a pool's endpoint (None: its runtime) depend on."""
+    """Everything that the connections of a pool's endpoint depend on. Without a target, of its runtime."""
     if target is None:
         spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
         return (pool.runtime, pool.max_connections, spoken)
@@ -100,7 +100,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
 
 
 def make(pool: PoolConfig, id_: str, target: Target, source: object) -> Member:
-    """An endpoint of the pool. Raises `FleetError`."""
+    """Create an endpoint of the pool. Raises `FleetError`."""
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
         adapter = make_adapter(pool, Address(target.url, target.server_name, checked))
@@ -114,7 +114,7 @@ def make(pool: PoolConfig, id_: str, target: Target, source: object) -> Member:
 
 
 def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> Member:
-    """The server that is started for the pool. Raises `FleetError`."""
+    """Create the pool's runtime, with its server. Raises `FleetError`."""
     assert pool.runtime is not None
 
     def gone(reason: str) -> None:
@@ -134,7 +134,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
 
 
 def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:
-    """For the server that is started for the pool. Raises `Unmakeable`."""
+    """The adapter to the pool's runtime. Raises `Unmakeable`."""
     if isinstance(pool.runtime, ProgramRuntime):
         ready = pool.runtime.ready if isinstance(pool.runtime, CommandRuntime) else None
         probe = pool.probe.model_copy(update={"path": ready}) if pool.probe is not None else None
@@ -147,7 +147,7 @@ def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
-    """How the pool's `https://` endpoints are checked. Raises `FleetError`."""
+    """The TLS context of the pool's `https://` endpoints. Raises `FleetError`."""
     try:
         return tls.context(pool, spoken)
     except (OSError, ssl.SSLError) as error:
@@ -155,7 +155,7 @@ def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
 
 
 def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
-    """For an endpoint's metrics: connected and authorised as its requests are."""
+    """A session for an endpoint's metrics, with the TLS settings and the credentials of its requests."""
     connector: aiohttp.BaseConnector
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)

@@ -1,4 +1,4 @@
-"""All running endpoints: those in use, and those that drain."""
+"""All running endpoints: the endpoints in use, and the draining ones."""
 
 import asyncio
 import itertools
@@ -15,7 +15,7 @@ POLL_SECONDS = 0.05
 
 
 class Members:
-    """Makes those that are not there, keeps those that are, and lets the others end."""
+    """Creates new members, retains existing ones, and drains the others."""
 
     def __init__(self, rng: Random, runtimes: Runtimes) -> None:
         self._rng = rng
@@ -29,11 +29,12 @@ class Members:
 
     @property
     def leaving(self) -> list[Member]:
-        """Those that get nothing new and have yet to end."""
+        """The draining members: they receive no new requests and have not ended."""
         return list(self._leaving)
 
     def gather(self, pool: PoolConfig, listed: Sequence[DesiredEndpoint], new: list[Member]) -> list[Member]:
-        """One for each wanted. What was made or called back for that is put into `new` too. Raises `FleetError`."""
+        """One member for each desired endpoint. Created and reactivated members are added to `new`. Raises
+        `FleetError`."""
         here = {member.endpoint.id: member for member in self._used if member.pool == pool.name}
         leaving = {member.endpoint.id: member for member in self._leaving if member.pool == pool.name}
         times = file_times(pool.tls)
@@ -53,7 +54,7 @@ class Members:
         return gathered
 
     def runtime(self, pool: PoolConfig, new: list[Member]) -> Member:
-        """A pool's bundled server; a new one is put into `new` too."""
+        """A pool's bundled server. A created member is added to `new`."""
         source = source_of(pool, None, ())
         for member in self._used:
             if member.pool == pool.name and member.source == source:
@@ -66,7 +67,7 @@ class Members:
         return member
 
     def keep(self, members: list[Member]) -> None:
-        """These are in use now; all others are not any more."""
+        """Set the members in use, and retire all others."""
         kept = set(members)
         for member in self._used:
             if member not in kept:
@@ -74,7 +75,7 @@ class Members:
         self._used = members
 
     def retire(self, member: Member) -> None:
-        """End it when its last request has ended. Until then it can be called back."""
+        """Stop a member when its last request has ended. Until then it can be reactivated."""
         task = asyncio.create_task(self._end(member))
         self._leaving[member] = task
         self._tasks.add(task)

@@ -1,7 +1,6 @@
-"""What operators change in a running pool: endpoints added, drained, removed, weighed.
+"""Changes by operators in a running pool: endpoints added, drained, removed, weighed.
 
-Operations are plain data with the same outcome wherever and however often they are applied, so that several
-workers can be told the same.
+Operations are plain, idempotent data, so that every worker can apply them with the same result.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ Verb = Literal["add", "remove", "drain", "undrain", "weigh"]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One change. `endpoint` is an id; of an endpoint to add it follows from pool and URL."""
+    """One change. `endpoint` is an id; the id of an added endpoint follows from pool and URL."""
 
     verb: Verb
     pool: str
@@ -30,13 +29,13 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     weight: float | None = None
     zone: str | None = None
     expires: float | None = None
-    """UTC, in seconds."""
+    """Unix seconds, UTC."""
     force: bool = False
-    """Even if that leaves the pool without an endpoint."""
+    """Whether to apply the change even if it leaves the pool without an endpoint."""
 
 
 class NotDone(Exception):
-    """Why an operation was refused, and the HTTP status that says so."""
+    """An operation was rejected: the reason, and the HTTP status for it."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,9 +44,9 @@ class NotDone(Exception):
 
 
 def operate(fleet: Fleet, operation: Operation) -> Member | None:
-    """Apply it; the endpoint as it is now, None when it is gone. Raises `NotDone`, having changed nothing.
+    """Apply an operation. Returns the endpoint after it; None for a removed one. Raises `NotDone` without a change.
 
-    What operators changed lasts until the process ends or the pool leaves the configuration.
+    A change lasts until the process ends or the pool leaves the configuration.
     """
     pool = fleet.configs.get(operation.pool)
     if pool is None:
@@ -93,7 +92,7 @@ def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
 
 def _refresh_after(fleet: Fleet, pool: str, until: float) -> None:
     if until < inf:
-        wait = max(0.0, until - fleet.clock()) + 0.05  # not a moment too early
+        wait = max(0.0, until - fleet.clock()) + 0.05  # never too early
         asyncio.get_running_loop().call_later(wait, fleet.refresh, pool)
 
 
@@ -129,17 +128,17 @@ def _find(fleet: Fleet, pool: str, id_: str) -> Member | None:
     return next((member for member in fleet.members_of(pool) if member.endpoint.id == id_), None)
 
 
-# ── another worker of the same gateway ────────────────────────────────────────────────────────────────
+# ── sync with another worker ──────────────────────────────────────────────────────────────────────────
 
 
 def pack(fleet: Fleet) -> bytes:
-    """All that operators changed until now."""
-    shift = time.time() - fleet.clock()  # monotonic clocks need not agree
+    """Encode all changes by operators."""
+    shift = time.time() - fleet.clock()  # monotonic clocks of two processes may differ
     return msgspec.msgpack.encode({name: _shifted(changed, shift) for name, changed in fleet.overrides.items()})
 
 
 def adopt(fleet: Fleet, packed: bytes) -> None:
-    """Have what another one packed, instead of what was changed here. Pools that are not there are left out."""
+    """Replace all changes by those that another worker packed. Unknown pools are ignored."""
     shift = fleet.clock() - time.time()
     for name, changed in msgspec.msgpack.decode(packed, type=dict[str, Overrides]).items():
         if name in fleet.overrides:

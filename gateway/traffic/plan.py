@@ -19,9 +19,9 @@ from policies.routing.target import Target
 
 
 class Composer:
-    """Puts plans together: the pools of a decision in order, each with its retries.
+    """Composes plans: the pools of a decision in order, each with its retries.
 
-    What a decision does not ask for is not in its plan.
+    A plan has only the layers that its decision requires.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Composer:
         self._clock = clock
 
     def plan(self, decision: Decision) -> Upstream:
-        """The whole of it."""
+        """The upstream of a whole decision."""
         branches: dict[str, Upstream] = {}
         plan = self._upstream(decision, decision.target, branches, last=True)
         if decision.elsewhere_first and len(branches) > 1:
@@ -57,7 +57,7 @@ class Composer:
         return Cache(plan, shelf, cache, salt=salt, model=decision.model, pool=pool, clock=self._clock)
 
     def _upstream(self, decision: Decision, target: Target, branches: dict[str, Upstream], *, last: bool) -> Upstream:
-        """A part of it; its pools go into `branches`. `last`: nothing else is tried when this fails."""
+        """The upstream of a part of a decision. Its pools are added to `branches`. `last`: it has no fallback."""
         steps = target.fallback
         if target.pool is not None:
             first = self._branch(decision, target.pool, patient=last and not steps)
@@ -74,7 +74,7 @@ class Composer:
         return Fallback(first, others) if others else first
 
     def _branch(self, decision: Decision, name: str, *, patient: bool) -> Upstream:
-        """One pool, and what stands between it and the others."""
+        """One pool with its hedges, resumption and retries."""
         retry, branch = decision.retry, (decision.model, decision.route, name)
         upstream: Upstream = self._pools[name]
         if (hedge := decision.hedge) is not None:
@@ -97,7 +97,7 @@ class Composer:
 
 
 def _digest(pools: Sequence[PoolConfig]) -> bytes:
-    """Changes when an answer might: who serves, and what."""
+    """A digest of the pools' servers and models: it changes if the answers may change."""
     served = {"name", "protocol", "model", "runtime", "endpoints", "discover"}
     text = "\n".join(pool.model_dump_json(include=served) for pool in pools)
     return hashlib.blake2b(text.encode(), digest_size=32).digest()

@@ -19,24 +19,24 @@ Branch = tuple[str, int, str]
 
 
 class PlanState:
-    """Budgets by branch, what was learned, and answers. A reload is no reason to grant, learn or ask again."""
+    """Budgets and measurements by branch, and cached answers. A reload preserves all of them."""
 
     def __init__(self) -> None:
         self.embedders: Mapping[str, Embedder] = {}
-        """Of models that make embeddings: loaded before the configuration that has them is put to use."""
+        """Embedders by model, loaded before their configuration is applied."""
         self._retries: dict[Branch, RetryBudget] = {}
         self._hedges: dict[Branch, tuple[str, Patience, RetryBudget]] = {}
         self._resumes: dict[Branch, ResumeBudget] = {}
         self._shelves: dict[tuple[str, int], Shelf] = {}
 
     def retries(self, branch: Branch, ratio: float) -> RetryBudget:
-        """The retry budget of a branch, with the ratio that is configured now."""
+        """The retry budget of a branch, with the configured ratio."""
         budget = self._retries.setdefault(branch, RetryBudget(ratio))
         budget.ratio = ratio
         return budget
 
     def hedges(self, branch: Branch, config: HedgeConfig) -> tuple[Patience, RetryBudget]:
-        """How long a branch waits before a hedge, and its budget of them."""
+        """The time that a branch waits before a hedge, and its budget of hedges."""
         after, waits, budget = self._hedges.get(branch, ("", None, RetryBudget(config.budget)))
         if waits is None or after != config.after:
             waits = patience(config.after)
@@ -45,11 +45,11 @@ class PlanState:
         return waits, budget
 
     def resumes(self, branch: Branch) -> ResumeBudget:
-        """The streams of a branch that may be carried on."""
+        """The budget of a branch for resumed streams."""
         return self._resumes.setdefault(branch, ResumeBudget())
 
     def shelf(self, model: str, route: int, config: CacheConfig) -> Shelf:
-        """What a route keeps of answers, within what is configured now."""
+        """The cached answers of a route, within the configured limits."""
         shelf = self._shelves.get((model, route))
         if shelf is None:
             shelf = self._shelves[model, route] = Shelf(config)
@@ -57,11 +57,11 @@ class PlanState:
         return shelf
 
     def shelves(self) -> Iterator[tuple[str, Shelf]]:
-        """`(model, shelf)` for each route that caches and was asked."""
+        """`(model, shelf)` for each route with a cache that has received a request."""
         return ((model, shelf) for (model, _), shelf in self._shelves.items())
 
     def retain(self, config: Config) -> None:
-        """Forget what a (new) configuration does not have."""
+        """Drop the state of branches that are not in a configuration."""
         branches = {
             (model.name, index, pool)
             for model in config.models

@@ -1,4 +1,4 @@
-"""A set of endpoints that serve the same models: filter, pick, lease, call; a queue where all are full."""
+"""A set of endpoints that serve the same models: filter, pick, lease, call; a queue if all are full."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -49,7 +49,7 @@ class Pool:
 
     @property
     def endpoints(self) -> list[Endpoint]:
-        """The endpoints of now. Setting them wakes the requests in the queue."""
+        """The current endpoints. Setting them wakes the requests in the queue."""
         return self._endpoints
 
     @endpoints.setter
@@ -97,7 +97,7 @@ class Pool:
         return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
 
     async def _wait(self, request: ModelRequest, call: Call, now: float) -> Waiter:
-        """Wait for a slot. Raises `Unavailable` at once where there is no queue, or where another pool comes first."""
+        """Wait for a slot. Raises `Unavailable` at once without a queue, and if another pool must be tried first."""
         if call.full_pools is not None:
             call.full_pools.append(self.name)
         elif self._queue is not None:
@@ -152,7 +152,7 @@ class Pool:
     def _at_home(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Lease the only endpoint that may answer a request of a sequence.
 
-        Where the endpoint is unknown, the sequence's name determines it, the same in every gateway.
+        If the endpoint is unknown, the sequence's name determines it, with the same result in every gateway.
         """
         if call.home:
             everybody = (*self._endpoints, *self.leaving)
@@ -173,15 +173,15 @@ class Pool:
         return min((wait for e in self._endpoints if (wait := e.next_change(now)) > 0), default=inf)
 
     def _alive(self) -> list[Endpoint]:
-        """Endpoints that are not unhealthy; all of them, where so few remain that the pool panics."""
+        """Endpoints that are not unhealthy; all endpoints if so few remain that the pool panics."""
         alive = [e for e in self._endpoints if e.health != "unhealthy"]
         return self._endpoints if panics(len(alive), len(self._endpoints), self._panic) else alive
 
     def _reluctant(self, alive: list[Endpoint], tenant: str, now: float) -> list[Endpoint]:
         """Eligible endpoints when none is ready; empty when all are full. Raises `Unavailable` when none is healthy.
 
-        With every breaker open there is no endpoint to shift load to, so breakers do not count: a pool of one would
-        otherwise turn some failures into an outage. A pause that an endpoint itself requires does count.
+        If every breaker is open, no endpoint can take the load, so breakers are ignored: otherwise a few failures in a
+        pool of one endpoint would become an outage. A pause that an endpoint itself requires is respected.
         """
         if not alive:
             raise self._none_healthy(tenant, now)
@@ -213,5 +213,5 @@ class Pool:
 
 
 def _begun(request: ModelRequest, error: BaseException) -> Usage | None:
-    """The usage of a request without an answer: where the client left, the upstream was processing the prompt."""
+    """The usage of a request without an answer. If the client has left, the upstream was processing the prompt."""
     return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)

@@ -1,4 +1,4 @@
-"""What a pool has learned of its endpoints: preserved across reloads that do not change its balancing."""
+"""Measurements of a pool, preserved across reloads that do not change its balancing."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from policies.outliers import Outliers
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
-    """A pool's picker and its judge of outliers, and what they were made from."""
+    """A pool's picker and its outlier ejection, and the configuration of both."""
 
     balance: tuple[BalanceConfig, str | None]
     judged: OutliersConfig | None
@@ -19,7 +19,7 @@ class PoolState:
 
 
 def pool_state(pool: PoolConfig, zone: str | None, known: PoolState | None) -> PoolState:
-    """What is known, as far as it goes by the same configuration; the rest begins anew."""
+    """The pool's state: existing parts with the same configuration are retained, the rest is new."""
     balance, judged = (pool.balance, zone), pool.outliers
     made = known.picker if known is not None and known.balance == balance else picker(*balance)
     if known is not None and known.judged == judged:

@@ -1,4 +1,4 @@
-"""Active health checks: one task an endpoint."""
+"""Active health checks: one task for each endpoint."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
-    """Ask once and note the answer; a change of health is logged."""
+    """Probe once and record the result. A change of health is logged."""
     try:
         async with asyncio.timeout(config.timeout):
             await endpoint.adapter.probe(config.timeout)
@@ -34,7 +34,7 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
 
 
 async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
-    """One token, on the way that requests take. A server that is too busy for it is not ill."""
+    """Send the probe on the path of requests: for chats, one token. A server that is too busy for it is healthy."""
     request = wire.decode_chat(
         msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
     )
@@ -46,9 +46,9 @@ async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
 
 
 async def watch(endpoint: Endpoint, config: ProbeConfig, rng: Random, starting: float | None = None) -> None:
-    """Check for ever. The interval is spread by a tenth, so that many gateways do not ask in step.
+    """Probe until cancelled. The interval varies by a tenth, so that many gateways do not probe in step.
 
-    `starting`: a shorter one for as long as a server of ours is not well, since that is when it starts.
+    `starting` is a shorter interval that applies until the server is healthy.
     """
     while True:
         await check(endpoint, config)

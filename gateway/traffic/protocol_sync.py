@@ -1,4 +1,4 @@
-"""Whether the endpoints of a pool turn out to be the same, where the pool finds out itself what they speak."""
+"""Checks that all endpoints of a pool speak the same protocol, if the pool detects its protocol."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 def detected(member: Member) -> dict[str, Any] | None:
-    """What an endpoint was found to be; nothing known is None, as of a pool whose protocol is written."""
+    """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
     adapter = member.endpoint.adapter
     if not isinstance(adapter, AutoAdapter) or adapter.found is None or adapter.protocol is None:
         return None
@@ -21,13 +21,13 @@ def detected(member: Member) -> dict[str, Any] | None:
 
 
 def disagree(members: Iterable[Member]) -> bool:
-    """Whether two of them speak differently."""
+    """Whether two members speak different protocols."""
     known = [told["protocol"] for member in members if (told := detected(member)) is not None]
     return any(one != known[0] for one in known)
 
 
 def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> None:
-    """Log what an endpoint is found to be, and that the pool's endpoints are not alike."""
+    """Log the detected protocol of an endpoint, and a difference among the pool's endpoints."""
     adapter = member.endpoint.adapter
     if not isinstance(adapter, AutoAdapter):
         return

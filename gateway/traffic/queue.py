@@ -20,7 +20,7 @@ BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW}
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")  # by band
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SOON, LOOK_SECONDS = 0.001, 1.0
-"""Intervals of a look at what changes with time alone, such as an open breaker."""
+"""Shortest and longest seconds until the next check for changes by time alone, such as an open breaker."""
 SOONEST, LATEST = 1.0, 300.0  # bounds of `retry-after`, in seconds
 
 End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelled", "unavailable"]
@@ -46,7 +46,7 @@ class Places(Protocol):
 
 
 class Waiter(Ticket):
-    """One request's wait. When `turn` is over without an error it has its place at `endpoint`."""
+    """One waiting request. When `turn` ends without an error, the request has a slot at `endpoint`."""
 
     __slots__ = ("call", "end", "endpoint", "request", "turn")
 
@@ -60,17 +60,17 @@ class Waiter(Ticket):
 
     @property
     def place(self) -> Endpoint:
-        """Where it may go."""
+        """The endpoint of its slot."""
         assert self.endpoint is not None, "a turn without a place"
         return self.endpoint
 
 
 class PoolQueue:
-    """Outlives reloads, as those that wait in it do. A place that becomes free is given to the next one at once,
-    counted already, so that no newcomer can take it and nobody has to look for one.
+    """The queue of a pool. It outlives reloads, and so do its waiting requests.
 
-    `ends` counts every request that came here, once, by priority and by what became of it; `waits` are the seconds
-    of those that got a place. `places` is the pool in force.
+    A free slot is assigned and counted for the next request at once, so that no newer request can take it.
+    `ends` counts each request once, by priority and outcome; `waits` has the seconds of the requests that received a
+    slot. `places` is the pool in force.
     """
 
     def __init__(
@@ -98,8 +98,8 @@ class PoolQueue:
     async def wait(self, request: ModelRequest, call: Call) -> Waiter:
         """Wait for a slot.
 
-        Raises `Overloaded` when there is no room or no time to wait in or the time is over, `DeadlineError` when the
-        request's own is, `Unavailable` when no endpoint is left that could have a place.
+        Raises `Overloaded` if the queue is full, the wait would be too long or the time limit has passed,
+        `DeadlineError` at the request's own deadline, `Unavailable` if no endpoint is left.
         """
         began = self._clock()
         waiter = self._enter(request, call, began)
@@ -120,9 +120,9 @@ class PoolQueue:
         return waiter
 
     def settle(self, request: ModelRequest, call: Call, waiter: Waiter | None, usage: Usage | None) -> None:
-        """Charge the tenant what the request took; None when nothing was answered. Before its place is free.
+        """Charge the tenant for the work of a request before its slot is free; `usage` is None without an answer.
 
-        Who never waited is charged at the end only, and only while others wait: it has what they want.
+        A request that never waited is charged at its end only, and only while other requests wait.
         """
         if waiter is not None:
             band, charged = waiter.band, waiter.tokens
@@ -141,7 +141,7 @@ class PoolQueue:
         due = min(call.deadline.at, now + self._config.timeout)
         ahead = line.ahead(call.tenant, band)
         wait = self.rate.wait(ahead, now)
-        if ahead >= 1 and now + wait > due:  # the first in line is let in always: by him the pace is measured
+        if ahead >= 1 and now + wait > due:  # the first request always enters: its wait measures the rate
             raise self._refusal(band, "late", wait)
         if line.size >= self._config.max:
             victim = line.victim(call.tenant, band)
@@ -152,8 +152,8 @@ class PoolQueue:
             self.rate.start(now)
         waiter = Waiter(request, call, band, due)
         line.push(waiter)
-        # There may be room: a request that began before a reload saw the old endpoints only, and an endpoint may ask
-        # only those that wait already to leave it alone.
+        # A slot may be free: a request that began before a reload saw the old endpoints only, and an endpoint may
+        # require a pause from the tenants of the waiting requests only.
         self._hand_out()
         return waiter
 
@@ -170,7 +170,7 @@ class PoolQueue:
             self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
 
     def _give_back(self, waiter: Waiter) -> None:
-        """The client left: from the line, or in the moment in which it got its place."""
+        """Release a request whose client has left, while it waited or just after it received its slot."""
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
             waiter.endpoint.failed_to_begin(
@@ -179,7 +179,7 @@ class PoolQueue:
         elif waiter in self.line:
             self.line.remove(waiter)
 
-    # ── places ────────────────────────────────────────────────────────────────────────────────────────
+    # ── slots ─────────────────────────────────────────────────────────────────────────────────────────
 
     def freed(self) -> None:
         """A request has ended at an endpoint."""
@@ -235,7 +235,7 @@ class PoolQueue:
     # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """Refuse all waiting requests: the pool has no queue any more."""
+        """Reject all waiting requests: the pool has no queue any more."""
         self._turn_all_away(self._overloaded("it has no queue any more", SOONEST))
 
     def stop(self) -> None:

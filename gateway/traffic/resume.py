@@ -18,7 +18,7 @@ BROKEN = ("transport", "backend")
 class Resume:
     """An `Upstream` whose streams survive the failure of their endpoint, where the pool's engine can continue text.
 
-    The client never receives a part twice or changed. Where the rest cannot be generated, the stream breaks as usual.
+    The client never receives a part twice or changed. If the rest cannot be generated, the stream breaks as usual.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ResumedStream(Answer):
             raise
 
     async def _carry_on(self, error: InferenceError) -> None:
-        """Continue at another endpoint. Raises the error that broke the stream where that is impossible."""
+        """Continue at another endpoint. Raises the error that broke the stream if that is impossible."""
         resume, request = self._resume, self._request
         fields = self._said.rest(request)
         if error.kind not in BROKEN or fields is None or not self._left or not resume.budget.allow(resume.clock()):

@@ -1,4 +1,4 @@
-"""Another attempt, where it can help and the budget allows it."""
+"""Retries a request if a retry can help and the budget allows it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ class Retry:
     ) -> None:
         self._patient = patient
         self._spare = spare
-        """Whether the pool has a free endpoint for a tenant beside those that were tried."""
+        """Whether the pool has a free, untried endpoint for a tenant."""
         self._upstream = upstream
         self._pool = pool
         self._attempts = attempts
@@ -53,7 +53,7 @@ class Retry:
                 pause = rested(error.retry_after, self._rng)
                 if not patient or pause is None or self._clock() + pause >= call.deadline.at:
                     raise
-                patient = False  # no endpoint was called, so it was no attempt
+                patient = False  # no endpoint was called, so this does not count as an attempt
             except InferenceError as error:
                 if attempt >= attempts or not self._may_help(error, call) or not request.again_after(error):
                     raise

@@ -9,9 +9,9 @@ from adapters.types import InferRequest, ModelRequest
 from gateway.traffic.pool import Pool
 
 MAX_SEQUENCES = 65_536
-"""The number of open sequences; the one that was idle for longest is dropped first."""
+"""Maximum of open sequences. The sequence that was idle for longest is dropped first."""
 IDLE_SECONDS = 3600.0
-"""Servers drop idle sequences long before."""
+"""Seconds until an idle sequence is dropped. Servers drop it much earlier."""
 
 _Key = tuple[str, str, str]
 

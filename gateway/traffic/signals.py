@@ -1,4 +1,4 @@
-"""Reads the load that an endpoint reports: one background task an endpoint."""
+"""Reads the load that an endpoint reports: one background task for each endpoint."""
 
 import asyncio
 import logging
@@ -20,23 +20,23 @@ HALF_LIFE = 3.0
 
 
 class SignalError(Exception):
-    """Why a report could not be had, for ops."""
+    """A report could not be read. The message is for operators."""
 
 
 class Connect(Protocol):
-    """Opens a session as the pool's requests are sent: its TLS, its key."""
+    """Opens a session with the TLS settings and the key of the pool's requests."""
 
     def __call__(self, timeout: float) -> aiohttp.ClientSession: ...
 
 
 class Scraper:
-    """Follows one endpoint's metrics from `start` to `stop`. What fails costs the signal its weight, nothing else."""
+    """Reads one endpoint's metrics from `start` to `stop`. A failure reduces the weight of the signal, nothing else."""
 
     def __init__(self, endpoint: Endpoint, config: SignalsConfig, connect: Connect, rng: Random) -> None:
         self.config = config
         self.error = ""
         self.report: signals.ServerLoad | None = None
-        """The last one."""
+        """The last report; None before the first."""
         self._endpoint = endpoint
         self._connect = connect
         self._rng = rng
@@ -82,7 +82,7 @@ class Scraper:
 
 
 def metrics_url(address: str, config: SignalsConfig) -> str:
-    """Where an endpoint's metrics are. Over a Unix socket the host is only a name."""
+    """The URL of an endpoint's metrics. For a Unix socket the host is only a name."""
     if address.startswith("unix:"):
         return f"http://localhost{config.path}"
     parts = urlsplit(address)

@@ -1,4 +1,4 @@
-"""A choice between upstreams inside a fallback, made at its turn."""
+"""A choice between upstreams inside a fallback, made when the fallback reaches it."""
 
 from collections.abc import Mapping
 from random import Random

@@ -1,6 +1,6 @@
 """The endpoint of a request within a pool.
 
-balance.py     the interface of pickers, and those that use only the endpoints: round robin, random, least request
+balance.py     the interface of pickers; pickers by endpoint only: round robin, random, least request
 load.py        the picker that uses server-reported load
 signal.py      the load that a server reports
 latency.py     measured time to the first chunk

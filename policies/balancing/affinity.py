@@ -1,4 +1,4 @@
-"""Prefix affinity: a prompt goes where its beginning was computed before, so that its KV cache is used again."""
+"""Prefix affinity: routes a prompt to an endpoint that has computed its beginning, to reuse the KV cache."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -11,25 +11,25 @@ from policies.balancing.balance import C, Caller, Candidate, RoutedRequest, leas
 CHUNK = 512
 """Bytes of prompt per step of the index, about 128 tokens."""
 DEPTH = 128
-"""Steps that are looked at: of a prompt longer than 64 KiB the beginning decides."""
+"""Maximum of compared steps: only the first 64 KiB of a prompt count."""
 CAPACITY = 65_536
-"""Steps that are remembered, about 20 MB; the one used longest ago is forgotten first."""
+"""Maximum of steps in the index, about 20 MB; the least recently used step is dropped first."""
 HOLDERS = 8
-"""Endpoints remembered for one step; the least recent is forgotten first."""
+"""Maximum of endpoints for one step; the least recent is dropped first."""
 WORTH = 0.5
-"""Share of the prompt that must be known somewhere: a common system prompt alone binds nobody."""
+"""Minimum share of the prompt that an endpoint must have: a common system prompt alone is not enough."""
 SLACK = 8
-"""Requests by which a holder may always lead: a few more in one batch cost less than computing a prompt."""
+"""Requests that a holder may always have above the least loaded: they cost less than computing a prompt."""
 COLD = 0.25
-"""An endpoint that gets less than this share of what the mean one gets is cold."""
+"""An endpoint with less than this share of the mean number of requests is cold."""
 EXPLORE = 0.1
-"""Share of the mean that a cold endpoint gets whatever prompts begin with; so much of the hits is lost at most."""
+"""Share of the mean that a cold endpoint gets independent of prefixes, and the maximum loss of hits."""
 
 
 def steps_of(tenant: str, model: str, prompt: memoryview) -> list[bytes]:
-    """A digest after each whole chunk, of everything up to there: equal steps mean equal prefixes.
+    """A digest after each whole chunk, of the prompt up to there: equal steps mean equal prefixes.
 
-    They begin with the tenant, so no tenant can steer by, or find out about, what another one sent.
+    The digests include the tenant, so no tenant can use or discover the prompts of another one.
     """
     running = blake2b(f"{tenant}\0{model}\0".encode(errors="surrogatepass"), digest_size=16)
     steps = []
@@ -40,10 +40,10 @@ def steps_of(tenant: str, model: str, prompt: memoryview) -> list[bytes]:
 
 
 class PrefixIndex:
-    """Which addresses were last given which prefix: a radix tree whose nodes are named by their whole path.
+    """The latest addresses of each prefix: a radix tree whose nodes are named by their whole path.
 
-    It says what was sent where, not what is still cached there; servers evict by recency too, so the two
-    stay close. Memory is bounded by `capacity` steps of at most HOLDERS addresses each.
+    The index records sent prompts, not the contents of caches; servers evict by recency too, so the two are
+    similar. Memory is bounded by `capacity` steps of at most HOLDERS addresses each.
     """
 
     __slots__ = ("_capacity", "_holders")
@@ -56,11 +56,11 @@ class PrefixIndex:
         return len(self._holders)
 
     def holders(self, step: bytes) -> tuple[str, ...]:
-        """Who was given the prefix that ends there, latest first."""
+        """The addresses that received the prefix of a step, latest first."""
         return self._holders.get(step, ())
 
     def add(self, steps: list[bytes], address: str) -> None:
-        """That address was given the prompt. From the end, so that a prefix outlives what follows it."""
+        """Record the address of a prompt. The order is from the end, so that a prefix outlives its continuations."""
         known = self._holders
         for step in reversed(steps):
             holders = known.get(step, ())
@@ -74,9 +74,9 @@ class PrefixIndex:
 class PrefixAffinity:
     """The least loaded (else the latest) holder of the longest known prefix, if that is long enough and not overloaded.
 
-    All else goes by `least_request`: prompts nobody knows, and those whose holders are more than `bound` ×
-    (and SLACK requests) above the least loaded endpoint, which so become known in more places. An endpoint
-    that prefixes would starve, such as a new one, is given EXPLORE of the mean share until it has some.
+    All other prompts go by `least_request`: unknown ones, and those whose holders are more than `bound` ×
+    (and SLACK requests) above the least loaded endpoint, so that more endpoints hold them. An endpoint without
+    prefixes, such as a new one, gets EXPLORE of the mean share until it has some.
     (Zheng et al., "SGLang: Efficient Execution of Structured Language Model Programs", NeurIPS 2024,
     section 3: the cache-aware router; the index by chained block hashes is vLLM's.)
     """
@@ -86,7 +86,7 @@ class PrefixAffinity:
     def __init__(self, bound: float, capacity: int = CAPACITY) -> None:
         self._bound = bound
         self._index = PrefixIndex(capacity)
-        self._recent: dict[str, float] = {}  # picks an address, halved now and then
+        self._recent: dict[str, float] = {}  # picks by address, halved periodically
         self._total = 0.0
 
     def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
@@ -99,7 +99,7 @@ class PrefixAffinity:
         return picked
 
     def _known(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
-        """The cold one whose turn it is, or a holder."""
+        """A cold candidate that is due for exploration, or a holder."""
         enough = ceil(len(steps) * WORTH) - 1
         for place in range(len(steps) - 1, enough - 1, -1):
             if holders := self._index.holders(steps[place]):
@@ -126,7 +126,7 @@ class PrefixAffinity:
         return self._recent.get(candidate.address, 0.0) * len(candidates) < COLD * self._total
 
     def _count(self, address: str, candidates: Sequence[Candidate]) -> None:
-        """Halving keeps the count to the last few hundred picks an endpoint, and forgets those that left."""
+        """Count a pick. Halving limits the counts to recent picks and drops removed endpoints."""
         self._recent[address] = self._recent.get(address, 0.0) + 1
         self._total += 1
         if self._total > 256 * len(candidates):
@@ -136,7 +136,7 @@ class PrefixAffinity:
 
 
 def _least_loaded(candidates: Sequence[C], holders: Sequence[str], limit: float) -> C | None:
-    """Of the holders that fit, and of equals the latest."""
+    """The least loaded of the holders below the limit; among equals, the latest."""
     chosen, lowest = None, (inf, 0)
     for candidate in candidates:
         if candidate.address in holders and _fits(candidate, limit):
@@ -151,5 +151,5 @@ def _fits(candidate: Candidate, limit: float) -> bool:
 
 
 def _warmth(candidate: Candidate, candidates: Sequence[Candidate]) -> float:
-    """One in its slow start is explored as slowly."""
+    """The share of its weight that a candidate has in its slow start, which reduces its exploration."""
     return candidate.weight / max(c.weight for c in candidates)

@@ -1,7 +1,7 @@
-"""Which endpoint of a pool gets the next request: the contract, and the pickers that look at endpoints only.
+"""The interface of pickers, and the pickers that use only the endpoints.
 
-Those that look at the request too are in `stickiness` and `affinity`, those that look further than this
-process in `load` and `zones`; `pickers` chooses among all.
+Pickers that use the request too are in `stickiness` and `affinity`, pickers with data from beyond this process in
+`load` and `zones`. `pickers` creates the configured one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from policies.balancing.latency import PeakEwma
 from policies.balancing.signal import Signal
 
 UNMEASURED = 1e6
-"""Seconds that a busy endpoint seems to take while it never answered: it is tried with one request at a time."""
+"""The assumed seconds of a busy endpoint without a measurement, so that it gets one request at a time."""
 
 
 class Candidate(Protocol):
@@ -40,7 +40,7 @@ class RoutedRequest(Protocol):
     @property
     def model(self) -> str: ...
     @property
-    def prompt(self) -> memoryview: ...  # as the client sent it, still encoded
+    def prompt(self) -> memoryview: ...  # the client's bytes, still encoded
 
 
 class Caller(Protocol):
@@ -58,19 +58,19 @@ C = TypeVar("C", bound=Candidate)
 
 
 class Picker(Protocol):
-    """Picks one of the candidates; ValueError when there are none."""
+    """Picks one of the candidates. Raises ValueError without candidates."""
 
     def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C: ...
 
 
 def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
-    """Two that differ, at random and in random order; the only one twice."""
+    """Two different random candidates in random order; a single candidate twice."""
     count = len(candidates)
     if count < 2:
         if not count:
             raise ValueError("no candidates to pick from")
         return candidates[0], candidates[0]
-    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is nothing here.
+    # int(random() * n) costs less than half of randrange(n); its bias, n × 2⁻⁵³, is negligible.
     first = int(rng.random() * count)
     second = int(rng.random() * (count - 1))
     second += second >= first
@@ -80,13 +80,13 @@ def two_of(candidates: Sequence[C], rng: Random) -> tuple[C, C]:
 def least_request(candidates: Sequence[C], rng: Random) -> C:
     """The less loaded of two candidates drawn at random.
 
-    Two choices keep the longest queue exponentially shorter than one does, and unlike the minimum over all
-    they do not send a burst to the one endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
-    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: what it would
-    be with this request, so an idle endpoint of twice the weight is preferred.
+    Two choices make the longest queue exponentially shorter than one choice. Unlike the minimum of all, they do
+    not send a burst to a single endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
+    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: the load
+    with this request, so an idle endpoint of twice the weight is preferred.
     """
     first, second = two_of(candidates, rng)
-    # The order of the two is random already, so a tie is too.
+    # The order of the two is random, so a tie is resolved at random.
     return first if (first.in_flight + 1) * second.weight <= (second.in_flight + 1) * first.weight else second
 
 
@@ -100,7 +100,7 @@ class LeastRequest:
 
 
 class Drawn:
-    """One drawn by weight, whatever its load. Stateless."""
+    """Random choice by weight, independent of load. Stateless."""
 
     __slots__ = ()
 
@@ -116,9 +116,9 @@ class Drawn:
 
 
 class PeakEwmaTwoChoices:
-    """The one of two drawn at random where the wait will be shorter, going by latency × requests in flight.
+    """The candidate with the shorter expected wait of two random ones: latency × requests in flight.
 
-    (Finagle's and linkerd's default.) Stateless: what was measured belongs to the endpoints.
+    (Finagle's and linkerd's default.) Stateless: the measurements belong to the endpoints.
     """
 
     __slots__ = ()
@@ -129,7 +129,7 @@ class PeakEwmaTwoChoices:
 
 
 def expected_wait(candidate: Candidate, now: float) -> float:
-    """Seconds for the requests in flight and this one, per weight; 0 for an idle one that was never measured."""
+    """Seconds for the requests in flight and this one, per weight; 0 for an idle, unmeasured candidate."""
     latency = candidate.latency
     if not latency.measured:
         return UNMEASURED * candidate.in_flight
@@ -137,7 +137,7 @@ def expected_wait(candidate: Candidate, now: float) -> float:
 
 
 class _Turn:
-    """A candidate's credit. Holding the candidate keeps its id() from being given to another object."""
+    """A candidate's credit. The reference to the candidate prevents the reuse of its id()."""
 
     __slots__ = ("candidate", "credit")
 
@@ -149,11 +149,12 @@ class _Turn:
 class RoundRobin:
     """Smooth weighted round robin: weights 5, 1, 1 give a a b a c a a, not a a a a a b c.
 
-    Everyone earns its weight, the richest is picked and pays what all earned. (nginx, "Upstream: smooth
+    Each candidate earns its weight; the one with the most credit is picked and pays the sum of all weights. (nginx,
+    "Upstream: smooth
     weighted round-robin balancing", commit 52327e0, 2012.)
 
-    Candidates are told apart by object identity. One that is absent for some picks keeps its credit; a new
-    one starts at nothing, which pulls the credits of a pool that keeps changing back towards 0.
+    Candidates are distinguished by object identity. A candidate that is absent for some picks retains its credit; a
+    new one starts at 0, which pulls the credits of a frequently changing pool towards 0.
     """
 
     __slots__ = ("_turns",)
@@ -189,7 +190,7 @@ class RoundRobin:
         known = self._turns.get(id(candidate))
         if known is not None:
             return known
-        # A first credit far below any weight only breaks ties, so that many workers that start together
+        # A first credit far below any weight breaks ties only, so that workers that start together
         # do not all begin with the same endpoint.
         turn = _Turn(candidate, 1e-6 * rng.random() * candidate.weight)
         self._turns[id(candidate)] = turn

@@ -1,19 +1,19 @@
-"""How long an endpoint takes to begin an answer."""
+"""The measured time of an endpoint to the first chunk of an answer."""
 
 from math import exp
 
 DECAY = 10.0
-"""Seconds after which a measurement counts for 1/e of what it did."""
+"""Seconds after which the weight of a measurement falls to 1/e."""
 
 
 class PeakEwma:
-    """A latency that follows rises at once and falls slowly, and that is forgotten while nothing is measured.
+    """A latency estimate that rises at once, falls slowly, and decays without measurements.
 
     (Finagle, `PeakEwma` in com.twitter.finagle.loadbalancer, which linkerd made its default: "designed to
     converge quickly when encountering slow endpoints". Weights are by time, not by count, so a quiet
-    endpoint's history is worth less than a busy one's.) While requests wait, the silence since the last of
-    them was answered counts too: it is the least that those still waiting will have taken, so an endpoint
-    that stalls looks slow at once and not when it ends.
+    endpoint's history is worth less than a busy one's.) While requests wait, the time since the last answer counts
+    too, as a lower bound of their latency: an endpoint
+    that stalls looks slow at once, not only when it answers.
 
     Each `asked` is followed by one of `answered` and `unanswered`.
     """
@@ -28,26 +28,26 @@ class PeakEwma:
         self._silent_since = 0.0
 
     def asked(self, now: float) -> None:
-        """A request went to it."""
+        """Record a request to the endpoint."""
         if not self._waiting:
             self._silent_since = now
         self._waiting += 1
 
     def answered(self, seconds: float, now: float) -> None:
-        """Its answer began after that long."""
+        """Record an answer that began after `seconds`."""
         self._waiting -= 1
         self._silent_since = now
         self._observe(seconds, now)
 
     def unanswered(self, seconds: float, now: float) -> None:
-        """It ended without an answer after that long. A quick failure must not make it look quick."""
+        """Record the end of a request without an answer after `seconds`. A fast failure must not lower the estimate."""
         self._waiting -= 1
         self._silent_since = now
         if seconds > self.value(now):
             self._observe(seconds, now)
 
     def value(self, now: float) -> float:
-        """Seconds. One that looked slow is asked no more, so only forgetting lets it show that it recovered."""
+        """The estimate in seconds. A slow endpoint gets no requests, so only the decay lets it recover."""
         remembered = self._value * exp(min(0.0, self._at - now) / DECAY)
         return max(remembered, now - self._silent_since) if self._waiting else remembered
 

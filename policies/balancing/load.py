@@ -6,14 +6,14 @@ from random import Random
 from policies.balancing.balance import C, Caller, RoutedRequest, two_of
 
 LOADING = 4.0
-"""Requests that loading a LoRA adapter costs as much as."""
+"""The cost of loading a LoRA adapter, in requests."""
 
 
 class LoadTwoChoices:
     """Pick the less loaded of two random candidates by the load that their servers report.
 
     Two candidates rather than the minimum of all: every gateway reads the same reports, and all gateways would send
-    to the server that was idle a moment ago. (Dahlin, "Interpreting Stale Load Information",
+    to the server that was idle before. (Dahlin, "Interpreting Stale Load Information",
     IEEE TPDS 11(10), 2000: old reports make the minimum worse than chance.) Both reports get the lower of the two
     weights, so that a server without readable metrics does not look idle beside a server with them. Without reports
     this is `least_request`.

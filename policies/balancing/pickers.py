@@ -1,4 +1,4 @@
-"""From ``balance:`` to the picker that it describes."""
+"""Creates the picker of a pool's ``balance``."""
 
 from config.schema.config import BalanceConfig
 from policies.balancing.affinity import PrefixAffinity
@@ -9,7 +9,7 @@ from policies.balancing.zones import NearFirst
 
 
 def picker(config: BalanceConfig, zone: str | None = None) -> Picker:
-    """A new one: each pool has its own. `zone` is the gateway's; a hash is the same from everywhere."""
+    """A new picker: each pool has its own. `zone` is the gateway's zone; hashing ignores it."""
     made = _by(config)
     return made if zone is None or config.by == "hash" else NearFirst(made, zone, config.zone_traffic)
 

@@ -1,4 +1,4 @@
-"""The load that a server reports of itself."""
+"""The load that a server reports."""
 
 FULL = 0.8
 """Share of a KV cache in use above which a new request evicts another or waits for pages."""
@@ -18,7 +18,7 @@ class Signal:
     def __init__(self) -> None:
         self.seen = False
         self.adapters: frozenset[str] = frozenset()
-        """The LoRA adapters that the server had loaded."""
+        """The LoRA adapters that the server has loaded."""
         self._half_life = 1.0
         self._at = 0.0
         self._others = 0.0

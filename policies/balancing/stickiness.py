@@ -1,4 +1,4 @@
-"""Consistent hashing with bounded loads: whoever has the same key gets the same endpoint, while it can take it."""
+"""Consistent hashing with bounded loads: requests of one key go to the same endpoint until it is full."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,16 +12,16 @@ _MASK = 2**64 - 1
 
 
 class BoundedHash:
-    """Of the endpoints whose load is below `bound` × their fair share, the one that the key ranks first.
+    """Picks the key's first-ranked endpoint among those whose load is below `bound` × their fair share.
 
     Bounding the load: Mirrokni, Thorup and Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018.
-    A full endpoint's keys go on to the next in each key's own order, so a popular key overflows and
-    overloads nobody. The order is weighted rendezvous hashing (see `policies.routing.split`) and not a ring: shares
-    are exact, an endpoint that comes or goes moves its own keys only, there is nothing to build or to keep,
-    and a weight that rises in a slow start takes keys over one by one. The price is one draw per candidate.
+    The keys of a full endpoint move to the next endpoint in each key's own order, so a popular key overloads no
+    endpoint. The order is weighted rendezvous hashing (see `policies.routing.split`) and not a ring: shares
+    are exact, a new or removed endpoint moves only its own keys, there is no state, and a weight that rises in a slow
+    start takes over keys one by one. The cost is one draw per candidate.
 
-    `key` is ``user``, ``key``, ``tenant`` or ``header:NAME``, within its tenant; a request without it has no
-    endpoint of its own and goes by `least_request`.
+    `key` is ``user``, ``key``, ``tenant`` or ``header:NAME``, within its tenant. A request without it goes by
+    `least_request`.
     """
 
     __slots__ = ("_bound", "_key")
@@ -42,7 +42,7 @@ class BoundedHash:
         allowance = self._bound * (requests + 1) / weights
         chosen, lowest = candidates[0], inf
         for candidate in candidates:
-            # Somebody has room: were all at ceil(bound × share of n + 1) or above, more than n were in flight.
+            # At least one has room: if all were at ceil(bound × share of n + 1), more than n would be in flight.
             if candidate.in_flight < ceil(allowance * candidate.weight):
                 score = _score(point, candidate)
                 if score < lowest:
@@ -63,7 +63,7 @@ class BoundedHash:
 
 
 def home_of(sequence: str, candidates: Sequence[C]) -> C:
-    """The one of them where a sequence belongs, whatever the load: its state is there."""
+    """The candidate that has the state of a sequence, independent of load."""
     point = _point(sequence)
     return min(candidates, key=lambda candidate: _score(point, candidate))
 
@@ -75,7 +75,7 @@ def _score(point: int, candidate: Candidate) -> float:
 
 
 def _mix(x: int) -> int:
-    """64 bits, each of which depends on all. (The finalizer of MurmurHash3, Appleby.)"""
+    """Mix 64 bits, so that each result bit depends on all. (The finalizer of MurmurHash3, Appleby.)"""
     x = (x ^ x >> 33) * 0xFF51AFD7ED558CCD & _MASK
     x = (x ^ x >> 33) * 0xC4CEB9FE1A85EC53 & _MASK
     return x ^ x >> 33
@@ -87,5 +87,5 @@ def _seed(address: str) -> int:
 
 
 def _point(text: str) -> int:
-    """The same in every process. JSON allows lone surrogates in a user's name, strict UTF-8 does not."""
+    """Hash a text, the same in every process. JSON allows lone surrogates in a user's name, strict UTF-8 does not."""
     return int.from_bytes(blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")

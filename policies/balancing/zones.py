@@ -1,4 +1,4 @@
-"""Zones: near endpoints first, without giving them more than their share of the work."""
+"""Zone-aware balancing: near endpoints first, but not more than their share of the load."""
 
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -6,19 +6,19 @@ from random import Random
 from policies.balancing.balance import C, Caller, Candidate, Picker, RoutedRequest
 
 BUSIER = 1.5
-"""Times the load of the others, and a request more, at which a zone has more traffic than its share."""
+"""A zone has more than its share of traffic if its load exceeds that of the others by this factor and a request."""
 BELIEVED = 0.25
-"""Trust in a report below which it does not count here."""
+"""The minimum weight of a report to be counted."""
 
 
 def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None) -> dict[str | None, float]:
-    """How a gateway in zone `own` spreads its requests over the zones, given what each zone can take.
+    """The shares of requests that a gateway in zone `own` sends to each zone, by the zones' capacities.
 
-    `traffic` is the share of all requests that come in here; when it is not known, every named zone is taken to
-    have as much as any other. With at least that share of the capacity, the zone keeps all of its own requests.
-    With less, it keeps what it can take, and the rest goes to the others as far as each has capacity beyond its
-    own traffic. When the gateways of all zones do so, every endpoint has the same load, and no request leaves
-    its zone without need. Endpoints of no zone (None) have no traffic of their own. (Envoy, "Zone aware routing".)
+    `traffic` is the share of all requests that arrive in this zone; by default, all named zones have equal
+    traffic. A zone with at least that share of the capacity serves all of its own requests. Otherwise it serves
+    up to its capacity, and the rest goes to the other zones in proportion to their spare capacity. If the gateways
+    of all zones do so, every endpoint has the same load, and no request leaves its zone without need. Endpoints of
+    no zone (None) have no traffic of their own. (Envoy, "Zone aware routing".)
     """
     total = sum(capacity.values())
     named = sum(zone is not None for zone in capacity)
@@ -37,11 +37,11 @@ def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None
 
 
 class NearFirst:
-    """Draws the zone by `shares` of what may be picked now, and lets another picker choose in it.
+    """Draws the zone by `shares` of the current candidates; another picker selects the endpoint in it.
 
-    What is ill or full is not among the candidates, so a zone that runs out of room spills over by itself. Where
-    servers report their load, a zone that is much busier than the others is not preferred: more of the traffic
-    comes in there than was assumed.
+    Unhealthy and full endpoints are not candidates, so a full zone spills over to others. If servers report
+    their load, a zone that is much busier than the others is not preferred, as it receives more traffic than
+    assumed.
     """
 
     __slots__ = ("_picker", "_traffic", "_zone")
@@ -62,7 +62,7 @@ class NearFirst:
 
 
 def _is_busy(zone: str, candidates: Sequence[Candidate], now: float) -> bool:
-    """Going by the reports that still count for much; False where either side has none."""
+    """Whether a zone is busier than the others, by recent reports; False if either side has none."""
     load, weight = [0.0, 0.0], [0.0, 0.0]
     for candidate in candidates:
         trust = candidate.signal.trust(now)
@@ -79,4 +79,4 @@ def _drawn(by_zone: Mapping[str | None, float], rng: Random) -> str | None:
         left -= share
         if left < 0:
             return zone
-    return max(by_zone, key=lambda zone: by_zone[zone])  # they sum to 1, but for rounding
+    return max(by_zone, key=lambda zone: by_zone[zone])  # the shares sum to 1, except for rounding

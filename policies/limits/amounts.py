@@ -1,6 +1,6 @@
-"""What requests are counted in: the units of a rate, in one order.
+"""The units of rates, in a fixed order.
 
-An amount of each is a plain tuple in that order: every request has two, what it may use and what it did.
+Amounts are a plain tuple in that order. Every request has two: its reservation and its usage.
 """
 
 from typing import Literal, get_args

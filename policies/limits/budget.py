@@ -1,4 +1,4 @@
-"""Budgets of the calendar: so much in each hour, day or month, in UTC."""
+"""Budgets for each hour, day or month of the calendar, in UTC."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -6,9 +6,9 @@ from config.schema.money import Period
 
 
 def window(period: Period, now: float) -> tuple[float, float]:
-    """Start and end, in Unix seconds, of the hour, day or month of UTC that `now` (Unix seconds) lies in.
+    """Start and end, in Unix seconds, of the hour, day or month of UTC that contains `now` (Unix seconds).
 
-    Half open: the end is the next one's start. Leap seconds do not exist in Unix time.
+    Half open: the end is the start of the next window. Leap seconds do not exist in Unix time.
     """
     moment = datetime.fromtimestamp(now, UTC)
     if period == "hour":
@@ -22,14 +22,14 @@ def window(period: Period, now: float) -> tuple[float, float]:
 
 
 class CalendarBudget:
-    """`amount` whole units for each window; what is left at its end is gone, and so is what was overdrawn.
+    """`amount` whole units for each window. Neither the rest nor the excess is carried over.
 
-    Reserve an estimate with `take`, then `settle` on the truth. Estimates are held until they are settled, so
-    requests at the same time cannot pass the budget together: what a window is charged is at most `amount`,
-    and beyond it by how much the requests that were in flight when it ran out had been underestimated.
+    Reserve an estimate with `take`, then `settle` the actual amount. Estimates are reserved until they are settled, so
+    concurrent requests cannot exceed the budget together: a window is charged at most `amount`, plus the amount by
+    which its last requests in flight were underestimated.
 
-    A request is charged to the window in which it began, also where it ends in a later one. A `now` earlier
-    than one seen before counts as the latest seen: a clock that is set back opens no old window again.
+    A request is charged to the window in which it began, even if it ends in a later one. A `now` earlier than a
+    previous one counts as the latest: a clock set back does not reopen an old window.
     """
 
     __slots__ = ("amount", "end", "period", "start", "used", "window")
@@ -39,12 +39,12 @@ class CalendarBudget:
         self.period = period
         self.used = 0
         self.window = 0
-        """Counts the windows: what a `take` was in, its `settle` must name."""
+        """The number of the window. `settle` needs the number at the time of `take`."""
         self.start, self.end = window(period, now)
-        """Of the window, in Unix seconds. With `used` and `window` all the state there is."""
+        """Bounds of the window, in Unix seconds. With `used` and `window` they are the whole state."""
 
     def take(self, n: int, now: float) -> float:
-        """0.0 when `n` were taken, else the seconds until the next window; nothing is taken then."""
+        """Take `n` units and return 0.0, or take nothing and return the seconds until the next window."""
         if now >= self.end:
             self._roll(now)
         if self.used + n <= self.amount:
@@ -53,21 +53,21 @@ class CalendarBudget:
         return self.reset(now)
 
     def wait(self, n: int, now: float) -> float:
-        """What `take` would return; takes nothing."""
+        """The result of `take`, without taking units."""
         reset = self.reset(now)
         return 0.0 if self.used + n <= self.amount else reset
 
     def clamp(self, n: int) -> int:
-        """What to reserve for an estimate of `n`: the whole budget at most, the rest is settled."""
+        """The units to reserve for an estimate of `n`: the whole budget at most; the rest is settled later."""
         return min(n, self.amount)
 
     def settle(self, reserved: int, actual: int, window: int) -> None:
-        """Replace what was taken in that window by the truth; a window that is over is no longer counted."""
+        """Replace the reserved units of a window by the actual ones. A past window is ignored."""
         if window == self.window:
-            self.used = max(0, self.used + actual - reserved)  # a limit that came anew never held the reserve
+            self.used = max(0, self.used + actual - reserved)  # a new limit has no such reservation
 
     def remaining(self, now: float) -> int:
-        """What can be taken now; 0 when overdrawn."""
+        """Units that can be taken now; 0 if overdrawn."""
         if now >= self.end:
             self._roll(now)
         return max(0, self.amount - self.used)
@@ -79,7 +79,7 @@ class CalendarBudget:
         return self.end - max(now, self.start)
 
     def resize(self, amount: int, period: Period, now: float) -> None:
-        """A new limit; what was used in the window stays used, and is held so by a new period's first window."""
+        """Set a new limit. The used units of the window remain used, also in the first window of a new period."""
         if now >= self.end:
             self._roll(now)
         if period != self.period:

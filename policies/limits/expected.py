@@ -1,11 +1,11 @@
-"""What a request will probably use of what only its answer tells."""
+"""The expected usage that only a response reports."""
 
 WEIGHT = 0.1
-"""Of the latest answer, in the mean of those before it."""
+"""The weight of the latest answer in the moving mean."""
 
 
 class DeviceTime:
-    """For how long models keep their devices busy, a row: the mean of late, of each model whose server tells."""
+    """Device time for each row: the moving mean of each model whose server reports its device time."""
 
     __slots__ = ("_by_model",)
 
@@ -13,11 +13,11 @@ class DeviceTime:
         self._by_model: dict[str, float] = {}
 
     def expected(self, model: str, rows: int) -> float:
-        """Milliseconds for a request of so many rows; 0 while nothing is known."""
+        """Expected milliseconds for a request with `rows` rows; 0 before the first report."""
         return self._by_model.get(model, 0.0) * max(1, rows)
 
     def told(self, model: str, rows: int, milliseconds: float) -> None:
-        """A request took so long. Models are those of the configuration, so there are few."""
+        """Record the reported time of a request. The models are those of the configuration, so memory is bounded."""
         each = milliseconds / max(1, rows)
         known = self._by_model.get(model)
         self._by_model[model] = each if known is None else known + WEIGHT * (each - known)

@@ -1,11 +1,11 @@
 """A part of a shared amount, leased in advance so that requests use it without a round trip."""
 
 CHUNK = 20
-"""A lease holds up to 1/CHUNK of the amount, and may be overdrawn by as much."""
+"""A lease holds up to 1/CHUNK of the amount, and its overdraft has the same limit."""
 
 
 class Lease:
-    """`level` is what the lease holds; below 0, the overdraft: at most 1/CHUNK of the amount, or one request."""
+    """`level` is the leased amount; below 0, the overdraft: at most 1/CHUNK of the amount, or one request."""
 
     __slots__ = ("amount", "level", "most")
 
@@ -19,7 +19,7 @@ class Lease:
         return self.level - n >= -self.most or self.level >= 0
 
     def take(self, n: float) -> float:
-        """Take `n`, at most the whole amount. Returns what was taken."""
+        """Take `n`, at most the whole amount. Returns the taken amount."""
         n = min(n, self.amount)
         self.level -= n
         return n

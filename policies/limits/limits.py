@@ -1,22 +1,22 @@
-"""How much a tenant may use: a rate (requests, tokens) and a number at once."""
+"""Limits of a tenant: rates (requests, tokens) and concurrency."""
 
 from math import inf
 
-# Returned waits are this much too long, so that rounding in `now + wait` cannot refuse a second time.
+# Added to returned waits, so that rounding in `now + wait` cannot cause a second rejection.
 _SLACK = 1e-6
 
 
 class TokenBucket:
-    """`amount` units every `period` seconds; a full bucket holds `amount`, which is so the largest burst.
+    """`amount` units every `period` seconds. A full bucket holds `amount`, the largest burst.
 
-    Reserve an estimate with `take`, then `settle` on the true cost, which may leave a debt that later takes
-    wait for. In any stretch of t seconds it grants at most amount × (1 + t / period). (Turner, "New
+    Reserve an estimate with `take`, then `settle` the true cost, which may leave a debt that later takes
+    wait for. In any interval of t seconds the bucket grants at most amount × (1 + t / period). (Turner, "New
     Directions in Communications", 1986; its admissions are those of the GCRA, ITU-T I.371.)
 
-    A `now` earlier than one seen before counts as the latest seen: going back mints nothing.
+    A `now` earlier than a previous one counts as the latest: a clock set back adds no units.
 
-    Its whole state is `level`, below 0 for a debt, and `at`, the time of that level: who keeps them elsewhere
-    sets them before a call and reads them after.
+    The whole state is `level`, below 0 for a debt, and `at`, the time of that level. A caller that stores the
+    state elsewhere sets both before a call and reads both after it.
     """
 
     __slots__ = ("_rate", "at", "capacity", "level")
@@ -28,7 +28,7 @@ class TokenBucket:
         self.at = now
 
     def take(self, n: float, now: float) -> float:
-        """0.0 when `n` units were taken, else the seconds to wait until they could be; nothing is taken then.
+        """Take `n` units and return 0.0, or take nothing and return the seconds until `n` are available.
 
         More than the capacity can never be taken (the wait is infinite): reserve ``clamp(n)``.
         """
@@ -39,7 +39,7 @@ class TokenBucket:
         return self.wait(n, now)
 
     def wait(self, n: float, now: float) -> float:
-        """What `take` would return; takes nothing."""
+        """The result of `take`, without taking units."""
         level = self._refill(now)
         if n <= level:
             return 0.0
@@ -48,11 +48,11 @@ class TokenBucket:
         return (n - level) / self._rate + _SLACK
 
     def clamp(self, n: float) -> float:
-        """What to reserve for an estimate of `n`: a full bucket at most, the rest is settled as debt."""
+        """The units to reserve for an estimate of `n`: a full bucket at most; the rest is settled as debt."""
         return min(n, self.capacity)
 
     def settle(self, reserved: float, actual: float, now: float) -> None:
-        """Gives back, or charges, the difference between what was taken and what was used."""
+        """Return, or charge, the difference between the reserved and the actual units."""
         self.level = min(self.capacity, self._refill(now) + reserved - actual)
 
     def remaining(self, now: float) -> float:
@@ -64,7 +64,7 @@ class TokenBucket:
         return (self.capacity - self._refill(now)) / self._rate
 
     def resize(self, amount: float, period: float, now: float) -> None:
-        """A new limit; the used share stays what it was, so a reload neither forgives nor punishes."""
+        """Set a new limit. The used share remains, so a reload has no effect on it."""
         rate = _rate(amount, period)
         self.level = self._refill(now) / self.capacity * amount
         self.capacity = amount
@@ -80,14 +80,14 @@ class TokenBucket:
 
 
 def _rate(amount: float, period: float) -> float:
-    """Units a second."""
+    """Units per second."""
     if amount <= 0 or period <= 0:
         raise ValueError(f"a limit needs an amount and a period above 0, got {amount} per {period} s")
     return amount / period
 
 
 class Concurrency:
-    """At most `limit` at once. The limit may be changed at any time: those over a lower one finish."""
+    """At most `limit` concurrent requests. The limit may change at any time: requests above a lower limit finish."""
 
     __slots__ = ("in_flight", "limit")
 
@@ -102,7 +102,7 @@ class Concurrency:
         return True
 
     def release(self) -> None:
-        """Once for each `take` that said yes; AssertionError on one more, which is a bug of the caller."""
+        """Release a successful `take`, once. Raises AssertionError for a release without a take."""
         if self.in_flight == 0:
             raise AssertionError("release() without a take()")
         self.in_flight -= 1

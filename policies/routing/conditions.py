@@ -1,4 +1,4 @@
-"""A route's ``when`` as predicates over Facts; a route matches when all of them hold."""
+"""A route's ``when`` as predicates over Facts. A route matches if all predicates hold."""
 
 import operator
 import re
@@ -32,7 +32,7 @@ _FEATURES: tuple[Feature, ...] = ("tools", "json_schema", "vision")
 
 
 class Want(NamedTuple):
-    """One thing that a ``when`` wants: its field, as it is written, and whether a request has it."""
+    """One condition of a ``when``: its field, its text, and its predicate."""
 
     field: str
     written: str
@@ -40,12 +40,12 @@ class Want(NamedTuple):
 
 
 def conditions(when: MatchConfig, price: Price | None) -> tuple[Condition, ...]:
-    """One predicate for each thing that is wanted, the cheapest first; empty when everything matches."""
+    """One predicate for each condition, the cheapest first; empty if every request matches."""
     return tuple(want.holds for want in wants(when, price))
 
 
 def wants(when: MatchConfig, price: Price | None) -> tuple[Want, ...]:
-    """The same, by name. Raises ValueError for a cost where there is no price."""
+    """The conditions with their names. Raises ValueError for a cost without a price."""
     return (*_of_numbers(when), *_of_names(when), *_of_the_rest(when, price))
 
 
@@ -75,7 +75,7 @@ def _of_names(when: MatchConfig) -> Iterator[Want]:
 
 
 def _of_the_rest(when: MatchConfig, price: Price | None) -> Iterator[Want]:
-    """What takes longer to find out."""
+    """The expensive conditions."""
     if when.cost is not None:
         yield Want("cost", when.cost, _cost(when.cost, price))
     for feature in _FEATURES:
@@ -85,7 +85,7 @@ def _of_the_rest(when: MatchConfig, price: Price | None) -> Iterator[Want]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """``a, b``."""
+    """Join names: ``a, b``."""
     return ", ".join(names)
 
 
@@ -110,7 +110,7 @@ def _max_tokens(comparison: str) -> Condition:
 
 
 def _comparison(written: str) -> tuple[Callable[[int, int], bool], str]:
-    """What compares, and with what."""
+    """Parse a comparison into its operator and its number."""
     parts = re.fullmatch(r"([<>]=?)\s*(.+)", written)
     if parts is None:
         raise ValueError(f"expected a comparison such as >4000, got {written!r}")

@@ -1,4 +1,4 @@
-"""What the rules say about one request."""
+"""The result of the rules for one request."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ from policies.routing.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Built when the rules are compiled and shared by every request that gets it."""
+    """A decision, built when the rules are compiled and shared by all its requests."""
 
     route: int
     """Index of the route in its model."""
     name: str | None
-    """The route's name, where it has one."""
+    """The route's name, if any."""
     target: Target
-    """The chosen pool, and where to go when it fails."""
+    """The chosen pool and its fallbacks."""
     arm: str | None
-    """The split's chosen arm; of splits within splits each one's, joined by ``>``. None without a split."""
+    """The chosen arm of the split; the arms of nested splits are joined by ``>``. None without a split."""
     rewrite: Rewrite | None
     retry: RetryConfig
     timeout: TimeoutConfig
@@ -27,15 +27,15 @@ class Decision:
     hedge: HedgeConfig | None = None
     cache: CacheConfig | None = None
     priority: Priority | None = None
-    """While a pool is full; None for the tenant's."""
+    """The priority in a pool's queue; None for the tenant's priority."""
     strict: bool = False
-    """Whether a field that the model has no use for is refused."""
+    """Whether a field that the model does not support is rejected."""
     elsewhere_first: bool = False
-    """Whether a request waits for a full pool only when no other one of these can take it."""
+    """Whether a request waits for a full pool only if no other pool of the decision has a free slot."""
     hide_model_errors: bool = False
     """Whether the model's own error text is withheld from clients."""
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """The chosen pool, then all that may be tried after it; no duplicates."""
+        """The chosen pool, then its fallbacks, without duplicates."""
         return tuple(dict.fromkeys(self.target.pools()))

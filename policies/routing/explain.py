@@ -1,4 +1,4 @@
-"""Why a request goes where it goes: the decision, with every condition that was looked at on the way to it."""
+"""Explains the route of a request: the decision, with every condition that was evaluated."""
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -18,7 +18,7 @@ from policies.routing.split import choose, steady_subject
 from policies.routing.target import Split, Step, Target, chain
 
 MAX_SHOWN = 128
-"""Characters of what a client wrote."""
+"""Maximum characters of a client's text in an explanation."""
 
 _READ: dict[str, Callable[[Facts], object]] = {
     **{name: attrgetter(name) for name in ("tenant", "key", "version", "front", "stream")},
@@ -33,7 +33,7 @@ _READ: dict[str, Callable[[Facts], object]] = {
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that a route wants, and what the request has."""
+    """One condition of a route, and the request's value."""
 
     field: str
     wanted: str
@@ -42,7 +42,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class RouteCheck(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One route that was looked at."""
+    """One evaluated route."""
 
     route: int
     matches: bool
@@ -52,14 +52,14 @@ class RouteCheck(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Later(msgspec.Struct, frozen=True):
-    """Where to go after some failures; several pools of a split, or one."""
+    """A fallback after some failures: one pool, or the pools of a split."""
 
     on: tuple[str, ...]
     pools: tuple[str, ...]
 
 
 class Side(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One way that the request may go: the arm, its share of such requests, its pool and what comes after."""
+    """One possible path of the request: the arm, its share of the requests, its pool and its fallbacks."""
 
     pool: str
     share: float
@@ -68,38 +68,38 @@ class Side(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def pools(self) -> tuple[str, ...]:
-        """All that may be asked, in order."""
+        """All pools of the path, in order."""
         return tuple(dict.fromkeys((self.pool, *(pool for later in self.fallback for pool in later.pools))))
 
 
 class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a policy makes of one request."""
+    """The explanation of one request."""
 
     tenant: str
     asked: str
     model: str | None = None
     version: str | None = None
     refused: str | None = None
-    """The code of the refusal."""
+    """The code of the error, for a rejected request."""
     because: str | None = None
-    """What the client is not told."""
+    """The reason, which the client does not receive."""
     routes: tuple[RouteCheck, ...] = ()
-    """Those that were looked at; the last one matches, or none does."""
+    """The evaluated routes. Either the last one matches, or none."""
     to: Side | None = None
-    """Where it goes. None where a split draws, and of a refusal."""
+    """The path of the request. None for a random split, and for a rejected request."""
     arms: tuple[Side, ...] = ()
-    """Of a split, everywhere it may go."""
+    """All possible paths of a split."""
     sent: dict[str, Any] = {}
-    """Fields that the upstream gets otherwise than the client wrote them; None for one that it does not get."""
+    """Fields that the gateway changes for the upstream; None for a removed field."""
     cost: str | None = None
-    """What is held for it, at most."""
+    """The reserved cost, an upper bound."""
     limits: tuple[dict[str, Any], ...] = ()
     settings: dict[str, Any] = {}
-    """What the route says of time, retries and waiting."""
+    """The route's settings for timeouts, retries and queues."""
 
 
 def routes_of(config: Config, index: int, facts: Facts) -> Iterator[RouteCheck]:
-    """Each of a model's routes until one matches."""
+    """Evaluate a model's routes until one matches."""
     model = config.models[index]
     price = None if model.price is None else Price(model.price)
     for i, route in enumerate(model.routes):
@@ -111,7 +111,7 @@ def routes_of(config: Config, index: int, facts: Facts) -> Iterator[RouteCheck]:
 
 
 def sides_of(model: ModelConfig, route: int, facts: Facts) -> tuple[Side | None, tuple[Side, ...]]:
-    """The way a request goes by a route, and of a split all ways. A split that draws has no way known before."""
+    """The path of a request by a route, and all paths of a split. The path of a random split is None."""
     target = list(targets(model))[route]
     ways = list(_sides(target, facts, (), (), 1.0, True))
     possible = [side for side, is_it in ways if is_it]
@@ -119,19 +119,19 @@ def sides_of(model: ModelConfig, route: int, facts: Facts) -> tuple[Side | None,
 
 
 def changed(before: Fields, after: Fields) -> dict[str, Any]:
-    """What the upstream gets otherwise than the client wrote it; None for a field that it does not get."""
+    """The fields that differ between two bodies; None for a removed field."""
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     return {name: msgspec.json.decode(after[name]) if name in after else None for name in names}
 
 
 def limits_of(tenant: TenantConfig, model: str) -> tuple[dict[str, Any], ...]:
-    """The limits that requests for a model draw on, as they are written."""
+    """The limits of a tenant that apply to a model, as configured."""
     covering = (limit for limit in tenant.limit_list() if limit.models is None or model in GlobSet(limit.models))
     return tuple(limit for limit in map(_limit, covering) if set(limit) - {"per", "enforce", "models"})
 
 
 def quotas_of(model: ModelConfig) -> tuple[dict[str, Any], ...]:
-    """The limits of a model, which all tenants draw on together."""
+    """The limits of a model, which all tenants share."""
     return tuple({**_limit(quota), "per": "everybody"} for quota in model.limit_list())
 
 
@@ -143,7 +143,7 @@ def _limit(limit: QuotaConfig) -> dict[str, Any]:
 
 
 def settings_of(route: RouteConfig) -> dict[str, Any]:
-    """What a route says beside where it leads, as it is written or by default."""
+    """A route's settings other than its target, as configured or by default."""
     apart = {"name", "when", "otherwise", "to", "split", "fallback", "rewrite"}
     return route.model_dump(mode="json", exclude=apart, exclude_none=True)
 
@@ -153,7 +153,7 @@ def _check(want: Want, route: RouteConfig, facts: Facts, price: Price | None) ->
 
 
 def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> str:
-    """What a request has where a route wants something."""
+    """The request's value for a field of a condition."""
     kind, _, name = field.partition(" ")
     value: object
     if kind in ("label", "header"):
@@ -172,7 +172,7 @@ def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> 
 def _sides(
     target: Target, facts: Facts, arms: tuple[str, ...], later: tuple[Step, ...], share: float, chosen: bool
 ) -> Iterator[tuple[Side, bool]]:
-    """Every way with whether the request may go it."""
+    """Every path, and whether the request may take it."""
     steps = (*target.fallback, *later)
     if (split := target.split) is None:
         where = chain(target.pool or "", steps)
@@ -186,6 +186,6 @@ def _sides(
 
 
 def _kept(split: Split, facts: Facts) -> str | None:
-    """The arm that keeps the request's subject; None where each request is drawn, or nobody knows whose it is."""
+    """The arm of the request's subject; None for a random split, or an unknown subject."""
     subject = steady_subject(split.sticky, facts, facts)
     return None if subject is None else choose(subject, split.salt, split.arms)

@@ -1,4 +1,4 @@
-"""What the upstream is sent instead of what the client wrote: a body's fields in, other fields out."""
+"""Rewrites the fields of a client's body for the upstream."""
 
 from collections.abc import Callable, Mapping
 
@@ -10,7 +10,7 @@ from config.schema.rewrite import twins
 
 Fields = dict[str, Raw]
 Takes = Callable[[str], bool]
-"""Whether a request's operation has a field of this name."""
+"""Returns whether a request's operation has a field of this name."""
 _NULL = Raw(b"null")
 _number = msgspec.json.Decoder(int | float)
 _encode = msgspec.json.Encoder().encode
@@ -21,7 +21,7 @@ def _everything(name: str) -> bool:
 
 
 class NotANumber(ValueError):
-    """A field that has a cap holds something else; `field` names it."""
+    """The value of a capped field is not a number. `field` is its name."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"`{field}` must be a number.")
@@ -29,10 +29,10 @@ class NotANumber(ValueError):
 
 
 class Rewrite:
-    """A route's changes, encoded at load. What no rule names stays the bytes that the client sent.
+    """A route's changes, encoded at load. Other fields retain the client's bytes.
 
-    Some servers take a field by any spelling of upper and lower case. So a field that differs from a governed one
-    in that only is not sent on: it would get around the rule.
+    Some servers ignore the case of field names. So a field whose name differs from a governed one only in case is not
+    forwarded: it would bypass the rule.
     """
 
     __slots__ = ("_added", "_capped", "_defaults", "_governed", "gone")
@@ -40,12 +40,12 @@ class Rewrite:
     def __init__(self, config: RewriteConfig) -> None:
         names = (*config.force, *config.drop)
         self.gone = frozenset(twin for name in names for twin in twins(name))
-        """Fields of which nothing that a client writes is sent on."""
+        """Fields that are never forwarded from the client's body."""
         self._capped = {twin: (cap, _raw(cap)) for name, cap in config.caps.items() for twin in twins(name)}
         self._governed = {name.casefold(): name for name in (*self.gone, *self._capped, "model")}
         self._added = {name: _raw(value) for name, value in config.force.items()}
         self._defaults = {name: _raw(value) for name, value in config.defaults.items()}
-        # An answer whose length nobody bounds is as long as the model allows, which is above any cap.
+        # Without a bound an answer may be as long as the model allows, which is above any cap.
         for name, cap in config.caps.items():
             if len(twins(name)) > 1 and not any(twin in self._defaults for twin in twins(name)):
                 self._defaults[name] = _raw(cap)
@@ -82,7 +82,7 @@ class Rewrite:
 
 
 def _known(name: str, takes: Takes) -> str | None:
-    """The field by the operation's name for it: an operation may have only one of several names of a field."""
+    """The operation's name of a field: an operation may have only one of several names of a field."""
     return name if takes(name) else next(filter(takes, sorted(twins(name))), None)
 
 

@@ -1,4 +1,4 @@
-"""Routes compiled: Facts → Decision. Everything that can be computed at load is."""
+"""Compiled routes: Facts → Decision. Everything possible is computed at load."""
 
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
@@ -16,29 +16,29 @@ from policies.routing.target import Step, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
 VERSION_SIGN = "@"
-"""Between a model's name and a version of it. No configured name holds one."""
+"""The separator between a model's name and its version. No configured name contains it."""
 ARM_SIGN = ">"
-"""Between a split's arm and the arm of a split inside it. No name holds one either."""
+"""The separator between a split's arm and the arm of a nested split. No name contains it."""
 
 
 class Rules:
-    """One model's routes; the first that matches wins."""
+    """One model's routes. The first matching route wins."""
 
     __slots__ = ("_routes", "dropped", "model", "price")
 
     def __init__(self, model: ModelConfig) -> None:
         self.model = model.name
-        """As configured: a glob for a family, so that it can label a metric."""
+        """The name as configured: a glob for a family, so that metrics can have it as a label."""
         self.price = None if model.price is None else Price(model.price)
         self.dropped = frozenset().union(*(Rewrite(r.rewrite).gone for r in model.routes if r.rewrite is not None))
-        """Fields of which some route sends nothing that a client writes."""
+        """Fields that some route drops from the client's request."""
         self._routes = tuple(
             (conditions(route.when, self.price), _pick(model.name, index, route, target))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
         )
 
     def decide(self, facts: Facts, rng: Random) -> Decision | None:
-        """None when no route matches."""
+        """The decision for a request; None if no route matches."""
         for when, pick in self._routes:
             for holds in when:
                 if not holds(facts):
@@ -49,18 +49,18 @@ class Rules:
 
 
 class Known(NamedTuple):
-    """What a name that a client wrote stands for."""
+    """The model of a requested name."""
 
     rules: Rules
     name: str = ""
-    """The model's own name. Empty for a family, whose names are their own."""
+    """The model's own name. Empty for a family, which has no single name."""
     asked: str = ""
     """The name without the version. Empty for a family."""
     version: str = ""
 
 
 class Catalogue:
-    """Every model that clients may ask for, under each of its names."""
+    """Every model, under each of its names."""
 
     __slots__ = ("_table",)
 
@@ -73,7 +73,7 @@ class Catalogue:
 
 
 class ModelList(GlobSet):
-    """The models a tenant may use, by their own names."""
+    """The models that a tenant may use, by their own names."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class ModelList(GlobSet):
 
 
 def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
-    """Each name that clients may write, what of it is the model's, and what the version."""
+    """Each name that clients may request, with its parts: the model's name and the version."""
     for name in (model.name, *model.aliases):
         yield name, name, ""
         for version in model.versions:
@@ -90,10 +90,10 @@ def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def targets(model: ModelConfig) -> Iterator[Target]:
-    """Where each of a model's routes leads.
+    """The target of each of a model's routes.
 
-    A split is known by its place among the model's splits, so neither new weights, a new condition nor a plain
-    route put above it moves a subject.
+    A split is identified by its position among the model's splits, so neither new weights, new conditions nor a new
+    route without a split move a subject.
     """
     splits = 0
     for route in model.routes:
@@ -112,7 +112,7 @@ def _entries(model: ModelConfig) -> Iterator[tuple[str, Known]]:
 
 
 def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
-    """What chooses among a route's decisions, of which there is one for each arm."""
+    """The function that selects one of a route's decisions. Each arm has a decision."""
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
 
     def inner(target: Target, arms: tuple[str, ...], later: tuple[Step, ...]) -> Pick:

@@ -1,4 +1,4 @@
-"""Sticky weighted choice: the same subject gets the same arm, in every process, with nothing stored."""
+"""Sticky weighted choice: a subject gets the same arm in every process, without stored state."""
 
 from functools import lru_cache
 from hashlib import blake2b
@@ -11,13 +11,13 @@ from policies.balancing.balance import Caller
 Arms = tuple[tuple[str, float], ...]
 """Names and weights."""
 REMEMBERED = 16_384
-"""Subjects whose arm is looked up rather than drawn again, over all splits."""
+"""Maximum of subjects whose arms are cached, over all splits."""
 LONGEST = 256
-"""Characters of a subject that is remembered: a client can write longer ones, which would fill the memory."""
+"""Maximum characters of a cached subject: clients can send longer ones, which would fill the memory."""
 
 
 class SplitRequest(Protocol):
-    """The attributes of a request that a split may read. Facts have them, and those of a caller."""
+    """The attributes of a request that a split may read. Facts have these attributes and those of a caller."""
 
     @property
     def user(self) -> str | None: ...
@@ -35,13 +35,13 @@ def choose(subject: str, salt: str, arms: Arms) -> str:
     """The arm of one subject; arms are ``(name, weight)``. An arm of weight 0 is never chosen.
 
     Weighted rendezvous hashing: every arm draws -ln(u)/weight, an exponential variable whose rate is its
-    weight, and the smallest wins, so each wins in proportion to its weight. An arm's draw depends on nothing
-    but its own name and weight, so going from 90/10 to 80/20 moves one subject in ten, each to the arm that
-    grew. (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998; the weighted
+    weight, and the smallest draw wins, so each arm wins in proportion to its weight. An arm's draw depends only on
+    its own name and weight, so a change from 90/10 to 80/20 moves one subject in ten, each to the arm that grew.
+    (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998; the weighted
     form is Resch's, "New Hashing Algorithms for Data Storage", SNIA SDC 2015.)
 
     `salt` names the split: two splits with different salts place the same subject independently.
-    Raises ValueError when no arm has a weight above 0.
+    Raises ValueError if no arm has a weight above 0.
     """
     chosen, lowest = None, inf
     for arm, weight in arms:
@@ -58,17 +58,17 @@ _known = lru_cache(REMEMBERED)(choose)
 
 
 def subject_of(sticky: str, request: SplitRequest, caller: Caller, rng: Random) -> str:
-    """What is hashed: what `sticky` names, or a new draw each time where it is ``request``."""
+    """The text to hash: the subject that `sticky` names, or a random one for ``request``."""
     if sticky == "request" and not request.sequence:
         return f"{rng.getrandbits(64):x}"
     return steady_subject(sticky, request, caller) or caller.tenant
 
 
 def steady_subject(sticky: str, request: SplitRequest, caller: Caller) -> str | None:
-    """What `sticky` names, within its tenant, so that two tenants' users never meet.
+    """The subject that `sticky` names, with its tenant, so that the users of two tenants are distinct.
 
-    ``user`` and ``header:NAME`` fall back to the key. None for ``request``, save that the requests of one sequence
-    stay together, and where the key is not known.
+    ``user`` and ``header:NAME`` fall back to the key. None for ``request``, except that the requests of one sequence
+    share a subject, and for an unknown key.
     """
     if sticky == "request":
         return f"{caller.tenant}\0{request.sequence}" if request.sequence else None
@@ -84,9 +84,9 @@ def steady_subject(sticky: str, request: SplitRequest, caller: Caller) -> str | 
 
 
 def _uniform(salt: str, arm: str, subject: str) -> float:
-    """In (0, 1]. Names hold no NUL, so the parts cannot run into each other.
+    """A uniform number in (0, 1]. Names have no NUL, so the hashed parts are unambiguous.
 
-    A subject may hold a lone surrogate: JSON allows ``"\\ud800"``, strict UTF-8 does not.
+    A subject may contain a lone surrogate: JSON allows ``"\\ud800"``, strict UTF-8 does not.
     """
     text = f"{salt}\0{arm}\0{subject}".encode(errors="surrogatepass")
     return (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") + 1) / 2**64

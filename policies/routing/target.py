@@ -1,4 +1,4 @@
-"""Where a decision leads, compiled: a pool, or a choice between several, each with steps to fall back to."""
+"""Compiled targets: a pool or a split between several, each with fallback steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from config.schema.config import Failure, FallbackConfig, SplitConfig, TargetCon
 
 
 class Split(NamedTuple):
-    """A sticky weighted choice. `salt` keeps it apart from every other split."""
+    """A sticky weighted choice. `salt` makes it independent of every other split."""
 
     sticky: str
     salt: str
@@ -19,7 +19,7 @@ class Split(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Where to go after failures of these classes."""
+    """The target after failures of some classes."""
 
     on: frozenset[Failure]
     target: Target
@@ -27,14 +27,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Either `pool` or `split`, then the steps to fall back to, in order."""
+    """Either `pool` or `split`, then the fallback steps in order."""
 
     pool: str | None
     split: Split | None
     fallback: tuple[Step, ...]
 
     def pools(self) -> Iterator[str]:
-        """In the order in which they are tried; a split's arms in the order of the file."""
+        """The pools in the order of attempts; a split's arms in the order of the configuration."""
         if self.pool is not None:
             yield self.pool
         for target in self.split.targets.values() if self.split else ():
@@ -44,14 +44,14 @@ class Target:
 
 
 def compiled(config: TargetConfig, salt: str) -> Target:
-    """`salt` names the place: a split that stays in it keeps its subjects where they are."""
+    """Compile a target. `salt` names its position: a split in the same position places its subjects the same way."""
     split = None if config.split is None else _split(config.split, salt)
     steps = (_step(entry, f"{salt}^{i}") for i, entry in enumerate(config.fallback))
     return Target(config.pool, split, tuple(steps))
 
 
 def chain(pool: str, steps: tuple[Step, ...]) -> Target:
-    """A pool, then those of the steps that lead elsewhere than where was tried already."""
+    """A target of one pool, with the steps that lead to other pools."""
     kept: dict[object, Step] = {}
     for step in steps:
         place: object = (step.target.pool, step.on) if _is_plain(step.target) else id(step)
