@@ -1,4 +1,4 @@
-"""What a person writes: the YAML file. It is read strictly, and every mistake is reported with its line.
+"""The configuration: a strict reader of the YAML file, which reports every mistake with its line.
 
 schema/          the file: sections, fields, defaults, and the types of quantities and texts
 protocols/       the protocol of a pool's endpoints: one section each
@@ -13,10 +13,10 @@ sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error that holds them all
 cases.py         tests of a policy beside the file
 handover.py      a configuration for another process of the gateway, with its references replaced
-watcher.py       follows the file while the gateway runs
+watcher.py       watches the file while the gateway runs
 jsonschema.py    JSON Schema, for editors
 reference.py     docs/configuration.md, from the schema
-headrace.yaml    the default, which runs as it is; examples/: others to start from
+headrace.yaml    the default configuration, ready to run; examples/: templates
 """
 
 from pathlib import Path

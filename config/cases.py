@@ -1,4 +1,4 @@
-"""Requests written in YAML or JSON: what `explain` is asked, and the tests of a policy."""
+"""Requests described in YAML or JSON: the input of `explain`, and the tests of a policy."""
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,11 +18,11 @@ from config.schema.units import Percent
 from config.schema.when import AnyGlob, Front
 
 MONDAY_NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
-"""When a test's request comes that does not say so: the same result on every day."""
+"""The default time of a test's request, so that its result is the same on every day."""
 
 
 def parse_moment(value: object) -> datetime:
-    """``2026-03-02T10:30+01:00``; without an offset it is UTC."""
+    """Parse ``2026-03-02T10:30+01:00``; a time without an offset is UTC."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -41,59 +41,59 @@ Moment = Annotated[
 
 
 class AskedConfig(Section):
-    """A request, as far as a policy may look at it. What is absent is as in the plainest request."""
+    """The properties of a request that a policy may read. An absent field has its simplest value."""
 
     tenant: Name
-    """Who asks."""
+    """Name of the client's tenant."""
     model: str = Field(min_length=1, max_length=256)
-    """As a client writes it, with a version where it names one."""
+    """The requested name, with a version if the client names one."""
     key: Annotated[str, Field(max_length=256)] = ""
-    """The key's id. That of a known key brings its roles, labels and scopes along."""
+    """The key's id. A known key adds its roles, labels and scopes."""
     roles: tuple[AnyGlob, ...] = ()
     """Roles besides ``user``."""
     labels: dict[LabelName, str] = Field({})
     """The key's labels."""
     front: Front = "chat"
-    """What is asked for."""
+    """The operation."""
     header: dict[HeaderName, str] = Field({})
-    """Headers that come along."""
+    """Headers of the request."""
     stream: bool = False
-    """Whether a stream is wanted."""
+    """Whether the client requests a stream."""
     user: str | None = None
-    """The request's end user."""
+    """The end user of the request."""
     prompt_tokens: int | None = Field(None, ge=0)
-    """The prompt's length, in place of that of the text."""
+    """The length of the prompt in tokens, in place of an estimate from the text."""
     max_tokens: int | None = Field(None, ge=0)
-    """The longest answer asked for."""
+    """The requested maximum of completion tokens."""
     tools: bool = False
-    """Whether it brings tools."""
+    """Whether the request offers tools."""
     json_schema: bool = False
-    """Whether the answer must fit a JSON schema."""
+    """Whether the response must match a JSON schema."""
     vision: bool = False
-    """Whether a message holds an image."""
+    """Whether a message contains an image."""
     at: Moment | None = None
-    """When it comes."""
+    """The time of the request."""
     body: dict[str, JsonValue] = Field({})
-    """Other fields of its body, such as ``{temperature: 1.5}``."""
+    """Other fields of the body, such as ``{temperature: 1.5}``."""
 
 
 class ExpectConfig(Section):
-    """What must come of it. At least one of these."""
+    """The expected result: at least one of these fields."""
 
     route: int | str | None = None
     """The index of the route in its model, from 0, or its name."""
     pool: Name | None = None
-    """The pool that is asked first."""
+    """The first pool."""
     pools: tuple[Name, ...] | None = None
-    """All that may be asked, in order."""
+    """All pools, in the order of attempts."""
     arm: str | None = None
-    """The arm of a split that keeps this subject."""
+    """The arm of a split for the request's subject."""
     arms: dict[str, Percent] | None = None
-    """The arms of a split that draws, with their shares."""
+    """The arms of a random split, with their shares."""
     sent: dict[str, JsonValue] | None = None
-    """Fields as the upstream gets them; ``null`` for one that it does not get."""
+    """Fields that the upstream receives; ``null`` for a removed field."""
     refused: str | None = None
-    """The code of the refusal, such as ``model_not_found``."""
+    """The code of the error, such as ``model_not_found``."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -106,21 +106,21 @@ class ExpectConfig(Section):
 
 
 class CaseConfig(Section):
-    """One request and what must come of it."""
+    """One request and its expected result."""
 
     name: str | None = None
-    """Shown where it fails."""
+    """The name of the test in a report."""
     request: AskedConfig
-    """What is asked."""
+    """The request."""
     expect: ExpectConfig
-    """What must come of it."""
+    """The expected result."""
 
 
 class CasesConfig(Section):
     """A file of tests."""
 
     tests: tuple[CaseConfig, ...] = Field(min_length=1)
-    """Each by itself: none changes what the next one finds."""
+    """The tests, which are independent of each other."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ def _line(doc: Document, index: int) -> int:
 
 
 def asked(data: object) -> AskedConfig:
-    """A request that was not read from a file. Raises ConfigError, whose problems have no line."""
+    """Validate a described request that is not from a file. Raises ConfigError, whose problems have no line."""
     doc = Document("", _tuples(data))
     try:
         return AskedConfig.model_validate(doc.data, strict=True)
@@ -160,7 +160,7 @@ def asked(data: object) -> AskedConfig:
 
 
 def _tuples(value: object) -> object:
-    """Lists as the parser of files makes them."""
+    """Convert lists to tuples, as the parser of files does."""
     if isinstance(value, dict):
         return {name: _tuples(inner) for name, inner in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

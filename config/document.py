@@ -1,7 +1,7 @@
-"""YAML text → plain data that remembers the line of each key and value.
+"""YAML text → plain data with the line of each key and value.
 
-A strict subset of YAML 1.2's core schema, so that a file means what it looks like: ``no`` and ``2027-06-30``
-are text, a key may be given once, tags are refused. Anchors and aliases work, within bounds.
+A strict subset of YAML 1.2's core schema, without surprising types: ``no`` and ``2027-06-30`` are text, a key may
+occur once, tags are rejected. Anchors and aliases work, within bounds.
 """
 
 import re
@@ -16,7 +16,7 @@ from config.problem import ConfigError, Problem
 
 MAX_BYTES = 8 * 1024**2
 MAX_DEPTH = 32
-MAX_NODES = 500_000  # after aliases are written out
+MAX_NODES = 500_000  # after the expansion of aliases
 
 _CONSTANTS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _INTEGER = re.compile(r"[-+]?\d{1,18}")
@@ -26,7 +26,7 @@ _PLAIN_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map")}
 
 
 class Lines(NamedTuple):
-    """Counted from 1."""
+    """The lines of a key and its value, from 1."""
 
     key: int
     value: int
@@ -34,7 +34,7 @@ class Lines(NamedTuple):
 
 @dataclass
 class Document:
-    """``data`` is made of dict, tuple, str, int, float, bool and None."""
+    """A parsed file. ``data`` consists of dict, tuple, str, int, float, bool and None."""
 
     file: str
     data: object = None
@@ -42,16 +42,16 @@ class Document:
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, place: Place, message: str, suggestion: str | None = None) -> Problem:
-        """A problem with what is written there or, if nothing is, with the nearest part around it."""
+        """A problem with the value at a place; without a value, with the nearest enclosing part."""
         return Problem(self.file, self.line(place), written(place), message, suggestion)
 
     def problem_with_key(self, place: Place, message: str, suggestion: str | None = None) -> Problem:
-        """A problem with the field's name, whatever its value."""
+        """A problem with the name of a field."""
         lines = self.lines.get(place)
         return Problem(self.file, lines and lines.key, written(place), message, suggestion)
 
     def line(self, place: Place) -> int:
-        """Of a value, or of the name of the section that has it or lacks it."""
+        """The line of a value; without a value, of the name of the enclosing section."""
         known = place
         while known and known not in self.lines:
             known = known[:-1]
@@ -60,7 +60,7 @@ class Document:
         return lines.value if is_plain else lines.key
 
     def value(self, place: Place) -> object:
-        """What is written there; None where nothing is."""
+        """The value at a place; None without a value."""
         value = self.data
         for step in place:
             if isinstance(value, dict):
@@ -73,11 +73,10 @@ class Document:
 
 
 def parse(path: Path, example: str = "version: 1") -> Document:
-    """Read and parse a file. What can be read beside a problem is read, so that all can be told at once.
+    """Read and parse a file. Parsing continues after a problem, so that all problems are reported together.
 
     `example` is a field of such a file.
-
-    Raises ConfigError where nothing can be: no such file, not UTF-8, not YAML, or beyond the bounds.
+    Raises ConfigError if nothing can be parsed: no such file, not UTF-8, not YAML, or beyond the bounds.
     """
     file = str(path)
     try:
@@ -92,7 +91,7 @@ def parse(path: Path, example: str = "version: 1") -> Document:
 
 
 def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
-    """Like `parse`, of text that is there already; `file` is what problems call it."""
+    """Like `parse`, for a text. `file` is its name in problems."""
     try:
         _check_depth(text)
         root = yaml.compose(text, Loader=yaml.CBaseLoader)
@@ -108,7 +107,7 @@ def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
 
 
 def _remedy(text: str, error: yaml.MarkedYAMLError) -> str:
-    """A reference that is not in quotes opens a mapping inside a list or mapping in brackets."""
+    """A hint for an unquoted reference, which opens a mapping inside a list or mapping in brackets."""
     if error.problem_mark is None:
         return ""
     first = min(error.context_mark.line if error.context_mark else error.problem_mark.line, error.problem_mark.line)
@@ -132,7 +131,7 @@ def _read(path: Path) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Before composing, because libyaml's composer recurses in C without a bound of its own."""
+    """Limit the depth before composing, as libyaml's composer recurses in C without a limit."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CBaseLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -179,7 +178,7 @@ class _Builder:
         return _scalar(node)
 
     def _fields(self, node: yaml.MappingNode, place: Place) -> dict[str, tuple[int, yaml.Node]]:
-        """Name → its line and its value."""
+        """The fields of a mapping: name → line and value."""
         fields: dict[str, tuple[int, yaml.Node]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag not in _PLAIN_TAGS:

@@ -1,4 +1,4 @@
-"""What the file refers to outside itself: environment variables, secret files, key and PEM files."""
+"""Resolves references out of the file: environment variables, secret files, key and PEM files."""
 
 import os
 import re
@@ -19,24 +19,24 @@ _REFERENCE = re.compile(rf"\$\{{({ENV_NAME})(:-([^}}]*))?\}}|\$\{{")
 
 
 class _UnresolvedError(Exception):
-    """Why a reference leads nowhere."""
+    """A reference that cannot be resolved. The message is the reason."""
 
 
 @dataclass
 class Resolved:
-    """The file's data with its references replaced. One that leads nowhere is None and has a problem."""
+    """The file's data with its references replaced. An unresolved reference is None and has a problem."""
 
     data: object = None
     problems: list[Problem] = field(default_factory=list)
     failed: set[Place] = field(default_factory=set)
     sources: set[Path] = field(default_factory=set)
-    """Files whose content is part of the configuration, whether they exist or not."""
+    """Files whose content is part of the configuration, even if they do not exist."""
 
 
 def resolve(doc: Document, folder: Path) -> Resolved:
     """Replace ``${NAME}`` and ``${NAME:-default}`` in every text, read the secrets, find the PEM files.
 
-    ``folder`` is where relative paths of secrets and PEM files start. Other paths stay as they are.
+    ``folder`` is the base of relative paths of secrets and PEM files. Other paths are not changed.
     """
     resolver = _Resolver(doc, folder)
     resolver.done.data = resolver.walk(doc.data, ())
@@ -105,7 +105,7 @@ class _Resolver:
         return str(path)
 
     def _local_file(self, value: str) -> str:
-        """Read while the gateway runs, and so not a part of the configuration."""
+        """The path of a file that the gateway reads at runtime, so its content is not part of the configuration."""
         return str(self._folder / _expand(value))
 
     def _jwks(self, value: str) -> str:

@@ -1,6 +1,6 @@
-"""A configuration on its way to another process of ours: what the file says, with its references replaced.
+"""Encodes a configuration for another process of the gateway, with its references replaced.
 
-The other process neither reads the file, which may have changed since, nor needs the environment's secrets.
+The other process does not read the file, which may have changed, and does not need the environment's secrets.
 """
 
 import json
@@ -9,13 +9,13 @@ from config.schema.config import Config
 
 
 def pack(config: Config) -> str:
-    """A loaded configuration as text. It holds secrets."""
+    """Encode a loaded configuration as text. The text contains secrets."""
     assert config._source is not None, "only what was loaded from a file can be handed over"
     return json.dumps({"source": config._source, "lines": [(*place, line) for place, line in config._lines.items()]})
 
 
 def unpack(text: str) -> Config:
-    """The same configuration. It was valid, and is validated once more: the other process may be a newer version.
+    """Decode a configuration. It is validated again, as the other process may be a newer version.
 
     Raises pydantic's ``ValidationError``, a ``ValueError``.
     """
@@ -26,7 +26,7 @@ def unpack(text: str) -> Config:
 
 
 def _as_loaded(value: object) -> object:
-    """Lists are tuples, as in a document."""
+    """Convert lists to tuples, as in a document."""
     if isinstance(value, list):
         return tuple(_as_loaded(item) for item in value)
     return {name: _as_loaded(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""The file's JSON Schema (draft 2020-12), with which editors complete, explain and underline."""
+"""The file's JSON Schema (draft 2020-12), for completion, hints and errors in editors."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class _Generator(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """As a JSON object. Quantities are text with a unit, in defaults too."""
-    # The serialised form is the one that people write: there a default is 10s and not 10.0.
+    """The schema as a JSON object. Quantities are text with a unit, also in defaults."""
+    # The serialised form is the one in files, where a default is 10s and not 10.0.
     schema = Config.model_json_schema(mode="serialization", schema_generator=_Generator)
     return {"$schema": _Generator.schema_dialect, **schema, "title": "Headrace configuration"}

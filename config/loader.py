@@ -1,7 +1,7 @@
-"""A YAML file → Config, or every reason why not.
+"""A YAML file → Config, or every problem.
 
-Text is parsed, references out of the file are resolved, then three checks see the same data: the schema
-(each section), ``references`` (names) and ``combinations`` (fields that do not go together).
+The text is parsed and references out of the file are resolved. Then three checks run on the same data: the schema
+(each section), ``references`` (names) and ``combinations`` (fields that conflict).
 """
 
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ __all__ = ["ConfigError", "Problem", "Reading", "load", "read"]
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file says. Either ``config`` is there or ``problems`` are."""
+    """The result of reading a file: either ``config`` or ``problems``."""
 
     config: Config | None
     problems: tuple[Problem, ...]
     sources: frozenset[Path]
-    """Every file that it depends on: itself, secrets and PEM files, whether they exist or not."""
+    """Every file that the configuration depends on: itself, secrets and PEM files, even if they do not exist."""
     warnings: tuple[Problem, ...] = ()
-    """Of a file without problems: what is probably not meant."""
+    """Warnings about a file without problems: settings that are probably a mistake."""
 
 
 def load(path: Path) -> Config:
@@ -63,7 +63,7 @@ def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
 
 
 def _lines(doc: Document, root: Node) -> dict[RoutePlace, int]:
-    """Of each route, by the indices of its model and of itself."""
+    """The line of each route, by the indices of its model and of the route."""
     return {
         (i, j): doc.line(route.place)
         for i, model in enumerate(root["models"])
@@ -72,7 +72,7 @@ def _lines(doc: Document, root: Node) -> dict[RoutePlace, int]:
 
 
 def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Problem]]:
-    """Strict: ``"256"`` is no number and ``yes`` is no boolean."""
+    """Validate strictly: ``"256"`` is not a number and ``yes`` is not a boolean."""
     try:
         return Config.model_validate(resolved.data, strict=True), []
     except ValidationError as error:

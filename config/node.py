@@ -1,7 +1,7 @@
-"""A cursor over the file's data that forgives a wrong shape, so that a check sees all that is readable.
+"""A cursor over the file's data that tolerates a wrong shape, so that a check reads all valid parts.
 
-The checks between sections run beside the schema's, on the same data: a mistake in one pool does not hide
-a mistake in a route.
+The checks between sections run on the same data as the schema's: a mistake in one pool does not hide a mistake in a
+route.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from config.place import Place
 
 @dataclass(frozen=True)
 class Node:
-    """What is written at a place; None both for ``null`` and for nothing."""
+    """The value at a place; None for ``null`` and without a value."""
 
     value: object
     place: Place = ()
@@ -24,22 +24,22 @@ class Node:
         return Node(value, (*self.place, name))
 
     def __contains__(self, name: str) -> bool:
-        """Whether a field has a value; ``null`` is none."""
+        """Whether a field has a value other than ``null``."""
         return self[name].value is not None
 
     def __iter__(self) -> Iterator[Node]:
-        """A list's entries; of anything else, none."""
+        """The entries of a list; none for any other value."""
         items = self.value if isinstance(self.value, tuple) else ()
         return (Node(item, (*self.place, i)) for i, item in enumerate(items))
 
     def fields(self) -> Iterator[tuple[str, Node]]:
-        """A section's fields; of anything else, none."""
+        """The fields of a section; none for any other value."""
         fields = self.value if isinstance(self.value, dict) else {}
         return ((name, Node(value, (*self.place, name))) for name, value in fields.items())
 
     @property
     def text(self) -> str | None:
-        """The value, where it is text."""
+        """The value if it is text, else None."""
         return self.value if isinstance(self.value, str) else None
 
     def texts(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""A place in the file: ``("pools", 1, "url")``, written ``pools[1].url``, and what the schema has there."""
+"""A place in the file: ``("pools", 1, "url")``, written ``pools[1].url``, and the schema at that place."""
 
 from functools import cache
 from types import UnionType
@@ -13,13 +13,13 @@ Place = tuple[str | int, ...]
 
 
 def written(place: Place) -> str:
-    """``pools[1].url``."""
+    """Format a place: ``pools[1].url``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return text.removeprefix(".")
 
 
 def type_at(place: Place, root: type[Section] = Config) -> object:
-    """The type hint of what belongs there, without its ``| None``; None where the schema has no such place."""
+    """The type hint of a place, without its ``| None``; None if the schema has no such place."""
     hint: object = root
     for step in place:
         hint = _not_none(_inside(hint, step))
@@ -27,13 +27,13 @@ def type_at(place: Place, root: type[Section] = Config) -> object:
 
 
 def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
-    """The fields of the section there; none where it is no section."""
+    """The fields of the section at a place; none if there is no section."""
     section = section_at(place, root)
     return () if section is None else tuple(field.alias or name for name, field in section.model_fields.items())
 
 
 def section_at(place: Place, root: type[Section] = Config) -> type[Section] | None:
-    """The section that belongs there; None where no section does."""
+    """The section at a place; None if there is no section."""
     hint = _form(type_at(place, root), "")
     return hint if isinstance(hint, type) and issubclass(hint, Section) else None
 
@@ -57,7 +57,7 @@ def _not_none(hint: object) -> object:
 
 
 def _form(hint: object, step: str | int) -> object:
-    """Of what may be written in several forms, the one that has such a step, or that a step such as [one] names."""
+    """The form of a union that contains a step, or that a step such as [one] names."""
     if get_origin(hint) is not Annotated:
         return hint
     if get_origin(get_args(hint)[0]) not in (Union, UnionType):

@@ -1,4 +1,4 @@
-"""What is wrong with a file, where, and what to change."""
+"""A problem of a file, with its place and the change that solves it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing to change. Never holds a value that came from the environment or belongs to a secret."""
+    """One problem. It never contains a value from the environment or of a secret."""
 
     file: str
     line: int | None
-    """From 1; None where the file itself cannot be read."""
+    """The line, from 1; None if the file cannot be read."""
     path: str
-    """Such as ``pools[1].endpoints[0].url``; empty where the whole file is meant."""
+    """The place, such as ``pools[1].endpoints[0].url``; empty for the whole file."""
     message: str
     suggestion: str | None = None
     is_warning: bool = False
@@ -26,7 +26,7 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """The file was refused; ``problems`` holds every reason, in the order of the file."""
+    """The file is invalid. ``problems`` has every reason, in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__(problems)
@@ -37,7 +37,7 @@ class ConfigError(Exception):
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, if any is near."""
+    """The most similar known word, if any is similar enough."""
     by_lower = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else None

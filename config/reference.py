@@ -77,7 +77,7 @@ _BOUNDS: tuple[tuple[type, str, str], ...] = (
     (MinLen, "min_length", "length ≥ {}"), (MaxLen, "max_length", "length ≤ {}"),
 )  # fmt: skip
 _Link = Callable[[type[Section], str], str]
-"""A link to a section, given what its path adds to that of the field."""
+"""Returns a link to a section, for a suffix to the path of the field."""
 
 
 def page() -> str:
@@ -86,7 +86,7 @@ def page() -> str:
 
 
 class _Walk:
-    """Renders each section once, where it appears first; later fields link to it."""
+    """Renders each section once, at its first occurrence; later fields link to it."""
 
     def __init__(self) -> None:
         self._titles: dict[type[Section], str] = {}
@@ -165,7 +165,7 @@ def _base(annotation: Any, metadata: list[Any], link: _Link, suffix: str) -> str
 
 
 def _same(annotation: Any, metadata: list[Any], union: Any) -> bool:
-    """Whether this is one of the two unions that a tag selects from, which typing has taken apart."""
+    """Whether an annotation is one of the two tagged unions, which typing has split into its parts."""
     bare, *tags = get_args(union)
     return bool(annotation == union or (annotation == bare and any(tag in metadata for tag in tags)))
 

@@ -1,4 +1,4 @@
-"""pydantic's errors as sentences that name what to change, with the line each is on."""
+"""Converts pydantic's errors to sentences that name the required change, each with its line."""
 
 from collections.abc import Container, Iterator
 from contextlib import suppress
@@ -35,7 +35,7 @@ _BOUNDS = {
 def problems(
     doc: Document, error: ValidationError, skip: Container[Place], root: type[Section] = Config
 ) -> Iterator[Problem]:
-    """One problem for each of the schema's complaints, save about the places in ``skip``."""
+    """One problem for each error of the schema, except at the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
         place = tuple(step for step in details["loc"] if not _nobody_wrote(step))
         if place not in skip and not _already_told(doc, place, details):
@@ -43,12 +43,13 @@ def problems(
 
 
 def _nobody_wrote(step: str | int) -> bool:
-    """pydantic's own steps, and those that name which of several forms was written."""
+    """Whether a step of a place is pydantic's own, or names one form of a union, and so is not in the file."""
     return isinstance(step, str) and step.startswith("[") and step.endswith("]")
 
 
 def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
-    """pydantic counts a list's valid entries only: one that is long enough has its own complaints inside."""
+    """Whether a list only seems too short: pydantic counts valid entries, and the invalid ones have errors of their
+    own."""
     entries = doc.value(place)
     return (
         details["type"] == "too_short" and isinstance(entries, tuple) and len(entries) >= details["ctx"]["min_length"]
@@ -75,7 +76,8 @@ def _unknown_field(doc: Document, place: Place, fields: tuple[str, ...]) -> Prob
 
 
 def _shape(place: Place, value: object, root: type[Section]) -> str:
-    """The fields that belong to a section, with the value that was written in their place put where it fits."""
+    """The fields of a section, with the value that the file has in place of the section in the field that accepts
+    it."""
     section = section_at(place, root)
     if section is None:
         return ""
@@ -85,7 +87,7 @@ def _shape(place: Place, value: object, root: type[Section]) -> str:
 
 
 def _example(section: type[Section], value: object) -> str:
-    """``{attempts: 3}`` for the section of a retry and 3; empty where the value fits no field."""
+    """``{attempts: 3}`` for the section of a retry and the value 3; empty if no field accepts the value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     for name, field in section.model_fields.items():
@@ -97,7 +99,7 @@ def _example(section: type[Section], value: object) -> str:
 
 
 def sentence(details: ErrorDetails) -> str:
-    """What was expected, of a complaint that is not about a field's name or a choice."""
+    """The expected value, for an error that is not about a field's name or a choice."""
     kind, context, otherwise = details["type"], details.get("ctx", {}), details["msg"]
     if kind == "value_error":
         return str(context["error"])
@@ -114,7 +116,7 @@ def _not_a_choice(doc: Document, place: Place, hint: object) -> Problem:
 
 
 def _got(value: object) -> str:
-    """Numbers and booleans only: a text may be a secret that was put in the wrong place."""
+    """The rejected value, for numbers and booleans only: a text may be a misplaced secret."""
     if isinstance(value, bool):
         return f", got {str(value).lower()}"
     return f", got {value}" if isinstance(value, int | float) else ""

@@ -1,4 +1,4 @@
-"""Follows the configuration file, and hands over each new version that is valid, whole."""
+"""Watches the configuration file, and applies each new valid version as a whole."""
 
 import asyncio
 import hashlib
@@ -16,14 +16,14 @@ Stamps = dict[Path, tuple[int, int, int] | None]
 
 
 class Watcher:
-    """Looks at the file, and at the secrets and PEM files it names, every ``interval`` seconds.
+    """Checks the file, and the secrets and PEM files that it names, every ``interval`` seconds.
 
-    New content is read when two looks in a row agree, so never while it is being written. An invalid file
-    is reported once for each content, and the old configuration stays in force. Polling rather than
-    inotify: it sees network mounts and Kubernetes' symlinked volumes too.
+    New content is read when two consecutive checks agree, so never during a write. An invalid file is reported
+    once for each content, and the old configuration stays in force. The watcher polls instead of using inotify, so
+    that it also detects changes on network mounts and in Kubernetes' symlinked volumes.
 
-    What the file holds when the watcher is made counts as known (a short blocking read): make it right
-    after loading. ``on_change`` may raise ConfigError to refuse; any other exception is a bug and ends
+    The content at the creation of the watcher counts as loaded (a short blocking read): create the watcher right
+    after loading. ``on_change`` may raise ConfigError to reject a version; any other exception is a defect and ends
     ``run``.
     """
 
@@ -45,7 +45,7 @@ class Watcher:
 
     @property
     def sha256(self) -> str:
-        """Of the file as it was last read, without what it refers to; empty where it could not be."""
+        """The digest of the file at the last read, without referenced files; empty if it could not be read."""
         return self._known.sha256
 
     async def run(self) -> None:
@@ -55,14 +55,14 @@ class Watcher:
             await self.poll()
 
     async def poll(self) -> None:
-        """One look, and a reading when it finds for the second time what is not known."""
+        """Check once, and read changed files when two consecutive checks agree."""
         stamps = await asyncio.to_thread(_stamps, self._known.reading.sources)
         settled, self._seen = stamps == self._seen, stamps
         if settled and stamps != self._known.stamps:
             await self._read()
 
     async def reload_now(self) -> None:
-        """Read at once, and tell what was found even if it is known: an operator asked (SIGHUP)."""
+        """Read at once and report the result even if it is unchanged, for a request by an operator (SIGHUP)."""
         await self._read(asked=True)
 
     async def _read(self, *, asked: bool = False) -> None:
@@ -88,7 +88,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class _Look:
-    """A reading, and what its sources were at the moment before: a change since then is seen by the next."""
+    """A reading, and the state of its sources before it, so that the next check detects any later change."""
 
     stamps: Stamps
     digest: bytes
@@ -101,7 +101,7 @@ def _look(path: Path, sources: frozenset[Path]) -> _Look:
         look = _Look(_stamps(sources), _digest(sources), _sha256(path), read(path))
         if look.reading.sources == sources:
             return look
-        sources = look.reading.sources  # it names other files now: their state before it must be known too
+        sources = look.reading.sources  # it names other files now: their earlier state is needed too
 
 
 def _stamps(sources: Iterable[Path]) -> Stamps:
@@ -125,7 +125,7 @@ def _sha256(path: Path) -> str:
 
 
 def _digest(sources: Iterable[Path]) -> bytes:
-    """Of the files' contents; a missing one differs from an empty one."""
+    """The digest of the files' contents. A missing file differs from an empty one."""
     digest = hashlib.sha256()
     for path in sorted(sources):
         try:

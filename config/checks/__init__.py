@@ -1,13 +1,13 @@
 """Checks between sections of the file. Each yields problems or warnings with the line of the mistake.
 
 references.py    names exist, are unique and are used
-combinations.py  fields that do not go together: unsafe, or without effect; runs the checks below
-credentials.py   credentials that admit no one, everyone, or contradict each other
+combinations.py  fields that conflict: unsafe, or without effect; runs the checks below
+credentials.py   credentials that admit no client, admit every client, or contradict each other
 matching.py      routes that can never match because an earlier one matches all of their requests
-routing.py       models and routes whose parts do not go together
+routing.py       models and routes whose parts conflict
 attempts.py      retries, hedges and fallbacks that can never happen
 pooling.py       fields of pools without effect
 backlog.py       queues that never fill or never time out, and settings of queues that do not exist
-metering.py      limits and prices that do not go together, or limit nothing
-advice.py        warnings: valid, but probably not meant
+metering.py      limits and prices that conflict, or limit nothing
+advice.py        warnings: valid, but probably a mistake
 """

@@ -1,6 +1,6 @@
-"""What is valid and probably not meant: warnings, each with its line.
+"""Warnings, each with its line: settings that are valid but probably a mistake.
 
-Parts that are out of use for now stay valid: in an outage, moving traffic elsewhere must be one edit.
+Unused parts are valid: in an outage, one edit must be enough to move traffic elsewhere.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _LOOKS_LIKE_PERCENT = range(80, 121)
 
 
 def advise(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every warning about a file that has no error."""
+    """Every warning about a file without errors."""
     for problem in _all(doc, root):
         yield replace(problem, is_warning=True)
 
@@ -110,13 +110,13 @@ def _loose(doc: Document, limits: list[Node]) -> Iterator[Problem]:
 
 
 def _applies_wherever(other: Node, limit: Node) -> bool:
-    """Whether every use that counts for one of `limit`'s subjects counts for one of the other's."""
+    """Whether all usage of one of `limit`'s subjects is charged to a single subject of the other limit."""
     if other["enforce"].value == "shadow":
         return False
     if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
-        return False  # each host has it, and all of them share this one
+        return False  # each host has the other limit, and all hosts share this one
     if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
-        return False  # each host has it, and all of them share this one
+        return False  # each host has the other limit, and all hosts share this one
     whose = other["per"].value or "tenant"
     wide = other["models"].texts() or ["*"]
     return (whose in ("tenant", limit["per"].value)) and all(
@@ -125,7 +125,7 @@ def _applies_wherever(other: Node, limit: Node) -> bool:
 
 
 def _is_tighter(other: Node, limit: Node) -> bool:
-    """Whether what the other grants can never add up to more than this one does."""
+    """Whether the other limit never permits more than this one."""
     theirs, ours = amount(other), amount(limit)
     if theirs is None or ours is None:
         return False

@@ -1,4 +1,4 @@
-"""Settings about further attempts that could never come to one."""
+"""Finds settings for further attempts that can never occur."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,7 +11,7 @@ from config.schema.units import format_duration, parse_duration
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Hedges that come too late."""
+    """Report hedges that are too late."""
     for model in root["models"]:
         for route in model["routes"]:
             yield from _late(doc, route)
@@ -34,5 +34,5 @@ def _seconds(node: Node) -> float | None:
 
 
 def is_alone(pool: Node) -> bool:
-    """Whether it surely has one endpoint: others may be discovered later."""
+    """Whether a pool certainly has one endpoint only; discovery may add others."""
     return "runtime" in pool or ("discover" not in pool and len(list(pool["endpoints"])) == 1)

@@ -1,4 +1,4 @@
-"""What is written for queues where there is none, and queues that never fill or never time out."""
+"""Finds settings of queues that do not exist, and queues that never fill or never time out."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,7 +16,7 @@ MAX_CONNECTIONS = PoolConfig.model_fields["max_connections"].default
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every field about waiting that would do nothing."""
+    """Report every field of queues without effect."""
     queued = {pool["name"].text for pool in root["pools"] if "queue" in pool}
     for pool in root["pools"]:
         yield from _cap(doc, pool)
@@ -39,7 +39,7 @@ def _cap(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _timeout(doc: Document, root: Node, pool: Node) -> Iterator[Problem]:
-    """Longer than any request may take."""
+    """Report a queue's timeout that is longer than any request may take."""
     timeout, name = pool["queue"]["timeout"], pool["name"].text
     totals = [
         _seconds(route["timeout"]["total"]) or TimeoutConfig().total

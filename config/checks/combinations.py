@@ -1,6 +1,6 @@
-"""Fields that are right each by itself and not together: unsafe, or without any effect.
+"""Finds valid fields whose combination is unsafe or has no effect.
 
-Whoever writes a field believes that it does something, so one that does nothing is refused.
+The author of a field expects an effect, so a field without effect is rejected.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from config.schema.units import HostPort, format_duration, parse_duration, parse
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every combination that cannot stand."""
+    """Report every invalid combination."""
     yield from _listeners(doc, root)
     yield from credentials.check(doc, root)
     yield from pooling.check(doc, root)

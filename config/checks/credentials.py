@@ -1,4 +1,4 @@
-"""Ways in that do not go together, or let in nobody, or everybody."""
+"""Finds credentials that contradict each other, admit no client, or admit every client."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +12,7 @@ from config.schema.units import parse_host_port
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every combination of credentials that cannot stand."""
+    """Report every invalid combination of credentials."""
     yield from _admin(doc, root)
     yield from _pepper(doc, root)
     yield from _client_certificates(doc, root)
@@ -34,7 +34,7 @@ def _admin(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _pepper(doc: Document, root: Node) -> Iterator[Problem]:
-    """Keys in a database that several gateways share are worth nothing to them without the same pepper."""
+    """Report a missing pepper: gateways with a shared database of keys need the same pepper."""
     database, pepper = root["state"]["database"], doc.value(root["auth"]["pepper"].place)
     if database.text and not database.text.startswith("sqlite") and pepper is None:
         yield doc.problem(database.place, "needs auth.pepper too: only beside SQLite is one made and kept")
@@ -71,7 +71,7 @@ def _issuer(doc: Document, issuer: Node) -> Iterator[Problem]:
 
 
 def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Problem]:
-    """A shared secret and public keys are never mixed: a public key must not pass for a secret."""
+    """Report a mix of shared secrets and public keys: a public key must not be accepted as a secret."""
     if shared and "refresh" in issuer:
         yield doc.problem_with_key(issuer["refresh"].place, "has no effect: a shared secret is not fetched")
     for algorithm in issuer["algorithms"]:
@@ -83,5 +83,5 @@ def _algorithms(doc: Document, issuer: Node, *, shared: bool) -> Iterator[Proble
 
 
 def _written(doc: Document, node: Node) -> bool:
-    """Whether it has a value in the file, even one that leads nowhere."""
+    """Whether a field has a value in the file, even an unresolved reference."""
     return doc.value(node.place) is not None

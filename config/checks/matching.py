@@ -1,4 +1,4 @@
-"""Whether one route's ``when`` takes all that another's would, and so leaves it nothing."""
+"""Finds routes that can never match because another route's ``when`` covers theirs."""
 
 import math
 import re
@@ -10,9 +10,9 @@ from config.schema.globs import covers
 
 
 def covers_when(wide: Node, narrow: Node) -> bool:
-    """Whether every request that ``narrow`` matches is surely matched by ``wide``.
+    """Whether ``wide`` certainly matches every request that ``narrow`` matches.
 
-    Fields are compared one by one, so that a True is certain and some coverings go unseen.
+    Fields are compared separately, so True is certain, and some coverings are not detected.
     """
     return all(
         _COVERS[name](node, narrow[name]) for name, node in wide.fields() if name in _COVERS and node.value is not None
@@ -20,7 +20,7 @@ def covers_when(wide: Node, narrow: Node) -> bool:
 
 
 def token_range(comparison: str) -> tuple[float, float] | None:
-    """``>4000`` → ``(4001, inf)``: the least and the most tokens that match. None where it is no comparison."""
+    """``>4000`` → ``(4001, inf)``: the least and the most tokens that match. None for an invalid comparison."""
     parts = re.fullmatch(r"([<>]=?)\s*(\d{1,9})", comparison)
     if parts is None:
         return None
@@ -31,7 +31,7 @@ def token_range(comparison: str) -> tuple[float, float] | None:
 
 
 def cost_range(comparison: str) -> tuple[str, Decimal] | None:
-    """``>0.01 usd`` → ``(">", 0.01)``. None where it is no comparison."""
+    """``>0.01 usd`` → ``(">", 0.01)``. None for an invalid comparison."""
     parts = re.fullmatch(r"([<>]=?)\s*(\d{1,12}(?:\.\d{1,12})?)\s*[A-Za-z]{3}", comparison)
     return None if parts is None else (parts[1], Decimal(parts[2]))
 

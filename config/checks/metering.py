@@ -1,4 +1,4 @@
-"""Limits and prices that do not go together, or limit nothing."""
+"""Finds limits and prices that conflict, or limit nothing."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,7 +16,7 @@ UNITS = ("requests", "tokens", "rows", "bytes", "device_ms", "spend", "concurren
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every limit that would do nothing, and money that cannot be added up."""
+    """Report every limit without effect, and amounts in different currencies."""
     yield from _currencies(doc, root)
     for tenant in root["tenants"]:
         for limit in limits_of(tenant):
@@ -33,7 +33,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def limits_of(owner: Node) -> Iterator[Node]:
-    """A tenant's or model's limits, in whichever form they are written."""
+    """The limits of a tenant or model, in either form."""
     limits = owner["limits"]
     return iter(limits) if isinstance(limits.value, tuple) else iter([limits])
 
@@ -55,7 +55,7 @@ def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _redis(doc: Document, root: Node) -> Iterator[Problem]:
-    """What Redis counts needs one, and the other way round."""
+    """Report limits that need Redis without a Redis, and a Redis without such limits."""
     state = root["state"]
     limits = [limit for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
     counted = [limit for limit in limits if limit["count"].text in ("exact", "leased")]
@@ -85,13 +85,13 @@ def _scope(doc: Document, tenant: Node, limit: Node) -> Iterator[Problem]:
 
 def _something(doc: Document, limit: Node) -> Iterator[Problem]:
     names = {name for name, node in limit.fields() if node.value is not None}
-    written_out = isinstance(limit.place[-1], int) or bool(names)  # `limits: {}` says what it does
+    written_out = isinstance(limit.place[-1], int) or bool(names)  # `limits: {}` is explicit
     if isinstance(limit.value, dict) and written_out and names <= SCOPE:
         yield doc.problem(limit.place, f"limits nothing: give one of {', '.join(UNITS)}")
 
 
 def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Problem]:
-    """Use without a price would pass a budget unseen."""
+    """Report a budget for models without a price, as it would not limit them."""
     if "spend" not in limit:
         return
     allowed = tenant["models"].texts()
@@ -106,7 +106,7 @@ def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Pr
 
 
 def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
-    """Of two limits of one scope, unit and period only the lower ever counts; a shadow has to be the lower."""
+    """Report two limits of one scope, unit and period: only the lower has an effect. A shadow must be the lower."""
     seen: dict[tuple[object, ...], tuple[Node, float]] = {}
     for limit in sorted(limits, key=_is_shadow):  # the enforced ones first
         for unit in UNITS:
@@ -129,7 +129,7 @@ def _is_shadow(limit: Node) -> bool:
 
 
 def amount(node: Node) -> tuple[float, object] | None:
-    """What is granted, and in which period: seconds of a rate, the name of a budget's, None of a number at once."""
+    """The amount of a limit and its period: seconds for a rate, a name for a budget, None for concurrency."""
     if isinstance(node.value, int):
         return node.value, None
     with suppress(ValueError):

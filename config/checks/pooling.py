@@ -1,4 +1,4 @@
-"""Fields of pools that have no effect, because of others in the pool or in the file."""
+"""Finds fields of pools that have no effect because of other fields."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ _BOUND = ("hash", "prefix_affinity")
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every field that does nothing where it stands."""
+    """Report every field without effect."""
     for pool in root["pools"]:
         if "runtime" in pool:
             yield from _runtime(doc, pool)
@@ -37,7 +37,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
-    """Only models of tensors are given tokens."""
+    """Report `embeddings` of a model that does not take tensors."""
     tensors = {pool["name"].text for pool in root["pools"] if _takes_tensors(pool)}
     for model in root["models"]:
         if "embeddings" not in model:
@@ -56,7 +56,7 @@ def _takes_tensors(pool: Node) -> bool:
 
 
 def protocol_of(pool: Node) -> str:
-    """The name of what its endpoints speak."""
+    """The name of the protocol of a pool's endpoints."""
     protocol = pool["protocol"]
     return protocol.text or protocol["name"].text or OpenAIProtocol().name
 
@@ -74,7 +74,7 @@ def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _program(doc: Document, pool: Node) -> Iterator[Problem]:
-    """Another's server, which is spoken to as one that runs already."""
+    """Report fields without effect for an external program, which is called like a server that already runs."""
     yield from _protocol(doc, pool)
     yield from _key(doc, pool)
     runtime, name = pool["runtime"], protocol_of(pool)
@@ -158,7 +158,7 @@ def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
 
 
 def _zones(doc: Document, root: Node) -> Iterator[Problem]:
-    """A preference needs both: where the gateway is, and where the endpoints are."""
+    """Report zones without effect: a preference needs the zones of the gateway and of the endpoints."""
     zoned = False
     for pool in root["pools"]:
         balance = pool["balance"]

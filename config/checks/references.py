@@ -1,6 +1,6 @@
-"""Names: each is given once, each that is used exists, each model can be reached.
+"""Checks names: each is unique, each reference exists, each model can be reached.
 
-A pool that no route goes to is no mistake: moving a route away from a pool in trouble must be one edit.
+A pool without a route is valid: one edit must be enough to move a route away from a failing pool.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from config.schema.globs import covers, is_glob, may_overlap
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Names given twice, names of nothing, and models behind others."""
+    """Report duplicate names, unknown names, and models that others cover."""
     yield from _given_twice(doc, root)
     yield from _unknown_pools(doc, root)
     yield from _tenants_models(doc, root)
@@ -27,19 +27,19 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def within(target: Node) -> Iterator[Node]:
-    """A route, an arm or an entry of a fallback, and all that are inside it."""
+    """A target (a route, an arm or an entry of a fallback) and all nested targets."""
     yield target
     for inner in (*target["split"]["arms"], *target["fallback"]):
         yield from within(inner)
 
 
 def targets(route: Node) -> list[Node]:
-    """Every pool that a route can reach, where it is named."""
+    """The node of every pool name in a route."""
     return [pool_of(target) for target in within(route)]
 
 
 def pool_of(target: Node) -> Node:
-    """Where a target names its pool, if it does."""
+    """The node of a target's pool name."""
     return target if target.text is not None else target["to"] if "to" in target else target["pool"]
 
 
@@ -83,7 +83,7 @@ def _unique(doc: Document, nodes: Iterable[Node]) -> Iterator[Problem]:
 def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
     known = names(root["pools"])
     if len(known) < len(list(root["pools"])) or not known:
-        return  # a pool's own name is what is wrong
+        return  # the name of a pool itself is invalid
     routes = (route for model in root["models"] for route in model["routes"])
     for pool in (pool for route in routes for pool in targets(route)):
         if pool.text is not None and pool.text not in known:
@@ -91,7 +91,7 @@ def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
-    """Those that tenants may use, and that scopes leave of them: by models' own names."""
+    """Report unknown models of tenants and of scopes. The names are the models' own."""
     known = names(root["models"])
     aliases = {alias: model["name"].text for model in root["models"] for alias in model["aliases"].texts()}
     lists = [tenant["models"] for tenant in root["tenants"]] + [scopes["models"] for scopes in _all_scopes(root)]
@@ -146,7 +146,7 @@ def _any_matches(glob: str, candidates: Iterable[str]) -> bool:
 
 
 def _users(root: Node, model: Node) -> set[str]:
-    """The tenants that may use some name that the model serves."""
+    """The tenants that may use any of a model's names."""
     served = model["name"].text or "*"
     return {
         tenant["name"].text or ""
@@ -159,7 +159,7 @@ def _shadowed_models(doc: Document, root: Node) -> Iterator[Problem]:
     seen: list[str] = []
     for model in root["models"]:
         name = model["name"].text or ""
-        for earlier in seen if is_glob(name) else ():  # an exact name wins over any glob
+        for earlier in seen if is_glob(name) else ():  # an exact name has precedence over any glob
             if name != earlier and is_glob(earlier) and covers(earlier, name):
                 yield doc.problem(
                     model["name"].place, f'can never be reached: "{earlier}" above matches the same names'

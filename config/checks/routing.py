@@ -1,4 +1,4 @@
-"""Models and routes whose parts do not go together, or do nothing."""
+"""Finds models and routes whose parts conflict, or have no effect."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from config.schema.globs import is_glob
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Every one that cannot stand."""
+    """Report every invalid model and route."""
     pools = {name: pool for pool in root["pools"] if (name := pool["name"].text)}
     for model in root["models"]:
         yield from _family(doc, model)
@@ -95,7 +95,7 @@ def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
 
 
 def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[Problem]:
-    """A pool that has a name for its model sends that, whoever asks."""
+    """Report a rewrite of `model` for pools that set the name of their model themselves."""
     reached = [pools[pool.text] for pool in targets(route) if pool.text in pools]
     if "model" in route["rewrite"] and reached and all(map(_names_its_model, reached)):
         message = "has no effect: every pool that this route reaches has its own name for the model"
@@ -103,7 +103,8 @@ def _model_sent(doc: Document, pools: dict[str, Node], route: Node) -> Iterator[
 
 
 def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset()) -> Iterator[Problem]:
-    """Of a target and all inside it; `passed` are the pools that have surely failed before it is come to."""
+    """Report fallbacks without effect, in a target and its nested ones. `passed` are the pools that have already
+    failed."""
     for arm in target["split"]["arms"]:
         yield from _fallback(doc, arm, passed)
     arms = [arm for arm in target["split"]["arms"] if arm["weight"].value != 0]
@@ -119,5 +120,6 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
 
 
 def _names_its_model(pool: Node) -> bool:
-    """A language model's runtime has one model, a repository's any number."""
+    """Whether a pool sets the name of its model. A runtime of a language model has one model, a repository any
+    number."""
     return "model" in pool or pool["runtime"]["kind"].text in ("llm", "vllm")

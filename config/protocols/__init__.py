@@ -43,7 +43,7 @@ def _tag(value: object) -> str:
 
 
 class _BuiltInOnly:
-    """Editors know those that come with Headrace: another's options are its own."""
+    """Restricts the JSON Schema to the protocols of Headrace: editors have no schema of other options."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         told: dict[str, Any] = handler(schema)
@@ -61,7 +61,7 @@ else:
 
 
 def section_of(name: str) -> type[ProtocolConfig] | None:
-    """The options of a protocol; None of one that is not known."""
+    """The options of a protocol; None for an unknown protocol."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     found = installed().get(name)
@@ -75,6 +75,6 @@ def section_of(name: str) -> type[ProtocolConfig] | None:
 
 
 def serves(name: str) -> frozenset[Serves]:
-    """What servers of a protocol do; nothing, of one that is not known."""
+    """The operations of a protocol's servers; none for an unknown protocol."""
     section = section_of(name)
     return frozenset() if section is None else section.serves

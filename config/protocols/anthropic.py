@@ -1,4 +1,4 @@
-"""Anthropic's Messages, as its own API and some servers of open models speak them."""
+"""Anthropic's Messages: its own API, and servers of open models with the same API."""
 
 from typing import Annotated, Literal
 

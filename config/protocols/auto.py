@@ -1,4 +1,4 @@
-"""What endpoints speak, found out from them."""
+"""Detection of the endpoints' protocol."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What every protocol's section has."""
+"""The base of every protocol's section."""
 
 from typing import ClassVar, Literal
 
@@ -15,28 +15,28 @@ class ProtocolConfig(Section):
     """One protocol and its options. Its name alone is short for ``{name: NAME}``."""
 
     serves: ClassVar[frozenset[Serves]] = frozenset({"text"})
-    """``text``: chats, completions, embeddings. ``tensors``: inference. ``app``: HTTP whose bodies are its own."""
+    """``text``: chats, completions, embeddings. ``tensors``: inference. ``app``: HTTP with bodies of its own."""
     has_paths: ClassVar[bool] = True
-    """Whether its servers are asked over HTTP, by a path."""
+    """Whether its servers are called over HTTP, by a path."""
     resumes: ClassVar[bool] = False
-    """Whether its servers can be asked to carry on with a text that another one began."""
+    """Whether its servers can continue a text that another server began."""
 
     name: str
     """Name of the protocol."""
 
     @property
     def metrics_key(self) -> SecretStr | None:
-        """Who asks for its servers' metrics, where that is another than who asks for inference."""
+        """The key for the metrics of its servers, if that is not the key for inference."""
         return None
 
     @property
     def key_header(self) -> str:
-        """The header that its servers expect the pool's key in, where the pool does not say another."""
+        """The header of the pool's key, if the pool does not set another."""
         return "authorization"
 
     @property
     def offers(self) -> frozenset[Serves]:
-        """What they do with the options as they are."""
+        """The operations of its servers with these options."""
         return self.serves
 
     @model_validator(mode="before")

@@ -1,4 +1,4 @@
-"""The protocols that come with Headrace, by name."""
+"""The protocols of Headrace, by name."""
 
 from typing import get_args
 

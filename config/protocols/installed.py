@@ -1,7 +1,7 @@
-"""Protocols that other distributions bring, by the entry point group ``headrace.protocols``.
+"""Protocols of other distributions, in the entry point group ``headrace.protocols``.
 
-An entry point's name is the protocol's. It leads to an object with two attributes: ``options``, a subclass of
-`ProtocolConfig`, and ``make(pool, address)``, which gives an adapter (`adapters.registry` has the types).
+The name of an entry point is the name of the protocol. Its object has two attributes: ``options``, a subclass of
+`ProtocolConfig`, and ``make(pool, address)``, which returns an adapter (`adapters.registry` has the types).
 """
 
 from functools import cache
@@ -26,7 +26,7 @@ class InstalledProtocol(ProtocolConfig):
 
     @property
     def options(self) -> ProtocolConfig:
-        """What is written, as its own package understands it."""
+        """The options, parsed by the protocol's own package."""
         return self._options
 
     @property
@@ -52,16 +52,16 @@ class InstalledProtocol(ProtocolConfig):
 
 
 def installed() -> dict[str, EntryPoint]:
-    """All that there are now, by name."""
+    """All installed protocols by name."""
     return {found.name: found for found in entry_points(group=GROUP)}
 
 
 @cache
 def load(found: EntryPoint) -> Any:
-    """What the entry point leads to. Raises `ValueError` where that cannot be imported, or is no protocol."""
+    """Load the protocol of an entry point. Raises `ValueError` if it cannot be imported, or is not a protocol."""
     try:
         protocol = found.load()
-    except Exception as error:  # another's code, which may fail in any way
+    except Exception as error:  # external code, which may raise any exception
         raise ValueError(f"the package that brings {found.name} cannot be used: {error}") from None
     if not (issubclass(getattr(protocol, "options", object), ProtocolConfig) and callable(protocol.make)):
         raise ValueError(f"what brings {found.name} is no protocol: it needs `options` and `make`")

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, as Triton, KServe, MLServer and our own tensor runtime speak it."""
+"""The Open Inference Protocol of Triton, KServe, MLServer and the bundled tensor runtime."""
 
 from typing import Literal
 

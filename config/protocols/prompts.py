@@ -1,4 +1,4 @@
-"""What the sections of servers have in common that know prompts, and no chats."""
+"""The options of servers that accept prompts and no chats."""
 
 from typing import Annotated
 

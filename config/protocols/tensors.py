@@ -1,4 +1,4 @@
-"""Tensors of a model whose servers do not tell of them."""
+"""Declared tensors, for a model whose servers do not report its tensors."""
 
 from typing import Annotated, Literal
 

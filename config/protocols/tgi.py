@@ -1,4 +1,4 @@
-"""Hugging Face's Text Generation Inference, by its own API."""
+"""Hugging Face's Text Generation Inference, with its own API."""
 
 from typing import Literal
 

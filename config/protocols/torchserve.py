@@ -1,4 +1,4 @@
-"""TorchServe's inference API, over HTTP and gRPC, and its management API beside it."""
+"""TorchServe's inference API over HTTP and gRPC, and its management API."""
 
 from typing import Literal, Self
 

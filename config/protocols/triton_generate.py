@@ -1,4 +1,4 @@
-"""Models of text on a Triton: TensorRT-LLM's, vLLM's, or one's own with inputs of the same names."""
+"""Models of text on Triton: TensorRT-LLM, vLLM, or other models with inputs of the same names."""
 
 from typing import Literal
 

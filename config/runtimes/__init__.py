@@ -33,7 +33,7 @@ _SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime, VllmRun
 KINDS: dict[str, type[RuntimeConfig]] = {
     get_args(section.model_fields["kind"].annotation)[0]: section for section in _SECTIONS
 }
-"""Each kind's section."""
+"""The section of each kind."""
 
 _NONE = "[no kind]"
 
@@ -52,7 +52,7 @@ def _tag(value: object) -> str:
 
 
 class _Kinds:
-    """Editors need not know of what is none."""
+    """Restricts the JSON Schema to the real kinds."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         told: dict[str, Any] = handler(schema)

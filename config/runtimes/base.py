@@ -1,4 +1,4 @@
-"""What every runtime's section has."""
+"""The base of every runtime's section."""
 
 from typing import Annotated, ClassVar
 
@@ -20,7 +20,7 @@ Argument = Annotated[
     Shape(r"[^\x00]*", "text without a NUL"),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}]}),
 ]
-"""Numbers need no quotes."""
+"""An argument. Numbers need no quotes."""
 EnvName = Annotated[str, Shape(ENV_NAME, "the name of an environment variable")]
 
 
@@ -28,7 +28,7 @@ class RuntimeConfig(Section):
     """A server that the gateway starts, monitors, restarts and stops."""
 
     serves: ClassVar[frozenset[Serves] | None] = None
-    """What a bundled one does; another's does what servers of the pool's protocol do."""
+    """The operations of a bundled server; None for other servers, which have those of the pool's protocol."""
 
     kind: str
     """Kind of server."""

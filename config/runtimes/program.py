@@ -1,4 +1,4 @@
-"""What the sections of other people's servers have, which are programs of their own."""
+"""The base of sections for servers of other projects, which are programs of their own."""
 
 from pydantic import Field
 

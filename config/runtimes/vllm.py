@@ -1,4 +1,4 @@
-"""``kind: vllm``: vLLM, where it is installed."""
+"""``kind: vllm``: vLLM, if it is installed."""
 
 from typing import Literal, Self
 

@@ -1,4 +1,4 @@
-"""How a pool spreads its requests: ``balance`` and ``outliers`` of a pool, and what servers report of themselves."""
+"""The ``balance`` and ``outliers`` of a pool, and the load that servers report."""
 
 from typing import Annotated, Literal, Self
 

@@ -1,8 +1,7 @@
-"""What ops may write in YAML: the whole of it, with its defaults.
+"""The sections of the whole YAML file, with their defaults.
 
-The larger sections have modules of their own beside this one; all names are importable from here. What holds within
-one section is checked by the section; what holds between sections, by ``config.checks``, which know the line that each
-was written on.
+The larger sections have modules of their own; all names can be imported from here. A section checks its own rules;
+``config.checks`` check the rules between sections, and report the line of a mistake.
 """
 
 from collections.abc import Mapping
@@ -223,12 +222,12 @@ class HttpConfig(Section):
 
     @property
     def held_by_all(self) -> int:
-        """What a process holds at most."""
+        """Maximum of bytes that a process holds."""
         return max(2 * 1024**3, 8 * HELD_COPIES * self.max_body) if self.max_held is None else self.max_held
 
     @property
     def held_by_tenant(self) -> int:
-        """What a tenant holds at most."""
+        """Maximum of bytes that a tenant holds."""
         return self.held_by_all // 2 if self.max_held_by_tenant is None else self.max_held_by_tenant
 
     @model_validator(mode="after")
@@ -286,7 +285,7 @@ class TenantConfig(Section):
     pools and lines of this file."""
 
     def limit_list(self) -> tuple[LimitsConfig, ...]:
-        """Its limits in whichever form they were written."""
+        """The tenant's limits, from either form."""
         return self.limits if isinstance(self.limits, tuple) else (self.limits,)
 
 
@@ -326,11 +325,11 @@ class Config(Section):
     _source: object = PrivateAttr(None)
 
     def written_at(self, lines: Mapping[RoutePlace, int], source: object) -> Self:
-        """The same, knowing the line of each route, and the data that it was made of."""
+        """This configuration with the line of each route and its source data."""
         self._lines = lines
         self._source = source
         return self
 
     def line_of(self, model: int, route: int) -> int | None:
-        """Where a route is written; None of one that was never in a file."""
+        """The line of a route; None for a configuration that is not from a file."""
         return self._lines.get((model, route))

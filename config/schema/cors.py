@@ -1,4 +1,4 @@
-"""The ``cors`` part of ``http``: which web pages may read answers."""
+"""The ``cors`` of ``http``: the web pages that may read responses."""
 
 from typing import Annotated
 

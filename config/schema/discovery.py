@@ -1,4 +1,4 @@
-"""Where a pool's endpoints are found while it runs: ``discover`` of a pool."""
+"""The ``discover`` of a pool: sources of endpoints at runtime."""
 
 from typing import Annotated, Literal, Self
 

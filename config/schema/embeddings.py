@@ -1,4 +1,4 @@
-"""The ``embeddings`` of a model: how texts become tensors for it, and its tensors become one vector a text."""
+"""The ``embeddings`` of a model: the conversion of texts to tensors, and of tensors to one vector for each text."""
 
 from typing import Annotated, Literal
 

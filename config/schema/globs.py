@@ -1,4 +1,4 @@
-"""How patterns relate to each other, so that one which can never match is refused at load.
+"""Relations between patterns, to reject a pattern that can never match at load.
 
 The patterns are ``fnmatch``'s, case-sensitive: ``*``, ``?``, ``[ab]``, ``[!ab]``.
 """
@@ -10,15 +10,15 @@ _LITERALS_AND_STARS = re.compile(r"[^?\[\]!]*")
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name stands for a family."""
+    """Whether a name is a glob, and so names a family."""
     return re.search(r"[*?\[]", name) is not None
 
 
 def covers(wide: str, narrow: str) -> bool:
-    """Whether every name that ``narrow`` matches is surely matched by ``wide``.
+    """Whether ``wide`` certainly matches every name that ``narrow`` matches.
 
-    Where ``wide`` is literals and stars only, it may be matched against the text of ``narrow`` itself:
-    a star swallows any wildcard. Other pairs answer False, which refuses nothing.
+    If ``wide`` has only literals and stars, it can be matched against the text of ``narrow`` itself, as a star
+    matches any wildcard. The result for other pairs is False, which rejects nothing.
     """
     if wide == narrow:
         return True
@@ -28,7 +28,7 @@ def covers(wide: str, narrow: str) -> bool:
 
 
 def may_overlap(one: str, other: str) -> bool:
-    """Whether some name may match both. Two globs are told apart by their literal beginnings only."""
+    """Whether a name may match both patterns. Two globs are compared by their literal beginnings only."""
     if not is_glob(one):
         return fnmatchcase(one, other)
     if not is_glob(other):

@@ -1,4 +1,4 @@
-"""The parts of the file that say who a client is and what a credential is for."""
+"""The sections for the identity of clients and the permissions of credentials."""
 
 from typing import Annotated, Literal, Self
 
@@ -14,7 +14,7 @@ Algorithm = Literal[
 ]  # fmt: skip
 Role = Literal["user", "tenant-admin", "operator"]
 Operation = Literal["chat", "text_completion", "embeddings", "infer", "app", "models", "metrics"]
-"""What a front does for a client, as the access log names it; ``metrics`` is the admin listener's, where protected."""
+"""An operation of a front, as in the access log. ``metrics`` is the admin listener's, if protected."""
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
 ]
@@ -26,7 +26,7 @@ LabelName = Annotated[str, Shape(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}", "a label's
 LabelValue = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,128}", "up to 128 characters on one line")]
 
 SECRET_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}
-"""Least length of a shared secret: that of the hash (RFC 7518, 3.2)."""
+"""Minimum bytes of a shared secret: the length of the hash (RFC 7518, 3.2)."""
 
 
 class ScopesConfig(Section):
@@ -140,5 +140,5 @@ class CertificateConfig(GrantConfig):
         return self
 
     def names(self) -> tuple[tuple[str, str | None], ...]:
-        """Kind and name of each field that may hold it."""
+        """Kind and name of each field for a name in the certificate."""
         return (("subject_cn", self.subject_cn), ("san_dns", self.san_dns), ("san_uri", self.san_uri))

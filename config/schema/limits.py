@@ -1,4 +1,4 @@
-"""The ``limits`` of a tenant: one section for the whole of it, or a list with a scope for each."""
+"""The ``limits`` of a tenant: one section for the tenant, or a list of sections with scopes."""
 
 from typing import Annotated, Literal
 
@@ -11,7 +11,7 @@ from config.schema.units import ByteRate, Rate
 
 Per = Literal["tenant", "key", "model", "user"]
 ONE, SEVERAL = "[one]", "[several]"
-"""Steps that pydantic puts into an error's place and that nobody wrote."""
+"""Steps that pydantic inserts into the place of an error; they are not in the file."""
 
 
 class QuotaConfig(Section):

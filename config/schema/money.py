@@ -1,7 +1,7 @@
-"""Money as people write it: ``0.15 usd/1M`` (a price of tokens), ``0.001 usd`` (of a request), ``50 usd/month``.
+"""Money in the file's notation: ``0.15 usd/1M`` (a price of tokens), ``0.001 usd`` (of a request), ``50 usd/month``.
 
-Inside it is a whole number of picos, millionths of a millionth: a price with six decimals for a million tokens
-is then a whole number for one token, so that sums of any length are exact and no rounding adds up.
+The internal form is a whole number of picos, millionths of a millionth: a price with six decimals for a million tokens
+is a whole number for one token, so that sums are exact without accumulated rounding.
 """
 
 import re
@@ -13,7 +13,7 @@ from pydantic import PlainSerializer, PlainValidator, WithJsonSchema
 from config.schema.units import or_environment
 
 PICOS = 10**12
-"""In one unit of the currency."""
+"""Picos in one unit of the currency."""
 Period = Literal["hour", "day", "month"]
 
 _AMOUNT = r"(\d{1,12}(?:\.\d{1,12})?)\s*([A-Za-z]{3})"
@@ -33,7 +33,7 @@ class Money(NamedTuple):
 
 
 class TokenPrice(Money):
-    """The price of one token, written for a million."""
+    """The price of one token, written for a million tokens."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class TokenPrice(Money):
 
 
 class Budget(NamedTuple):
-    """What may be spent in each hour, day or month of the calendar, in UTC."""
+    """The maximum spend in each hour, day or month of the calendar, in UTC."""
 
     picos: int
     currency: str
@@ -53,7 +53,7 @@ class Budget(NamedTuple):
 
 
 def parse_token_price(value: object) -> TokenPrice:
-    """``0.15 usd/1M`` → 150,000 picos a token."""
+    """``0.15 usd/1M`` → 150,000 picos for each token."""
     m = _match(_TOKEN_PRICE, value, "a price of tokens such as 0.15 usd/1M or 0.002 usd/1k")
     picos, rest = divmod(_picos(m[1]), _TOKENS[m[3]])
     if rest:
@@ -77,7 +77,7 @@ def parse_budget(value: object) -> Budget:
 
 
 def currency_of(text: str) -> str | None:
-    """The currency in a text that one of the parsers takes; None in any other."""
+    """The currency in a text that one of the parsers accepts; None for any other text."""
     m = re.match(_AMOUNT, text.strip())
     return m[2].lower() if m else None
 

@@ -1,4 +1,4 @@
-"""The ``pools`` part of the file: servers that answer, and how each is balanced, probed and protected."""
+"""The ``pools`` of the file: servers, with their balancing, probes and protection."""
 
 from typing import Literal, Self
 
@@ -128,23 +128,23 @@ class PoolConfig(Section):
 
     @property
     def model_name(self) -> str | None:
-        """What its servers call the model; None for as the client does, or the route writes."""
+        """The servers' name of the model; None for the client's name or the route's rewrite."""
         return self.name if isinstance(self.runtime, LlmRuntime | VllmRuntime) else self.model
 
     @property
     def serves(self) -> frozenset[Serves]:
-        """What its endpoints do."""
+        """The operations of the endpoints."""
         bundled = self.runtime.serves if self.runtime is not None else None
         return self.protocol.offers if bundled is None else bundled
 
     @property
     def takes_tensors(self) -> bool:
-        """Whether its endpoints can be asked for an inference."""
+        """Whether the endpoints accept inferences of tensors."""
         return "tensors" in self.serves
 
     @property
     def max_in_flight(self) -> int:
-        """Requests that one endpoint has at a time."""
+        """Maximum of concurrent requests at one endpoint."""
         cap = self.queue.max_in_flight if self.queue is not None else self.max_connections
         if cap is None:
             cap = self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else self.max_connections

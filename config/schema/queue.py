@@ -1,4 +1,4 @@
-"""The ``queue`` of a pool: who may wait while it is full, and for how long."""
+"""The ``queue`` of a pool: the number of waiting requests, and their longest wait."""
 
 from typing import Literal, Self
 

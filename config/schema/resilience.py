@@ -1,4 +1,4 @@
-"""What a route may ask for beyond one attempt at a time."""
+"""The ``hedge`` and ``cache`` of a route."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""A route's ``rewrite``: what the upstream is sent instead of what the client wrote."""
+"""The ``rewrite`` of a route: changes to the client's body for the upstream."""
 
 from typing import Annotated, Any, Self
 
@@ -10,7 +10,7 @@ from config.schema.text import Shape
 TWINS: tuple[frozenset[str], ...] = (
     frozenset({"max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens"}),
 )
-"""Names that servers take for one field: what is said of one holds for all."""
+"""Names that servers treat as one field: a rule for one name applies to all."""
 MAX_TOKENS = 2**31 - 1
 _OWN = frozenset({"model", "messages", "prompt", "stream", "stream_options"})
 _MOST = {name: MAX_TOKENS for names in TWINS for name in names} | {"n": 128}
@@ -18,7 +18,7 @@ MAX_DEPTH = 16
 
 
 def twins(name: str) -> frozenset[str]:
-    """The names of the same field, this one among them."""
+    """All names of the same field, including this one."""
     return next((names for names in TWINS if name in names), frozenset({name}))
 
 
@@ -29,7 +29,7 @@ def _not_our_own(name: str) -> str:
 
 
 def _json(value: object, depth: int = 0) -> object:
-    """Plain data as a JSON body holds it; ValueError for anything else."""
+    """Check for plain JSON data. Raises ValueError for anything else."""
     if depth > MAX_DEPTH:
         raise ValueError("nests too deeply for a request's field")
     if isinstance(value, dict) and all(isinstance(name, str) for name in value):
@@ -51,7 +51,7 @@ FieldName = Annotated[
     str, Shape(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}", "a field of the request's body"), AfterValidator(_not_our_own)
 ]
 Number = Annotated[float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
-"""Whole where it is written so: servers take no 100.0 for 100."""
+"""A number that remains an integer if written so: servers reject 100.0 for 100."""
 JsonValue = Annotated[Any, BeforeValidator(_json)]
 
 
@@ -105,5 +105,5 @@ class RewriteConfig(Section):
 
 
 def _repeats(name: str, names: dict[str, Any] | tuple[str, ...]) -> bool:
-    """Whether a field is there under two names, or twice under one."""
+    """Whether a field occurs under two names, or twice under one name."""
     return sum(other in twins(name) for other in names) > 1

@@ -1,4 +1,4 @@
-"""The ``models`` part of the file: which requests go to which pools, and what happens when one fails."""
+"""The ``models`` of the file: the routes of requests to pools, and the handling of failures."""
 
 from typing import Annotated, Literal, Self
 
@@ -17,7 +17,7 @@ from config.schema.units import Delay, Duration, Percent, format_duration
 from config.schema.when import MatchConfig, Version
 
 LONGEST_BACKOFF = 2.0
-"""Seconds that any retry waits at most."""
+"""Maximum seconds before any retry."""
 
 
 def _at_most_the_longest(backoff: float) -> float:
@@ -96,11 +96,11 @@ class RouteConfig(Section):
 
     @property
     def target(self) -> TargetConfig:
-        """Where it leads."""
+        """The target of the route."""
         return TargetConfig.model_construct(pool=self.to, split=self.split, fallback=self.fallback)
 
     def pools(self) -> tuple[str, ...]:
-        """Every pool this route can reach."""
+        """Every pool that this route can reach."""
         return self.target.pools()
 
 
@@ -124,7 +124,7 @@ class PriceConfig(Section):
 
     @property
     def currency(self) -> str:
-        """The same in the whole file."""
+        """The currency, which is the same in the whole file."""
         return next(part.currency for part in (self.prompt, self.request) if part is not None)
 
 
@@ -150,5 +150,5 @@ class ModelConfig(Section):
     """Limits of all tenants together, to protect the servers of the model."""
 
     def limit_list(self) -> tuple[QuotaConfig, ...]:
-        """Its limits in whichever form they were written."""
+        """The model's limits, from either form."""
         return self.limits if isinstance(self.limits, tuple) else (self.limits,)

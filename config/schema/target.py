@@ -1,7 +1,7 @@
-"""Where requests go: a pool, or a choice between several, each with others to fall back to.
+"""Targets of requests: a pool, or a split between several, each with fallbacks.
 
-One shape, nested as deep as needed: a route, an arm of a split and an entry of a fallback are each a target.
-A target holds what it leads to and names nothing but pools, so no chain can come back to where it began.
+A route, an arm of a split and an entry of a fallback are each a target, nested to any depth. A target contains its
+nested targets and names only pools, so no cycle is possible.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TargetConfig(Section):
         return self
 
     def pools(self) -> tuple[str, ...]:
-        """Every pool that this can reach, in the order of the file, each once."""
+        """Every pool that the target can reach, in the order of the file, without duplicates."""
         return tuple(dict.fromkeys(_pools(self)))
 
 
@@ -81,7 +81,7 @@ class ArmConfig(TargetConfig):
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """The name of the arm; by default, of its pool."""
         return self.name or self.pool or ""
 
 

@@ -1,4 +1,4 @@
-"""Texts with a shape: names, globs, addresses, and the two that point outside the file."""
+"""Texts with a shape: names, globs, addresses, and references out of the file."""
 
 import ipaddress
 import re
@@ -18,13 +18,13 @@ ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
 @dataclass(frozen=True)
 class Shape:
-    """A pattern with a sentence of its own, for nobody should have to read a pattern in an error."""
+    """A pattern and its description, so that errors need not show the pattern."""
 
     pattern: str
     expected: str
 
     def check(self, text: str) -> str:
-        """The text itself, or ``ValueError`` with the sentence."""
+        """Return a matching text. Raises ``ValueError`` with the description."""
         if re.fullmatch(self.pattern, text) is None:
             raise ValueError(f"expected {self.expected}")
         return text
@@ -47,7 +47,7 @@ def _real_port(url: str) -> str:
 
 
 def _private_or_local(source: str) -> str:
-    """Whoever can change the keys on their way can sign anything."""
+    """Require HTTPS or a local source of keys: an attacker that can change the keys in transit can sign any token."""
     if source.startswith("http://"):
         host = urlsplit(source).hostname or ""
         try:
@@ -92,7 +92,7 @@ Jwks = Annotated[
     AfterValidator(_real_port),
     AfterValidator(_private_or_local),
 ]
-"""Where an issuer's public keys are. ``file:PATH`` is relative to the YAML file's folder."""
+"""The source of an issuer's public keys. ``file:PATH`` is relative to the YAML file's folder."""
 Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]
 ProbePath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /health")]
 HeaderName = Annotated[str, Shape(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}", "an HTTP header's name")]
@@ -122,10 +122,10 @@ Secret = Annotated[
         }
     ),
 ]
-"""Written as ``${NAME}`` or ``file:PATH``; the loader refuses one written inline."""
+"""A secret: ``${NAME}`` or ``file:PATH``. The loader rejects inline secrets."""
 
 PemFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["tls/server.pem"]})]
 """Path of a PEM file, relative to the YAML file's folder."""
 
 LocalFile = Annotated[str, WithJsonSchema({"type": "string", "examples": ["endpoints.yaml"]})]
-"""Path of a file that the running gateway reads again and again, relative to the YAML file's folder."""
+"""Path of a file that the running gateway reads repeatedly, relative to the YAML file's folder."""

@@ -1,8 +1,8 @@
-"""Quantities as people write them: ``250ms``, ``10MiB``, ``600/min``, ``20%``, ``127.0.0.1:8080``.
+"""Quantities in the file's notation: ``250ms``, ``10MiB``, ``600/min``, ``20%``, ``127.0.0.1:8080``.
 
-Each parser takes what YAML gives (a string or a bare number) and returns a plain number, or raises
-``ValueError`` with a sentence that says what was expected; the sentence never holds the value, which may
-have come from the environment. Each formatter is its parser's inverse.
+Each parser takes a value from YAML (a string or a bare number) and returns a plain number, or raises ``ValueError``
+with the expected form. The message never contains the value, which may be from the environment. Each formatter is its
+parser's inverse.
 """
 
 import ipaddress
@@ -13,8 +13,8 @@ from typing import Annotated, NamedTuple
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 HELD_COPIES = 3
-"""Times that the bytes of a body count in the budgets of memory."""
-_NUMBER = r"(\d{1,15}(?:\.\d{1,15})?)"  # bounded, so that no text can overflow a float
+"""The factor by which the bytes of a body count in the budgets of memory."""
+_NUMBER = r"(\d{1,15}(?:\.\d{1,15})?)"  # bounded, to prevent the overflow of a float
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {
     "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -48,7 +48,7 @@ class RateLimit(NamedTuple):
 
 
 class ByteRateLimit(RateLimit):
-    """One of bytes, written with their units."""
+    """A rate of bytes, written with units."""
 
     __slots__ = ()
 
@@ -71,7 +71,7 @@ class HostPort(NamedTuple):
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
     def overlaps(self, other: "HostPort") -> bool:
-        """Whether the two cannot be bound together. A wildcard host holds the port on all addresses."""
+        """Whether two addresses cannot be bound together. A wildcard host occupies the port on all addresses."""
         mine, theirs = self._ip, other._ip
         same_host = mine == theirs or mine.is_unspecified or theirs.is_unspecified
         return self.port == other.port != 0 and same_host
@@ -82,13 +82,13 @@ class HostPort(NamedTuple):
 
 
 def parse_duration(value: object) -> float:
-    """Seconds. A bare number is refused: ops should not have to remember a default unit."""
+    """Parse a duration into seconds. A bare number is rejected, as its unit would be unclear."""
     m = _match(DURATION, value, "a duration such as 250ms, 10s, 5m or 1h")
     return float(m[1]) * _SECONDS[m[2]]
 
 
 def parse_size(value: object) -> int:
-    """Bytes."""
+    """Parse a size into bytes."""
     m = _match(_SIZE, value, "a size such as 64KiB, 10MiB or 2GB")
     return int(float(m[1]) * _BYTES[m[2]])
 
@@ -97,7 +97,7 @@ def parse_rate(value: object) -> RateLimit:
     """``200k/min`` → ``RateLimit(200_000, 60)``."""
     m = _match(_RATE, value, "a rate such as 10/s, 600/min or 200k/min")
     amount = float(m[1]) * _MULTIPLES[m[2] or ""]
-    if amount < 1:  # the amount is the burst: a bucket that never holds one unit never grants one
+    if amount < 1:  # the amount is the burst: a bucket below one unit never grants one
         raise ValueError("a rate grants at least 1 per period: write 30/min for 0.5/s")
     return RateLimit(amount, _PERIOD[m[3]])
 
@@ -117,7 +117,7 @@ def parse_percent(value: object) -> float:
 
 
 def parse_size_or_share(value: object) -> int | float:
-    """Bytes as an int, or of all that there is ``30%`` as the float 0.3."""
+    """Parse a size into bytes, or a share such as ``30%`` into the float 0.3."""
     try:
         share = parse_percent(value)
     except ValueError:
@@ -148,7 +148,7 @@ def parse_host_port(value: object) -> HostPort:
 
 
 def format_duration(seconds: float) -> str:
-    """The inverse of ``parse_duration``, in the largest unit that needs no fraction."""
+    """The inverse of ``parse_duration``, in the largest unit without a fraction."""
     for unit in ("d", "h", "m", "s"):
         if seconds and seconds % _SECONDS[unit] == 0:
             return f"{_plain(seconds / _SECONDS[unit])}{unit}"
@@ -156,7 +156,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size: int) -> str:
-    """The inverse of ``parse_size``, in the largest binary unit that needs no fraction."""
+    """The inverse of ``parse_size``, in the largest binary unit without a fraction."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"
@@ -174,7 +174,7 @@ def format_percent(share: float) -> str:
 
 
 def _plain(number: float) -> str:
-    """No exponent and no trailing zeros."""
+    """Format a number without an exponent and without trailing zeros."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
 
 
@@ -185,7 +185,7 @@ def _match(pattern: str, value: object, expected: str) -> re.Match[str]:
 
 
 def or_environment(pattern: str) -> str:
-    """A JSON Schema pattern that lets editors accept ``${NAME}``, whose value they cannot know."""
+    """A JSON Schema pattern that also accepts ``${NAME}``, whose value editors do not have."""
     return rf"^(?:{pattern})$|\$\{{"
 
 

@@ -1,4 +1,4 @@
-"""A route's ``when``: what a request must be like to go that way."""
+"""The ``when`` of a route: conditions on its requests."""
 
 from typing import Annotated, Literal, Self, get_args
 from zoneinfo import ZoneInfo
@@ -11,7 +11,7 @@ from config.schema.text import Glob, HeaderName, Shape
 
 COMPARISON = r"(<=|>=|<|>)"
 AnyGlob = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,128}", "a text or a glob: up to 128 characters on one line")]
-"""For names that others chose: roles, labels and what stands in headers."""
+"""Patterns for external names: roles, labels and values of headers."""
 KeyGlob = Annotated[
     str, Shape(r"[A-Za-z0-9*?\[\]!._:/@|+~-]{1,128}", "a key's id or a glob: letters, digits and . _ : / @ | + ~ -")
 ]
@@ -37,11 +37,11 @@ Front = Literal["chat", "text_completion", "embeddings", "infer"]
 
 
 def parse_zone(value: object) -> ZoneInfo:
-    """A name of the time zone database, such as ``Europe/Berlin``; its rules are read once, here."""
+    """Load a time zone by its name in the time zone database, such as ``Europe/Berlin``, once."""
     try:
         if isinstance(value, str):
             return ZoneInfo(value)
-    except (OSError, ValueError, KeyError):  # unknown to this machine, or no name at all
+    except (OSError, ValueError, KeyError):  # unknown on this machine, or not a name
         pass
     raise ValueError("expected a time zone that this machine knows, such as Europe/Berlin or UTC")
 
