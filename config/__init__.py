@@ -10,8 +10,8 @@ node.py          cursor over plain data of any shape, for the checks
 place.py         a place in the file, and the schema at that place
 external.py      ${ENV}, file: secrets, PEM files
 sentences.py     errors of the schema in plain English
-problem.py       one problem, and the error that holds them all
-cases.py         tests of a policy beside the file
+problem.py       one problem, and the error with all problems
+cases.py         tests of a policy
 handover.py      a configuration for another process of the gateway, with its references replaced
 watcher.py       watches the file while the gateway runs
 jsonschema.py    JSON Schema, for editors

@@ -163,7 +163,8 @@ class Core:
     def end(self, record: Record, error: BaseException | None = None, status: int | None = None) -> None:
         """End an exchange: the one place for responses, failures, cancellations and streams of every front.
 
-        `status` is what the client received, where that is not the status of the error. Only the first call counts.
+        `status` is the status that the client received, if that is not the status of the error. Only the first call
+        counts.
         """
         now = self.clock()
         if record.early is not None:

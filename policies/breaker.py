@@ -15,7 +15,7 @@ from typing import Literal
 
 State = Literal["closed", "open", "half_open"]
 
-LONGEST = 8  # times open_for: a dead endpoint is still tried now and then
+LONGEST = 8  # in multiples of open_for, so that a dead endpoint is still tried
 LONGEST_REST = 30.0  # seconds
 
 
@@ -37,7 +37,7 @@ class Breaker:
         self.failures = failures
         self.open_for = open_for
         self._failed = 0
-        self._times = 1  # multiples of open_for until it closes
+        self._times = 1  # the multiple of open_for for which it stays open
         self._open_until = -inf  # not open
         self._trial = -inf  # the start of the current trial
         self._rest_until = -inf

@@ -1,12 +1,12 @@
 """Fair shares between tenants: the tenant with the least service for its share is next.
 
-Each tenant has a virtual token counter: its service, in weighted tokens, divided by its share. (Sheng et
-al., "Fairness in Serving Large Language Models", OSDI 2024, algorithm 2.) The counter uses actual service, so no
-estimate of answer lengths is needed.
+Each tenant has a virtual token counter: its service, in weighted tokens, divided by its share. (Sheng et al.,
+"Fairness in Serving Large Language Models", OSDI 2024, algorithm 2.) The counter uses actual service, so no estimate of
+answer lengths is needed.
 
 For two tenants that both wait throughout an interval, their charges in the interval, per share, differ by at most
-2 × U, where U = (largest prompt + slots × largest rest of a charge) / smallest share: the
-most by which one counter can exceed the lowest, as it was the lowest when it was last chosen.
+2 × U, where U = (largest prompt + slots × largest rest of a charge) / smallest share. U is the most by which one
+counter can exceed the lowest, as it was the lowest when it was last chosen.
 """
 
 from collections.abc import Container, Iterable

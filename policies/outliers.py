@@ -1,4 +1,4 @@
-"""Outlier ejection: removes an endpoint that fails more often than its peers for a while."""
+"""Outlier ejection: temporarily removes an endpoint that fails more often than its peers."""
 
 from collections.abc import Sequence
 from math import exp, inf

@@ -157,11 +157,11 @@ class FairQueue(Generic[T]):
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────
 
     def waits(self, without: Set[str]) -> bool:
-        """Whether a request waits, except those of the tenants `without`."""
+        """Whether a request of a tenant outside `without` waits."""
         return self.size > 0 and any(band.waits(without) for band in self._bands)
 
     def next(self, without: Set[str] = NOBODY) -> T:
-        """The next request, except those of the tenants `without`. Raises ValueError if no request waits."""
+        """The next request of a tenant outside `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:
             raise ValueError("nobody waits")

@@ -1,4 +1,4 @@
-"""Rejections that may concern one tenant: a 429 may mean that a tenant exceeds its limit, not that the endpoint is
+"""Rejections that may concern only one tenant: a 429 may mean that a tenant exceeds its limit, not that the endpoint is
 full.
 
 Each rejected tenant has its own breaker at the endpoint, which works as the endpoint's breaker, for that tenant alone.

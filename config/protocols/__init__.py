@@ -9,7 +9,7 @@ kserve.py        KServe's v1
 torchserve.py    TorchServe over REST and gRPC
 ray_serve.py     applications of Ray Serve over HTTP and gRPC
 bentoml.py       BentoML's services
-apps.py          any HTTP app, and tensors that the file declares for it
+apps.py          any HTTP app, and its declared tensors
 tgi.py           Text Generation Inference, by its own API
 triton_generate.py   Triton's generate extension
 prompts.py       options of servers that accept prompts and no chats
@@ -57,7 +57,7 @@ else:
     AnyProtocol = Annotated[
         reduce(or_, [*_FORMS, Annotated[InstalledProtocol, Tag(_OTHER)]]), Discriminator(_tag), _BuiltInOnly()
     ]
-    """One of them, or its name alone."""
+    """Any protocol's section, or its name alone."""
 
 
 def section_of(name: str) -> type[ProtocolConfig] | None:

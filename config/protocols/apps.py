@@ -1,4 +1,4 @@
-"""Servers of apps: HTTP whose bodies are the app's own, and tensors where the file declares them."""
+"""Servers of apps: HTTP with bodies of their own, and tensors if the file declares them."""
 
 from typing import Annotated, Literal, Self
 

@@ -39,7 +39,7 @@ _NONE = "[no kind]"
 
 
 class _NoKind(RuntimeConfig):
-    """What is written where no section can be told: it says which kinds there are, and nothing else."""
+    """The section for a missing or unknown kind: it validates only `kind`, and so reports the valid kinds."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -64,4 +64,4 @@ if TYPE_CHECKING:
 else:
     _FORMS = [Annotated[section, Tag(f"[{kind}]")] for kind, section in KINDS.items()]
     AnyRuntime = Annotated[reduce(or_, [*_FORMS, Annotated[_NoKind, Tag(_NONE)]]), Discriminator(_tag), _Kinds()]
-    """One of them."""
+    """Any runtime's section."""

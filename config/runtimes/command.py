@@ -11,7 +11,7 @@ from config.runtimes.program import ProgramRuntime
 from config.schema.text import ProbePath
 
 PLACES = re.compile(r"\{(port|socket)(?::([a-z][a-z0-9_-]{0,31}))?\}")
-"""``{port}``, ``{port:NAME}`` and ``{socket}``. Other braces stay as they are."""
+"""``{port}``, ``{port:NAME}`` and ``{socket}``. Other braces are not changed."""
 StopSignal = Literal["SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP"]
 
 

@@ -80,7 +80,7 @@ class AnthropicFront:
         return Response(answer.status, headers, _whole(request, answer))
 
     async def _count(self, principal: Principal, http: Request, record: Record) -> Response:
-        """Count by the model's own server; estimate where the server cannot count."""
+        """Count tokens by the model's own server; estimate if the server cannot count."""
         require_json(http)
         body = await http.read()
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))

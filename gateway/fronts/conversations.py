@@ -1,4 +1,4 @@
-"""`/v1/conversations`: OpenAI's conversations, which hold the items of several responses."""
+"""`/v1/conversations`: OpenAI's conversations, which contain the items of several responses."""
 
 import re
 from urllib.parse import parse_qsl

@@ -42,7 +42,7 @@ async def decode(
     """Decode a request, without the invalid fields that a route of its model drops. A request without a model gets
     the default model of its operation.
 
-    A large body is decoded in another process, so `read` must be a module's function that can be pickled. `request_of`
+    A large body with many values is decoded in another process, so `read` is a function of a module. `request_of`
     returns the request from the result of `read`. The route is selected later: if it does not drop the field,
     `Core.handle` raises the error. Raises `CallerError`.
     """
@@ -107,9 +107,10 @@ async def decode_inference(
     read: Callable[[frozenset[str]], Awaitable[InferRequest]],
     refusal: CallerError,
 ) -> InferRequest:
-    """The request that `read` returns without each parameter that is not valid and that a route of the model drops.
+    """Decode an inference, without the invalid parameters that a route of the model drops.
 
-    `refusal` is the error of the whole request. `Core.handle` raises it if the matching route keeps the parameter.
+    `read` decodes the request without a set of parameters. `refusal` is the error of the whole request: `Core.handle`
+    raises it if the matching route does not drop the parameter.
     Raises `CallerError`.
     """
     names, error = frozenset[str](), refusal

@@ -1,4 +1,4 @@
-"""The readiness and the versions of a model, and the reason where it is not ready."""
+"""The readiness and the versions of a model, and the reason if it is not ready."""
 
 import asyncio
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ events.py      events of a call (retries, hedges, fallbacks) as counters and log
 histogram.py   counts of values by range
 queues.py      metrics of queues
 caches.py      metrics of response caches
-memory.py      metrics of the bytes that requests hold
+memory.py      metrics of the memory of requests
 discovery.py   metrics of discovered endpoints and of reported load
 redis.py       metrics of the connection to Redis
 merge.py       merges the metrics of several workers

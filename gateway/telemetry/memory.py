@@ -1,4 +1,4 @@
-"""Metrics of the bytes that requests hold."""
+"""Metrics of the memory of requests, in bytes."""
 
 from collections.abc import Iterator
 

@@ -146,7 +146,7 @@ class Endpoint:
             self.came_back()
 
     def _is_to_blame(self, error: InferenceError, now: float, tenant: str) -> bool:
-        """Whether the endpoint causes the failure: not a refusal that concerns one tenant."""
+        """Whether the endpoint causes the failure. A rejection of one tenant's requests does not count."""
         if not isinstance(error, CapacityError) or error.scope == "server":
             return True
         known = error.scope == "tenant"

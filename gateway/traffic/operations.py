@@ -138,7 +138,7 @@ def pack(fleet: Fleet) -> bytes:
 
 
 def adopt(fleet: Fleet, packed: bytes) -> None:
-    """Replace all changes by those that another worker packed. Unknown pools are ignored."""
+    """Replace all changes by the changes that another worker packed. Unknown pools are ignored."""
     shift = fleet.clock() - time.time()
     for name, changed in msgspec.msgpack.decode(packed, type=dict[str, Overrides]).items():
         if name in fleet.overrides:

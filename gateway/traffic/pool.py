@@ -41,7 +41,7 @@ class Pool:
         self._clock = clock
         self._queue = queue
         self.leaving: Sequence[Endpoint] = ()
-        """Endpoints that receive no new requests, except those of sequences that started there."""
+        """Endpoints that receive no new requests, except requests of sequences that started there."""
         if queue is not None:
             queue.places = self
         if endpoints:
@@ -63,7 +63,7 @@ class Pool:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: Waiter | None = None
-        # No request overtakes those in the queue.
+        # No request overtakes the queue.
         endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
         if endpoint is None:
             waiter = await self._wait(request, call, started)
@@ -142,7 +142,7 @@ class Pool:
         return endpoint
 
     def has_room(self, now: float) -> bool:
-        """Whether a tenant that no endpoint has refused would get a slot."""
+        """Whether a tenant that no endpoint has rejected would get a slot."""
         alive = self._alive()
         free = [e for e in alive if e.in_flight < self._max_in_flight]
         if any(e.breaker.allows(now) for e in alive):

@@ -39,7 +39,7 @@ class Places(Protocol):
         """An endpoint, with the request counted there; None when all are full. Raises `Unavailable`."""
 
     def has_room(self, now: float) -> bool:
-        """Whether a tenant that no endpoint has refused would get a slot."""
+        """Whether a tenant that no endpoint has rejected would get a slot."""
 
     def next_change(self, now: float) -> float:
         """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""
@@ -232,7 +232,7 @@ class PoolQueue:
         self._look = None
         self.changed()
 
-    # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+    # ── rejections ────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
         """Reject all waiting requests: the pool has no queue any more."""

@@ -16,7 +16,7 @@ BROKEN = ("transport", "backend")
 
 
 class Resume:
-    """An `Upstream` whose streams survive the failure of their endpoint, where the pool's engine can continue text.
+    """An `Upstream` whose streams survive the failure of their endpoint, if the pool's engine can continue text.
 
     The client never receives a part twice or changed. If the rest cannot be generated, the stream breaks as usual.
     """

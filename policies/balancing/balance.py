@@ -82,8 +82,8 @@ def least_request(candidates: Sequence[C], rng: Random) -> C:
 
     Two choices make the longest queue exponentially shorter than one choice. Unlike the minimum of all, they do
     not send a burst to a single endpoint that looked idle. (Mitzenmacher, "The Power of Two Choices
-    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight: the load
-    with this request, so an idle endpoint of twice the weight is preferred.
+    in Randomized Load Balancing", IEEE TPDS 12(10), 2001.) Load is (in_flight + 1) / weight, which
+    includes this request, so an idle endpoint of twice the weight is preferred.
     """
     first, second = two_of(candidates, rng)
     # The order of the two is random, so a tie is resolved at random.

@@ -15,7 +15,7 @@ class LoadTwoChoices:
     Two candidates rather than the minimum of all: every gateway reads the same reports, and all gateways would send
     to the server that was idle before. (Dahlin, "Interpreting Stale Load Information",
     IEEE TPDS 11(10), 2000: old reports make the minimum worse than chance.) Both reports get the lower of the two
-    weights, so that a server without readable metrics does not look idle beside a server with them. Without reports
+    weights, so that a server without readable metrics does not look idle in comparison. Without reports
     this is `least_request`.
 
     A request for a LoRA adapter goes to a server that has it loaded, unless these servers are busier by more than

@@ -68,7 +68,7 @@ class Catalogue:
         self._table = GlobTable(entry for model in models for entry in _entries(model))
 
     def find(self, name: str) -> Known | None:
-        """The model of that exact name, else the first in the file whose glob matches."""
+        """The model with exactly this name, else the first in the file whose glob matches."""
         return self._table.find(name)
 
 

@@ -156,7 +156,7 @@ class InferStream:
             await self._end(request, last)
 
     async def _end(self, request: InferRequest, last: Inferred) -> None:
-        """Write an empty final response where the request enables it."""
+        """Write an empty final response if the request enables it."""
         if request.inference.parameters.get(EMPTY_FINAL) is True:
             await self._write(replace(last, parameters={FINAL: True}, outputs=[]))
 
