@@ -54,7 +54,7 @@ class Members:
         return gathered
 
     def runtime(self, pool: PoolConfig, new: list[Member]) -> Member:
-        """A pool's bundled server. A created member is added to `new`."""
+        """The member of a pool's runtime. A created member is added to `new`."""
         source = source_of(pool, None, ())
         for member in self._used:
             if member.pool == pool.name and member.source == source:

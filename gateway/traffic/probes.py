@@ -34,7 +34,7 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
 
 
 async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
-    """Send the probe on the path of requests: for chats, one token. A server that is too busy for it is healthy."""
+    """Request a chat completion of one token. A server that is too busy for the request is healthy."""
     request = wire.decode_chat(
         msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})
     )

@@ -11,9 +11,9 @@ class PeakEwma:
 
     (Finagle, `PeakEwma` in com.twitter.finagle.loadbalancer, which linkerd made its default: "designed to
     converge quickly when encountering slow endpoints". Weights are by time, not by count, so a quiet
-    endpoint's history is worth less than a busy one's.) While requests wait, the time since the last answer counts
-    too, as a lower bound of their latency: an endpoint
-    that stalls looks slow at once, not only when it answers.
+    endpoint's history is worth less than a busy one's.) While requests wait, the
+    time since the last answer counts too, as a lower bound of their latency: an endpoint that stalls looks slow at
+    once, not only when it answers.
 
     Each `asked` is followed by one of `answered` and `unanswered`.
     """
