@@ -15,6 +15,7 @@ from adapters.errors import (
     ContextTooLong,
     InferenceError,
     NotThere,
+    ServerFailed,
     TransportError,
     Unsupported,
 )
@@ -197,13 +198,13 @@ async def test_usage_in_every_chunk() -> None:
 
 
 TOLD_LATE: dict[str, tuple[bytes, type[InferenceError]]] = {
-    "nested": (b'data: {"error":{"message":"boom","type":"InternalServerError","code":500}}', BackendError),
-    "flat": (b'data: {"object":"error","message":"boom","type":"InternalServerError","code":500}', BackendError),
+    "nested": (b'data: {"error":{"message":"boom","type":"InternalServerError","code":500}}', ServerFailed),
+    "flat": (b'data: {"object":"error","message":"boom","type":"InternalServerError","code":500}', ServerFailed),
     "the caller's": (b'data: {"object":"error","message":"bad","type":"BadRequestError","code":400}', CallerError),
-    "by the event's name": (b'event: error\ndata: {"message":"boom"}', BackendError),
-    "by the field": (b'error: {"code":500,"message":"boom","type":"server_error"}', BackendError),
+    "by the event's name": (b'event: error\ndata: {"message":"boom"}', ServerFailed),
+    "by the field": (b'error: {"code":500,"message":"boom","type":"server_error"}', ServerFailed),
     "too long": (b'error: {"code":400,"message":"boom","type":"exceed_context_size_error"}', ContextTooLong),
-    "a text": (b'data: {"error":"boom","error_type":"generation"}', BackendError),
+    "a text": (b'data: {"error":"boom","error_type":"generation"}', ServerFailed),
 }
 
 
@@ -215,7 +216,6 @@ async def test_an_error_inside_a_stream_however_it_is_told(
     with pytest.raises(InferenceError) as caught:
         await streamed(stream(*([A] if begun else []), event, DONE))
     assert type(caught.value) is expected
-    assert "boom" not in caught.value.message or expected is not BackendError
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", ""])

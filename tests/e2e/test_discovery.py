@@ -222,7 +222,7 @@ WRONG: list[tuple[str, str, object, int, str]] = [
     ("DELETE", "/up/endpoints/nobody", None, 404, "no_such_endpoint"),
     ("PATCH", "/up/endpoints/nobody", {"weight": 2}, 404, "no_such_endpoint"),
     ("PATCH", "/up/endpoints/nobody", {"weight": "2"}, 400, "invalid_request"),
-    ("PATCH", "/up/endpoints/nobody", None, 400, "invalid_json"),
+    ("PATCH", "/up/endpoints/nobody", None, 400, "invalid_request"),
 ]
 
 

@@ -32,6 +32,7 @@ def configuration(repository: Path) -> dict[str, Any]:
 async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     repository = for_headrace(tmp_path / "models", ["add_sub"])
     async with gateway(tmp_path, configuration(repository)) as made:
+        await made.printed("Ready.")
         yield made
 
 

@@ -10,6 +10,7 @@ from adapters.errors import (
     BackendError,
     CallerError,
     InferenceError,
+    ModelNotReady,
     NotFound,
     TransportError,
     Unavailable,
@@ -153,7 +154,7 @@ async def test_its_repository(server: Started, wire: str) -> None:
         await adapter.call(ModelOrder(model="iris", order="unload"), within())
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="iris", about="ready"), within())
-        with pytest.raises(BackendError, match="does not know the model"):
+        with pytest.raises(ModelNotReady, match="`iris` is not ready"):
             await adapter.call(asked(Inference("iris", inputs=rows)), within())
         await adapter.call(ModelOrder(model="iris", order="load"), within())
         assert outputs(await adapter.call(asked(Inference("iris", inputs=rows)), within()))

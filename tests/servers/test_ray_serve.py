@@ -19,6 +19,8 @@ from adapters.errors import (
     DeadlineError,
     InferenceError,
     ModelFailed,
+    ModelNotReady,
+    ServerFailed,
     Unavailable,
     Unsupported,
 )
@@ -96,7 +98,7 @@ async def test_calls(server: RayServe) -> None:
 async def test_failures(server: RayServe) -> None:
     async with over(server) as adapter:
         failed = await refused(adapter, call("/fail"))
-        assert type(failed) is BackendError
+        assert type(failed) is ServerFailed
         assert "own words" not in failed.message
     async with adapting(f"{server.server.url()}/nobody", "ray-serve") as elsewhere:
         assert (await refused(elsewhere, call("/x"))).code == "upstream_model_not_found"
@@ -180,7 +182,7 @@ async def test_the_serve_rest_api_tells_of_readiness(server: RayServe) -> None:
         assert config["application"]["status"] == "RUNNING"
         assert len(config["application"]["deployments"]["Paths"]["replicas"]) == 2
     async with over(server, application="nobody", **dashboard) as adapter:
-        with pytest.raises(BackendError, match="not deployed"):
+        with pytest.raises(ModelNotReady, match="not deployed"):
             await adapter.probe(30)
         assert isinstance(await refused(adapter, ModelQuery(model="m7", about="ready")), Unavailable)
     wrong = {**dashboard, "dashboard_token": "wrong"}

@@ -22,6 +22,7 @@ from adapters.upstreams.apps.http_app import target_of
 from adapters.upstreams.declared_tensors import described
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
+from adapters.upstreams.health import ill
 from adapters.upstreams.inferred import MAX_ANSWER, answer_of
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import FRESH, Reader
@@ -194,23 +195,23 @@ class BentoMLAdapter:
         return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
-        """Return an entry with the reason why the service does not serve the method; no entry if it does."""
+        """Return an entry with the reason why the service is not ready; no entry if it is ready.
+
+        Raises `InferenceError` if the service has no method of the model's name.
+        """
         if reason := await self._not_ready(call):
             return [IndexEntry(request.model, request.version, "UNAVAILABLE", reason)]
-        try:
-            await self._api(request, call)
-        except BackendError as error:
-            if error.code != "upstream_model_not_found":
-                raise
-            return [IndexEntry(request.model, request.version, "UNAVAILABLE", "its service has no such method")]
+        await self._api(request, call)
         return []
 
     async def _not_ready(self, call: Call) -> str:
-        """Return the reason why the service is not ready; empty if it is ready."""
+        """Return the reason why the service is not ready; empty if it is ready. Raises `InferenceError`."""
         response = await self._client.request(b"GET", self._ready_target, self._fields, b"", call.deadline)
         body = await response.read(MAX_SCHEMA)
         if response.status == 200:
             return ""
+        if response.status != 503:
+            raise ill(response.status)
         text = bentoml_calls.error_of(body) or body[:MAX_ERROR_BODY].decode("utf-8", "replace")
         return text or f"the health check of its service has status {response.status}"
 
