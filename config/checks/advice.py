@@ -115,8 +115,6 @@ def _applies_wherever(other: Node, limit: Node) -> bool:
         return False
     if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
         return False  # each host has the other limit, and all hosts share this one
-    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
-        return False  # each host has the other limit, and all hosts share this one
     whose = other["per"].value or "tenant"
     wide = other["models"].texts() or ["*"]
     return (whose in ("tenant", limit["per"].value)) and all(

@@ -113,7 +113,7 @@ async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServe
         kept = [answer for answer in answers if not isinstance(answer, BaseException)]
         assert len(kept) == (20 if policy == "allow" else 0)
         assert all(isinstance(a, LimitsUnavailable) for a in answers if isinstance(a, BaseException))
-        assert not one.redis.up  # whoever comes now does not wait
+        assert not one.redis.up  # a later request does not wait
         for held in kept:
             one.settle(held, 3)
         redis.go_on()
