@@ -23,14 +23,6 @@ def decode(decoder: Callable[[B], T], body: B, subject: str = "response") -> T:
         raise malformed(subject) from None
 
 
-def decode_or_none(decoder: Callable[[B], T], body: B) -> T | None:
-    """Decode JSON that may be absent or of another form: None if it is malformed."""
-    try:
-        return decoder(body)
-    except MALFORMED_JSON:
-        return None
-
-
 class Checked:
     """A context that converts malformed JSON and the given exceptions to a `BackendError`."""
 
