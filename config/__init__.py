@@ -7,6 +7,7 @@ checks/          rules between sections, each with the line of the mistake
 loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
 node.py          cursor over plain data of any shape, for the checks
+graph.py         a graph of named steps: cycles, depth, steps that cannot start
 place.py         a place in the file, and the schema at that place
 external.py      ${ENV}, file: secrets, PEM files
 sentences.py     errors of the schema in plain English

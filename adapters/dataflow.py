@@ -1,0 +1,289 @@
+"""Runs a static graph of steps: each step starts as soon as its inputs are there.
+
+    plan = Dataflow(steps).plan(outputs)              # once: the steps that these outputs need
+    result = await run(plan, values, start)          # for each request
+
+`start(step, inputs)` runs one step and returns its values; a value that it leaves out is absent. A step whose needed
+input is absent is skipped, and so are all that need its outputs: this is how a switch selects a branch.
+
+- The first failure of a required step cancels the other steps in the same turn of the loop, and is raised when these
+  have ended.
+- The run ends when each requested output is there or absent for good, and each check (a step without outputs) has
+  passed. Steps that still run are then cancelled, and have ended when `run` returns.
+- Cancelling `run` cancels all steps.
+- A single ready step is awaited in place, without a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+from config.graph import Step, cycle, needed, predecessors
+
+V = TypeVar("V")
+PLANS = 64
+"""Plans of one graph that are stored: one for each combination of outputs that requests name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The part of a graph that produces some outputs."""
+
+    steps: tuple[Step, ...]
+    outputs: frozenset[str]
+    waits: tuple[int, ...]
+    """By step: the values that it waits for."""
+    consumers: Mapping[str, tuple[int, ...]]
+    """By value: the steps that wait for it."""
+    producers: Mapping[str, int]
+    """By value: the number of steps that may produce it."""
+    checks: int
+    """Steps without outputs."""
+
+
+class Dataflow:
+    """A graph, and its plans. Raises `ValueError` for a cycle."""
+
+    def __init__(self, steps: Iterable[Step]) -> None:
+        self.steps = tuple(steps)
+        if circle := cycle(predecessors(self.steps)):
+            raise ValueError(f"the steps {', '.join(circle)} need each other's outputs")
+        self.plan = lru_cache(PLANS)(self._plan)
+
+    def _plan(self, outputs: frozenset[str]) -> Plan:
+        steps = needed(self.steps, outputs)
+        consumers: dict[str, list[int]] = {}
+        producers: dict[str, int] = {}
+        waits = []
+        for index, step in enumerate(steps):
+            values = {*step.inputs, *step.optional}
+            waits.append(len(values))
+            for value in values:
+                consumers.setdefault(value, []).append(index)
+            for value in set(step.outputs):
+                producers[value] = producers.get(value, 0) + 1
+        by_value = {value: tuple(indexes) for value, indexes in consumers.items()}
+        checks = sum(not step.outputs for step in steps)
+        return Plan(steps, outputs, tuple(waits), by_value, producers, checks)
+
+
+@dataclass(slots=True)
+class GraphResult(Generic[V]):
+    """The values of a run that has ended."""
+
+    values: dict[str, V]
+    """All values that were given or produced."""
+    failures: dict[str, Exception] = field(default_factory=dict)
+    """Failures of steps that are not required, by step."""
+
+
+Start = Callable[[Step, dict[str, V]], Awaitable[Mapping[str, V]]]
+"""Runs one step. It may return a future, which then needs no task."""
+
+
+async def run(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResult[V]:
+    """Run the steps of a plan. `values` are the request's; those that it leaves out are absent.
+
+    Raises the first failure of a required step.
+    """
+    execution = _Execution(plan, values, start)
+    try:
+        await execution.run()
+    finally:
+        if execution.running:
+            await execution.end()
+    return execution.result
+
+
+class _Execution(Generic[V]):
+    """One run of a plan."""
+
+    def __init__(self, plan: Plan, values: Mapping[str, V], start: Start[V]) -> None:
+        self.result = GraphResult(dict(values))
+        self.running: dict[asyncio.Future[Mapping[str, V]], int] = {}
+        self._plan = plan
+        self._start = start
+        self._waits = list(plan.waits)
+        """By step: the values that it still waits for; negative once it has started or is skipped."""
+        self._producers = dict(plan.producers)
+        """By value that is not there yet: the steps that may still produce it."""
+        self._open = len(plan.outputs) + plan.checks
+        """Outputs that are not settled, and checks that have not ended."""
+        self._ready: list[int] = []
+        self._ended: list[asyncio.Future[Mapping[str, V]]] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._cancelled = False
+        """The other steps were cancelled, so what they raise is of no interest."""
+
+    async def run(self) -> None:
+        self._begin()
+        while self._open and (self._ready or self.running):
+            if len(self._ready) == 1 and not self.running:
+                await self._run_in_place(self._ready.pop())
+                continue
+            self._start_ready()
+            await self._any_end()
+
+    def _begin(self) -> None:
+        """Settle the values of the request, and those that no step produces."""
+        plan, given = self._plan, self.result.values
+        self._ready = [index for index, count in enumerate(plan.waits) if not count]
+        for index in self._ready:
+            self._waits[index] = -1
+        absent = [
+            value for value in {*plan.consumers, *plan.outputs} if value not in given and value not in plan.producers
+        ]
+        for value in given:
+            self._settle(value)
+        self._withhold(absent)
+
+    async def _run_in_place(self, index: int) -> None:
+        step = self._plan.steps[index]
+        try:
+            produced = await self._start(step, self._inputs(step))
+        except Exception as error:
+            if step.required:
+                raise
+            self._fail(index, error)
+        else:
+            self._produce(index, produced)
+
+    def _start_ready(self) -> None:
+        while self._ready:
+            index = self._ready.pop(0)
+            step = self._plan.steps[index]
+            try:
+                future = asyncio.ensure_future(self._start(step, self._inputs(step)))
+            except Exception as error:
+                if step.required:
+                    raise
+                self._fail(index, error)
+                continue
+            self.running[future] = index
+            future.add_done_callback(self._on_end)
+
+    async def _any_end(self) -> None:
+        """Wait until a step ends, and settle all that ended."""
+        if self.running and not self._ended:
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        ended, self._ended = self._ended, []
+        for future in ended:
+            index = self.running.pop(future)
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, Exception) and not self._plan.steps[index].required:
+                self._fail(index, error)
+            else:
+                self._produce(index, future.result())
+
+    def _on_end(self, future: asyncio.Future[Mapping[str, V]]) -> None:
+        failed = future.cancelled() or future.exception() is not None
+        if failed and not self._cancelled and self._plan.steps[self.running[future]].required:
+            self._ended.insert(0, future)  # this failure is the one to raise
+            self._cancel()
+        else:
+            self._ended.append(future)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # ── values ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _inputs(self, step: Step) -> dict[str, V]:
+        values = self.result.values
+        inputs = {value: values[value] for value in step.inputs}
+        for value in step.optional:
+            if value in values:
+                inputs[value] = values[value]
+        return inputs
+
+    def _produce(self, index: int, produced: Mapping[str, V]) -> None:
+        """A step has ended well."""
+        step, values = self._plan.steps[index], self.result.values
+        if not step.outputs:
+            self._open -= 1
+        absent = []
+        for value in step.outputs:
+            if value not in produced:
+                absent.append(value)
+            elif value not in values:
+                values[value] = produced[value]
+                self._settle(value)
+        if absent:
+            self._withhold(self._given_up(absent))
+
+    def _fail(self, index: int, error: Exception) -> None:
+        """A step that is not required has failed."""
+        self.result.failures[self._plan.steps[index].name] = error
+        self._withhold(self._drop(index))
+
+    def _settle(self, value: str) -> None:
+        """A value is there."""
+        if value in self._plan.outputs:
+            self._open -= 1
+        for index in self._plan.consumers.get(value, ()):
+            self._wait_less(index)
+
+    def _wait_less(self, index: int) -> None:
+        self._waits[index] -= 1
+        if not self._waits[index]:
+            self._waits[index] = -1
+            self._ready.append(index)
+
+    def _withhold(self, absent: list[str]) -> None:
+        """These values are absent for good: skip the steps that need them, and so on."""
+        for value in absent:  # the list grows
+            if value in self._plan.outputs:
+                self._open -= 1
+            for index in self._plan.consumers.get(value, ()):
+                if self._waits[index] < 0:
+                    continue
+                if value in self._plan.steps[index].inputs:
+                    self._waits[index] = -1
+                    absent += self._drop(index)
+                else:
+                    self._wait_less(index)
+
+    def _drop(self, index: int) -> list[str]:
+        """A step produces nothing. Returns its values that no other step can produce."""
+        step = self._plan.steps[index]
+        if not step.outputs:
+            self._open -= 1
+        return self._given_up(step.outputs)
+
+    def _given_up(self, values: Iterable[str]) -> list[str]:
+        """Those of these values that now no step can produce."""
+        absent = []
+        for value in values:
+            self._producers[value] -= 1
+            if not self._producers[value] and value not in self.result.values:
+                absent.append(value)
+        return absent
+
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _cancel(self) -> None:
+        """Cancel each step once: a second time would interrupt its clean-up."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        for future in self.running:
+            future.cancel()
+
+    async def end(self) -> None:
+        """Cancel the steps that still run, and return when they have ended."""
+        self._cancel()
+        cancelled: asyncio.CancelledError | None = None
+        while running := [future for future in self.running if not future.done()]:
+            try:
+                await asyncio.wait(running)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled

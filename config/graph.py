@@ -1,0 +1,93 @@
+"""A static graph of steps, and facts about it: cycles, depth, steps that cannot start, steps that outputs need.
+
+A step names the values that it needs and those that it produces; a value connects its producers to its consumers. All
+functions are pure. `adapters.dataflow` runs such a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node of a graph.
+
+    Several steps may produce one value, such as the branches of a switch: the first that produces it wins, and the
+    value is absent if none of them does.
+    """
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    """Values that the step needs. If one is absent, the step is skipped."""
+    outputs: tuple[str, ...] = ()
+    """Values that it produces. A step without outputs is a check: it runs before any result is complete."""
+    optional: tuple[str, ...] = ()
+    """Values that it waits for, and runs without if they are absent."""
+    required: bool = True
+    """Whether its failure fails the whole graph; otherwise its outputs are absent."""
+
+
+def predecessors(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+    """By step: the steps that produce its inputs, in their order."""
+    steps = tuple(steps)
+    producers: dict[str, list[str]] = {}
+    for step in steps:
+        for value in step.outputs:
+            producers.setdefault(value, []).append(step.name)
+    return {
+        step.name: tuple(dict.fromkeys(name for value in _needs(step) for name in producers.get(value, ())))
+        for step in steps
+    }
+
+
+def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """The nodes of one cycle, each a predecessor of the next and the last of the first; empty if there is no cycle.
+
+    `edges` has the predecessors of each node.
+    """
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return tuple(error.args[1][:-1])
+    return ()
+
+
+def depth(edges: Mapping[str, Iterable[str]]) -> int:
+    """The number of nodes on the longest path of a graph without cycles. `edges` has the predecessors of each node."""
+    depths: dict[str, int] = {}
+    for node in TopologicalSorter(edges).static_order():
+        depths[node] = 1 + max((depths[before] for before in edges.get(node, ())), default=0)
+    return max(depths.values(), default=0)
+
+
+def blocked(steps: Sequence[Step], given: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Steps that can never start, with the inputs that they never receive. `given` are the values of a request.
+
+    Cycles block their steps and all that depend on them.
+    """
+    present = set(given)
+    waiting = list(steps)
+    while ready := [step for step in waiting if present.issuperset(step.inputs)]:
+        present.update(value for step in ready for value in step.outputs)
+        waiting = [step for step in waiting if not present.issuperset(step.inputs)]
+    return {step.name: tuple(value for value in step.inputs if value not in present) for step in waiting}
+
+
+def needed(steps: Sequence[Step], outputs: Iterable[str]) -> tuple[Step, ...]:
+    """The steps that these outputs depend on, in the order of `steps`, with all steps that have no outputs."""
+    values = set(outputs)
+    chosen = {step.name for step in steps if not step.outputs}
+    for step in steps:
+        if step.name in chosen:
+            values.update(_needs(step))
+    while more := [step for step in steps if step.name not in chosen and not values.isdisjoint(step.outputs)]:
+        chosen.update(step.name for step in more)
+        values.update(value for step in more for value in _needs(step))
+    return tuple(step for step in steps if step.name in chosen)
+
+
+def _needs(step: Step) -> tuple[str, ...]:
+    return step.inputs + step.optional

@@ -1,0 +1,79 @@
+"""Facts about graphs of steps."""
+
+import random
+
+from config.graph import Step, blocked, cycle, depth, needed, predecessors
+
+
+def test_a_cycle_is_named_in_its_order() -> None:
+    steps = [Step("a", ("z",), ("x",)), Step("b", ("x",), ("y",)), Step("c", ("y",), ("z",)), Step("d", ("x",), ("w",))]
+    edges = predecessors(steps)
+    circle = cycle(edges)
+    assert sorted(circle) == ["a", "b", "c"]
+    assert all(before in edges[after] for before, after in zip(circle, (*circle[1:], circle[0]), strict=True))
+    assert cycle(predecessors(steps[1:])) == ()
+
+
+def test_a_step_that_needs_its_own_output_is_a_cycle() -> None:
+    assert cycle(predecessors([Step("a", ("x",), ("x",))])) == ("a",)
+
+
+def test_the_depth_is_the_longest_path() -> None:
+    diamond = [
+        Step("top", ("in",), ("t",)),
+        Step("left", ("t",), ("l",)),
+        Step("right", ("t",), ("r",)),
+        Step("longer", ("r",), ("s",)),
+        Step("join", ("l", "s"), ("out",)),
+    ]
+    assert depth(predecessors(diamond)) == 4
+    assert depth({}) == 0
+
+
+def test_blocked_steps_name_the_values_that_they_never_receive() -> None:
+    steps = [
+        Step("start", ("in",), ("a",)),
+        Step("typo", ("b",), ("c",)),
+        Step("after", ("a", "c"), ("d",)),
+        Step("may", ("a",), ("e",), optional=("b",)),
+    ]
+    assert blocked(steps, {"in"}) == {"typo": ("b",), "after": ("c",)}
+    assert blocked(steps, {"in", "b"}) == {}
+
+
+def test_steps_that_no_output_needs_are_left_out_and_checks_are_not() -> None:
+    steps = [
+        Step("check", ("b",)),
+        Step("first", ("in",), ("a", "b")),
+        Step("second", ("a",), ("out",)),
+        Step("other", ("in",), ("more",)),
+    ]
+    assert [step.name for step in needed(steps, ["out"])] == ["check", "first", "second"]
+    assert [step.name for step in needed(steps, ["more"])] == ["check", "first", "other"]
+    assert [step.name for step in needed(steps[1:], ["more"])] == ["other"]
+
+
+def test_facts_of_random_graphs_agree_with_each_other() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        values = [f"v{i}" for i in range(rng.randint(1, 12))]
+        steps = [
+            Step(f"s{i}", tuple(rng.sample(values, rng.randint(0, 2) % (len(values) + 1))), (rng.choice(values),))
+            for i in range(rng.randint(1, 8))
+            if len(values) >= 2
+        ]
+        given = {"v0"}
+        edges = predecessors(steps)
+        stuck = blocked(steps, given)
+        for name in cycle(edges):
+            # A step of a cycle starts only if its input has another producer.
+            step = next(step for step in steps if step.name == name)
+            others = [other for other in steps if other.name != name and set(other.outputs) & set(step.inputs)]
+            assert name in stuck or others or not set(step.inputs) - given or name in edges[name]
+        everything = needed(steps, values)
+        assert list(everything) == steps
+        for value in values:
+            part = needed(steps, [value])
+            names = {step.name for step in part}
+            assert all(set(edges[name]) <= names for name in names), "a part contains all that its steps depend on"
+            assert all(step.name in names for step in steps if value in step.outputs)
