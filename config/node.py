@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
-from config.place import Place
+from pydantic import ValidationError
+
+from config.place import Place, field_at
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,23 @@ class Node:
         """The entries of a list; none for any other value."""
         items = self.value if isinstance(self.value, tuple) else ()
         return (Node(item, (*self.place, i)) for i, item in enumerate(items))
+
+    def read(self, kind: type[T]) -> T | None:
+        """The value that the schema parses from this field, or the field's default if the file has none.
+
+        None for an invalid value, a value of another type and a field that the schema does not have.
+        """
+        field = field_at(self.place)
+        if field is None:
+            return None
+        if self.value is None:
+            value = field.default
+        else:
+            try:
+                value = field.parser.validate_python(self.value, strict=True)
+            except ValidationError:
+                return None
+        return value if isinstance(value, kind) else None
 
     def fields(self) -> Iterator[tuple[str, Node]]:
         """The fields of a section; none for any other value."""

@@ -2,9 +2,9 @@
 
 from functools import cache
 from types import UnionType
-from typing import Annotated, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Tag
+from pydantic import Tag, TypeAdapter
 
 from config.schema.config import Config
 from config.schema.section import Section
@@ -24,6 +24,22 @@ def type_at(place: Place, root: type[Section] = Config) -> object:
     for step in place:
         hint = _not_none(_inside(hint, step))
     return hint
+
+
+class FieldSchema(NamedTuple):
+    """The schema of a field: the parser of its values, and its default."""
+
+    parser: TypeAdapter[Any]
+    default: object
+    """None for a required field, too."""
+
+
+def field_at(place: Place) -> FieldSchema | None:
+    """The schema of the field at a place; None if the schema has no such field."""
+    section = _form(type_at(place[:-1]), place[-1])
+    if not isinstance(section, type) or not issubclass(section, Section):
+        return None
+    return _field(section, str(place[-1])) if place[-1] in _hints(section) else None
 
 
 def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
@@ -62,18 +78,25 @@ def _form(hint: object, step: str | int) -> object:
         return hint
     if get_origin(get_args(hint)[0]) not in (Union, UnionType):
         return get_args(hint)[0]
-    forms = get_args(get_args(hint)[0])
-    for form in forms:
-        what, *notes = get_args(form)
-        if any(isinstance(note, Tag) and note.tag == step for note in notes) or _holds(what, step):
-            return what
-    return next(get_args(form)[0] for form in forms if get_origin(get_args(form)[0]) is None)
+    forms = [get_args(form) if get_origin(form) is Annotated else (form,) for form in get_args(get_args(hint)[0])]
+    for form, *notes in forms:
+        if any(isinstance(note, Tag) and note.tag == step for note in notes) or _holds(form, step):
+            return form
+    return next(form for form, *_ in forms if get_origin(form) is None)
 
 
 def _holds(form: object, step: str | int) -> bool:
     if isinstance(step, int):
         return get_origin(form) is tuple
     return isinstance(form, type) and issubclass(form, Section) and step in _hints(form)
+
+
+@cache
+def _field(section: type[Section], key: str) -> FieldSchema:
+    field = next(field for name, field in section.model_fields.items() if key == (field.alias or name))
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    hint: Any = _hints(section)[key]
+    return FieldSchema(TypeAdapter(hint), default)
 
 
 @cache

@@ -10,7 +10,7 @@ from math import ceil
 
 from config.checks.attempts import is_alone
 from config.checks.matching import covers_when
-from config.checks.metering import UNITS, amount, limits_of
+from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
 from config.checks.references import targets, within
 from config.document import Document
 from config.node import Node, names
@@ -111,15 +111,13 @@ def _loose(doc: Document, limits: list[Node]) -> Iterator[Problem]:
 
 def _applies_wherever(other: Node, limit: Node) -> bool:
     """Whether all usage of one of `limit`'s subjects is charged to a single subject of the other limit."""
-    if other["enforce"].value == "shadow":
+    if is_shadow(other):
         return False
-    if (other["count"].value or "host") == "host" != (limit["count"].value or "host"):
+    if other["count"].read(str) == "host" != limit["count"].read(str):
         return False  # each host has the other limit, and all hosts share this one
-    whose = other["per"].value or "tenant"
-    wide = other["models"].texts() or ["*"]
-    return (whose in ("tenant", limit["per"].value)) and all(
-        any(covers(glob, model) for glob in wide) for model in limit["models"].texts() or ["*"]
-    )
+    if other["per"].read(str) not in ("tenant", limit["per"].read(str)):
+        return False
+    return all(any(covers(glob, model) for glob in globs_of(other)) for model in globs_of(limit))
 
 
 def _is_tighter(other: Node, limit: Node) -> bool:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
-from config.schema.route import TimeoutConfig
 from config.schema.units import format_duration, parse_duration
 
 
@@ -18,19 +17,15 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _late(doc: Document, route: Node) -> Iterator[Problem]:
-    after, default = _seconds(route["hedge"]["after"]), TimeoutConfig()
-    for name, usual in (("first_byte", default.first_byte), ("total", default.total)):
-        end = _seconds(route["timeout"][name]) or usual
-        if after is not None and after >= end:
-            message = f"has no effect: timeout.{name} ends the first attempt before, after {format_duration(end)}"
-            yield doc.problem(route["hedge"]["after"].place, message)
-            break
-
-
-def _seconds(node: Node) -> float | None:
-    with suppress(ValueError):
-        return parse_duration(node.value)
-    return None
+    delay = route["hedge"]["after"]
+    with suppress(ValueError):  # a percentile
+        after = parse_duration(delay.value)
+        for name in ("first_byte", "total"):
+            end = route["timeout"][name].read(float)
+            if end is not None and after >= end:
+                message = f"has no effect: timeout.{name} ends the first attempt before, after {format_duration(end)}"
+                yield doc.problem(delay.place, message)
+                break
 
 
 def is_alone(pool: Node) -> bool:

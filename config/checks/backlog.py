@@ -1,18 +1,14 @@
 """Finds settings of queues that do not exist, and queues that never fill or never time out."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from config.checks.references import targets, within
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
-from config.schema.pool import PoolConfig
-from config.schema.route import TimeoutConfig
-from config.schema.units import format_duration, parse_duration
+from config.schema.units import format_duration
 
 AT_ONCE = "a full pool refuses at once"
-MAX_CONNECTIONS = PoolConfig.model_fields["max_connections"].default
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -32,22 +28,20 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _cap(doc: Document, pool: Node) -> Iterator[Problem]:
-    cap, connections = pool["queue"]["max_in_flight"], pool["max_connections"]
-    most = connections.value if isinstance(connections.value, int) else MAX_CONNECTIONS
-    if isinstance(cap.value, int) and cap.value > most:
-        yield doc.problem(cap.place, f"has no effect: max_connections allows {most}")
+    node = pool["queue"]["max_in_flight"]
+    cap, most = node.read(int), pool["max_connections"].read(int)
+    if cap is not None and most is not None and cap > most:
+        yield doc.problem(node.place, f"has no effect: max_connections allows {most}")
 
 
 def _timeout(doc: Document, root: Node, pool: Node) -> Iterator[Problem]:
     """Report a queue's timeout that is longer than any request may take."""
-    timeout, name = pool["queue"]["timeout"], pool["name"].text
-    totals = [
-        _seconds(route["timeout"]["total"]) or TimeoutConfig().total
-        for model in root["models"]
-        for route in model["routes"]
-        if name in _pools(route)
-    ]
-    if totals and (_seconds(timeout) or 0) > max(totals):
+    if "queue" not in pool:
+        return
+    routes = (route for model in root["models"] for route in model["routes"] if pool["name"].text in _pools(route))
+    totals = [total for route in routes if (total := route["timeout"]["total"].read(float)) is not None]
+    timeout = pool["queue"]["timeout"]
+    if totals and (timeout.read(float) or 0) > max(totals):
         message = f"has no effect: timeout.total ends every request before, after {format_duration(max(totals))}"
         yield doc.problem(timeout.place, message)
 
@@ -63,9 +57,3 @@ def _route(doc: Document, route: Node, *, waits: bool) -> Iterator[Problem]:
 
 def _pools(route: Node) -> Iterable[str | None]:
     return [target.text for target in targets(route)]
-
-
-def _seconds(node: Node) -> float | None:
-    with suppress(ValueError):
-        return parse_duration(node.value)
-    return None

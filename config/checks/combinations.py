@@ -4,14 +4,12 @@ The author of a field expects an effect, so a field without effect is rejected.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from config.checks import attempts, backlog, credentials, metering, pooling, routing
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
-from config.schema.config import ListenConfig, TimeoutConfig
-from config.schema.units import HostPort, format_duration, parse_duration, parse_host_port
+from config.schema.units import HostPort, format_duration
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -31,44 +29,30 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
     listen = root["listen"]
-    http = _address(listen["http"], ListenConfig().http)
-    admin = _address(listen["admin"], ListenConfig().admin)
-    grpc = _address(listen["grpc"], None)
+    http, admin, grpc = (listen[name].read(HostPort) for name in ("http", "admin", "grpc"))
     if http and admin and http.overlaps(admin):
         yield doc.problem(listen["admin"].place, f"takes the port of listen.http ({http}): give it another")
     for name, other in (("http", http), ("admin", admin)):
         if grpc and other and grpc.overlaps(other):
             yield doc.problem(listen["grpc"].place, f"takes the port of listen.{name} ({other}): give it another")
     exposed = [str(address) for address in (http, grpc, admin) if address and not address.is_loopback]
-    if root["auth"]["demo_key"].value is True and exposed:
+    if root["auth"]["demo_key"].read(bool) and exposed:
         message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
         yield doc.problem(root["auth"]["demo_key"].place, message)
 
 
-def _address(node: Node, default: HostPort | None) -> HostPort | None:
-    if node.value is None:
-        return default
-    with suppress(ValueError):
-        return parse_host_port(node.value)
-    return None
-
-
 def _retry(doc: Document, retry: Node) -> Iterator[Problem]:
-    if retry["attempts"].value == 1:
+    if retry["attempts"].read(int) == 1:
         for name in ("budget", "backoff"):
             if name in retry:
                 yield doc.problem_with_key(retry[name].place, "has no effect: attempts is 1, so nothing is retried")
 
 
 def _timeout(doc: Document, timeout: Node) -> Iterator[Problem]:
-    total = _seconds(timeout["total"]) or TimeoutConfig().total
+    total = timeout["total"].read(float)
+    if total is None:
+        return
     for name in ("first_byte", "idle"):
-        if (_seconds(timeout[name]) or 0) > total:
+        if name in timeout and (timeout[name].read(float) or 0) > total:
             message = f"has no effect: the total of {format_duration(total)} ends the request before"
             yield doc.problem(timeout[name].place, message)
-
-
-def _seconds(node: Node) -> float | None:
-    with suppress(ValueError):
-        return parse_duration(node.value)
-    return None

@@ -1,14 +1,13 @@
 """Finds credentials that contradict each other, admit no client, or admit every client."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import get_args
 
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
 from config.schema.identity import SECRET_BYTES, Algorithm
-from config.schema.units import parse_host_port
+from config.schema.units import HostPort
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -22,14 +21,13 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _admin(doc: Document, root: Node) -> Iterator[Problem]:
     auth, listen = root["auth"]["admin"], root["listen"]["admin"]
-    required = auth["required"].value is True
-    with suppress(ValueError):
-        if listen.text is not None and not parse_host_port(listen.text).is_loopback and not required:
-            message = "can be reached from elsewhere: set auth.admin.required, or listen on 127.0.0.1"
-            yield doc.problem(listen.place, message)
-    if root["listen"]["admin_tls"].value is True and "tls" not in root["listen"]:
+    address, required = listen.read(HostPort), auth["required"].read(bool)
+    if address is not None and not address.is_loopback and not required:
+        message = "can be reached from elsewhere: set auth.admin.required, or listen on 127.0.0.1"
+        yield doc.problem(listen.place, message)
+    if root["listen"]["admin_tls"].read(bool) and "tls" not in root["listen"]:
         yield doc.problem_with_key(root["listen"]["admin_tls"].place, "has no effect without listen.tls")
-    if auth["metrics"].value is True and not required:
+    if auth["metrics"].read(bool) and not required:
         yield doc.problem_with_key(auth["metrics"].place, "has no effect without required")
 
 
@@ -44,7 +42,7 @@ def _client_certificates(doc: Document, root: Node) -> Iterator[Problem]:
     tls = root["listen"]["tls"]
     written = [tenant["certificates"] for tenant in root["tenants"] if list(tenant["certificates"])]
     if _written(doc, tls["client_ca"]):
-        if not written and tls["client_auth"].value != "required":
+        if not written and tls["client_auth"].read(str) != "required":
             message = "has no effect: no tenant has `certificates`, and client_auth is not required"
             yield doc.problem_with_key(tls["client_ca"].place, message)
         return

@@ -1,18 +1,18 @@
 """Finds limits and prices that conflict, or limit nothing."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 
 from config.document import Document
 from config.node import Node
 from config.place import written
 from config.problem import Problem
 from config.schema.globs import may_overlap
-from config.schema.money import currency_of, parse_budget
-from config.schema.units import parse_byte_rate, parse_rate
+from config.schema.limits import AmountsConfig, LimitsConfig
+from config.schema.money import Budget, currency_of
+from config.schema.units import RateLimit
 
-SCOPE = {"per", "models", "enforce", "count", "on_redis_failure"}
-UNITS = ("requests", "tokens", "rows", "bytes", "device_ms", "spend", "concurrency")
+UNITS = tuple(AmountsConfig.model_fields)
+_SCOPE = LimitsConfig.model_fields.keys() - set(UNITS)
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
@@ -86,7 +86,7 @@ def _scope(doc: Document, tenant: Node, limit: Node) -> Iterator[Problem]:
 def _something(doc: Document, limit: Node) -> Iterator[Problem]:
     names = {name for name, node in limit.fields() if node.value is not None}
     written_out = isinstance(limit.place[-1], int) or bool(names)  # `limits: {}` is explicit
-    if isinstance(limit.value, dict) and written_out and names <= SCOPE:
+    if isinstance(limit.value, dict) and written_out and names <= _SCOPE:
         yield doc.problem(limit.place, f"limits nothing: give one of {', '.join(UNITS)}")
 
 
@@ -95,12 +95,13 @@ def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Pr
     if "spend" not in limit:
         return
     allowed = tenant["models"].texts()
-    covered = limit["models"].texts() or ["*"]
     for model in root["models"]:
         name = model["name"].text
         if name is None or "price" in model:
             continue
-        if any(may_overlap(glob, name) for glob in allowed) and any(may_overlap(glob, name) for glob in covered):
+        if any(may_overlap(glob, name) for glob in allowed) and any(
+            may_overlap(glob, name) for glob in globs_of(limit)
+        ):
             message = f'the model "{name}" has no price, so its use would cost nothing: give it one'
             yield doc.problem(limit["spend"].place, message)
 
@@ -108,37 +109,38 @@ def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Pr
 def _given_again(doc: Document, limits: list[Node]) -> Iterator[Problem]:
     """Report two limits of one scope, unit and period: only the lower has an effect. A shadow must be the lower."""
     seen: dict[tuple[object, ...], tuple[Node, float]] = {}
-    for limit in sorted(limits, key=_is_shadow):  # the enforced ones first
+    for limit in sorted(limits, key=is_shadow):  # the enforced ones first
         for unit in UNITS:
-            if (known := amount(limit[unit])) is None:
+            if (limited := amount(limit[unit])) is None:
                 continue
-            granted, period = known
-            whose = (limit["per"].value or "tenant", limit["models"].value, limit["count"].value or "host")
-            scope = (*whose, unit, period)
+            granted, period = limited
+            scope = (limit["per"].read(str), limit["models"].value, limit["count"].read(str), unit, period)
             enforced = seen.get((*scope, False))
-            same = seen.setdefault((*scope, _is_shadow(limit)), (limit[unit], granted))
+            same = seen.setdefault((*scope, is_shadow(limit)), (limit[unit], granted))
             if same[0].place != limit[unit].place:
                 yield doc.problem(limit[unit].place, f"is limited already, by {written(same[0].place)}: keep one")
-            elif _is_shadow(limit) and enforced is not None and granted >= enforced[1]:
+            elif is_shadow(limit) and enforced is not None and granted >= enforced[1]:
                 place = written(enforced[0].place)
                 yield doc.problem(limit[unit].place, f"shows nothing: {place} refuses the same or sooner")
 
 
-def _is_shadow(limit: Node) -> bool:
-    return limit["enforce"].value == "shadow"
+def is_shadow(limit: Node) -> bool:
+    """Whether a limit reports refusals and refuses nothing."""
+    return limit["enforce"].read(str) == "shadow"
+
+
+def globs_of(limit: Node) -> list[str]:
+    """The globs of the models that a limit covers."""
+    return limit["models"].texts() or ["*"]
 
 
 def amount(node: Node) -> tuple[float, object] | None:
     """The amount of a limit and its period: seconds for a rate, a name for a budget, None for concurrency."""
-    if isinstance(node.value, int):
-        return node.value, None
-    with suppress(ValueError):
-        rate = parse_rate(node.value)
-        return rate.amount, rate.period
-    with suppress(ValueError):
-        rate = parse_byte_rate(node.value)
-        return rate.amount, rate.period
-    with suppress(ValueError):
-        budget = parse_budget(node.value)
-        return budget.picos, budget.period
+    match node.read(object):
+        case RateLimit(rate, seconds):
+            return rate, seconds
+        case Budget(picos=picos, period=period):
+            return picos, period
+        case int(concurrency):
+            return concurrency, None
     return None

@@ -9,7 +9,6 @@ from config.problem import Problem
 from config.protocols import section_of, serves
 from config.protocols.openai import OpenAIProtocol
 from config.runtimes import KINDS
-from config.schema.config import BalanceConfig
 
 _NOT_FOR_ONE = ("tls", "balance", "outliers")
 _NOT_FOR_A_RUNTIME = {
@@ -93,10 +92,10 @@ def _program(doc: Document, pool: Node) -> Iterator[Problem]:
 
 def _tensor(doc: Document, pool: Node) -> Iterator[Problem]:
     runtime = pool["runtime"]
-    mode = runtime["mode"].text or "none"
-    for name, wanted in (("models", "explicit"), ("poll_interval", "poll")):
-        if name in runtime and mode != wanted:
-            yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {wanted}")
+    mode = runtime["mode"].read(str)
+    for name, required in (("models", "explicit"), ("poll_interval", "poll")):
+        if name in runtime and mode not in (required, None):
+            yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {required}")
     if "resume" in pool:
         yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to carry on")
 
@@ -133,7 +132,9 @@ def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
 
 def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
     balance = pool["balance"]
-    by = balance["by"].text or BalanceConfig().by
+    by = balance["by"].read(str)
+    if by is None:
+        return
     if "key" in balance and by != "hash":
         yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} looks at no key, only hash does")
     if "bound" in balance and by not in _BOUND:

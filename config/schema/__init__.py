@@ -1,7 +1,11 @@
 """The sections of the file, with their defaults. A docstring under a field is its description.
 
-config.py        the whole file, and the sections of the gateway itself
+config.py        the whole file
 section.py       the base of every section
+listen.py        `listen`
+http.py          `http`
+cors.py          `http.cors`
+state.py         `state` and `stored_responses`
 pool.py          `pools`: endpoints, health checks, breakers, TLS
 balance.py       `balance` and `outliers` of a pool, and the load that servers report
 discovery.py     `discover` of a pool
@@ -13,10 +17,9 @@ rewrite.py       `rewrite` of a route
 resilience.py    `hedge` and `cache` of a route
 embeddings.py    `embeddings` of a model
 limits.py        `limits` of tenants and models
-identity.py      keys, tokens, certificates, roles, scopes
-cors.py          `http.cors`
-default_models.py    `default_models`
-stored_responses.py  `stored_responses`
+tenant.py        `tenants`
+identity.py      `auth`: tokens, certificates, roles, scopes
+default_models.py  `default_models`
 units.py         quantities: 250ms, 10MiB, 600/min, 20%, 127.0.0.1:8080
 money.py         prices and budgets
 text.py          texts with a shape: names, globs, URLs, secrets

@@ -142,3 +142,17 @@ class CertificateConfig(GrantConfig):
     def names(self) -> tuple[tuple[str, str | None], ...]:
         """Kind and name of each field for a name in the certificate."""
         return (("subject_cn", self.subject_cn), ("san_dns", self.san_dns), ("san_uri", self.san_uri))
+
+
+class AuthConfig(Section):
+    """How credentials are verified."""
+
+    pepper: Secret | None = None
+    """Server secret that is mixed into the hashes of keys. When absent, a file beside the SQLite database is created
+    and used."""
+    demo_key: bool = False
+    """Print and accept a demo key. Allowed only while every listener is on loopback."""
+    jwt: tuple[JwtConfig, ...] = ()
+    """Issuers whose JSON Web Tokens are accepted beside keys."""
+    admin: AdminAuthConfig = AdminAuthConfig()
+    """Authentication on the admin listener."""

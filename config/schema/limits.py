@@ -10,12 +10,13 @@ from config.schema.text import Glob
 from config.schema.units import ByteRate, Rate
 
 Per = Literal["tenant", "key", "model", "user"]
+Count = Literal["host", "exact", "leased"]
 ONE, SEVERAL = "[one]", "[several]"
 """Steps that pydantic inserts into the place of an error; they are not in the file."""
 
 
-class QuotaConfig(Section):
-    """A set of limits. An absent field is unlimited. Every limit that applies to a request must admit it."""
+class AmountsConfig(Section):
+    """The limited amounts. An absent amount is unlimited."""
 
     requests: Rate | None = None
     """Requests per period."""
@@ -31,7 +32,12 @@ class QuotaConfig(Section):
     """Money per hour, day or month of the calendar, in UTC. Every model that it covers needs a price."""
     concurrency: int | None = Field(None, ge=1)
     """Requests at the same time."""
-    count: Literal["host", "exact", "leased"] = "host"
+
+
+class QuotaConfig(AmountsConfig):
+    """A set of limits. An absent field is unlimited. Every limit that applies to a request must admit it."""
+
+    count: Count = "host"
     """Scope of the count. ``host``: the workers of this host. ``exact``: every gateway with the same ``state.redis``,
     with one Redis call for each request. ``leased``: the same, with small amounts leased in advance, so that no request
     waits for Redis."""

@@ -2,15 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
 
-from config.schema.limits import LimitsConfig, Per, QuotaConfig
+from config.schema.limits import Count, LimitsConfig, Per, QuotaConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
 from policies.routing.facts import Facts
 
-Count = Literal["host", "exact", "leased"]
 Scope = tuple[Per, tuple[str, ...] | None, Count, int]
 Stores = Mapping[str, Store]
 """By who counts together."""

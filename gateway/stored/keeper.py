@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TypeVar
 
 from adapters.errors import CallerError, CapacityError
-from config.schema.stored_responses import StoredResponsesConfig
+from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import KeysError
 from gateway.stored.store import ResponseStore, StoredResponse, TooLong, Turn
 

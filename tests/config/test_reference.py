@@ -8,7 +8,11 @@ from pydantic import BaseModel
 from config.protocols import BUILT_IN
 from config.reference import page
 from config.runtimes import KINDS
+from config.schema.config import HttpConfig, MatchConfig, RetryConfig
+from config.schema.route import LONGEST_BACKOFF
 from config.schema.section import Section
+from config.schema.units import HELD_COPIES
+from policies.limits.price import OUTPUT_ESTIMATE
 
 
 def sections() -> list[type[BaseModel]]:
@@ -44,3 +48,16 @@ def test_types_units_and_defaults() -> None:
     assert "| `per_tenant` | integer, ≥ 1, ≤ 10,000,000 | `10000` |" in text
     assert "| `protocol` | [pools[].protocol: openai](#poolsprotocol-openai) ·" in text
     assert "| `fallback` | list of [models[].routes[].fallback[]]" in text
+
+
+@pytest.mark.parametrize(
+    ("section", "field", "number"),
+    [
+        (RetryConfig, "backoff", f"up to {LONGEST_BACKOFF:g} s"),
+        (MatchConfig, "cost", f"or else {OUTPUT_ESTIMATE}"),
+        (HttpConfig, "max_held", f"A body counts {('once', 'twice', 'three times')[HELD_COPIES - 1]}"),
+    ],
+)
+def test_a_description_has_the_number_of_the_code(section: type[Section], field: str, number: str) -> None:
+    description = section.model_fields[field].description or ""
+    assert number in " ".join(description.split())

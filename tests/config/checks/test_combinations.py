@@ -359,3 +359,18 @@ def test_refused(complaints: Complaints, old: str, new: str, problem: str) -> No
 def test_accepted(complaints: Complaints, old: str, new: str) -> None:
     assert old in RIGHT
     assert complaints(RIGHT.replace(old, new, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (TO, f"{TO}\n        timeout: {{total: 10, idle: 20m}}", "models[0].routes[0].timeout.total: "),
+        (TO, f"{TO}\n        hedge: {{after: 20m}}\n        timeout: {{total: x, first_byte: x}}", ""),
+        (URL, f"{URL}\n    balance: {{by: chance, bound: 150%}}", "pools[1].balance.by: "),
+        (URL, f"{URL}\n    max_connections: many\n    queue: {{max_in_flight: 9999}}", "pools[1].max_connections: "),
+    ],
+)
+def test_an_invalid_field_is_not_compared(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    found = complaints(RIGHT.replace(old, new))
+    assert all(problem in each and "has no effect" not in each for each in found)
+    assert found

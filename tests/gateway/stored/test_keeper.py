@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CapacityError
-from config.schema.stored_responses import StoredResponsesConfig
+from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper

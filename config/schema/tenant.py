@@ -1,0 +1,52 @@
+"""The ``tenants`` of the file: the clients of the gateway."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from config.schema.identity import CertificateConfig, GrantConfig
+from config.schema.limits import Limits, LimitsConfig
+from config.schema.queue import Priority
+from config.schema.section import Section
+from config.schema.text import Date, Glob, Name, Shape
+
+Hash = Annotated[str, Shape(r"[0-9a-f]{64}", "the 64 hex digits that `headrace keys create --yaml` prints")]
+
+
+class KeyConfig(GrantConfig):
+    """A key stored in the file itself, as ``headrace keys create --yaml`` prints it."""
+
+    id: Name
+    """Public part of the key."""
+    hash: Hash
+    """Hash of the key. The key cannot be derived from it."""
+    expires: Date | None = None
+    """Last day on which the key is accepted, in UTC."""
+
+
+class TenantConfig(Section):
+    """A tenant: its credentials, its models and its limits."""
+
+    name: Name
+    """Name of the tenant, also in logs and metrics."""
+    keys: tuple[KeyConfig, ...] = ()
+    """Keys stored in this file. Issued keys are in the state database."""
+    certificates: tuple[CertificateConfig, ...] = ()
+    """Client certificates of the tenant, for requests without a key or token."""
+    models: tuple[Glob, ...] = Field(min_length=1)
+    """Models that the tenant may use; ``*`` for all."""
+    limits: Limits = LimitsConfig()
+    """Limits of the whole tenant, or a list of limits with ``per``."""
+
+    share: float = Field(1.0, gt=0, le=1e6)
+    """Weight of the tenant among those that wait for a full pool."""
+    priority: Priority = "normal"
+    """Priority of the tenant's requests in a full pool. A request may lower its own with the header
+    ``x-headrace-priority``, and cannot raise it."""
+    explain: bool = False
+    """Whether the header ``x-headrace-explain: 1`` makes the response explain its route. The explanation names routes,
+    pools and lines of this file."""
+
+    def limit_list(self) -> tuple[LimitsConfig, ...]:
+        """The tenant's limits, from either form."""
+        return self.limits if isinstance(self.limits, tuple) else (self.limits,)

@@ -1,0 +1,63 @@
+"""A value of a wrong shape in any field is a problem of that field, never a traceback."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import yaml
+
+from config.loader import read
+from config.place import Place, section_at, written
+from config.protocols import BUILT_IN
+from config.runtimes import KINDS
+from config.schema.section import Section
+from tests.config.conftest import RIGHT, Complaints
+
+VALUES = ("text", 7, 0.5, True, ["text"], [{"text": "text"}], {"text": "text"}, {"text": ["text"]}, [[7]])
+FORMS: tuple[tuple[Place, type[Section], dict[str, str]], ...] = (
+    *((("pools", 0, "runtime"), section, {"kind": kind}) for kind, section in KINDS.items()),
+    *((("pools", 0, "protocol"), section, {"name": name}) for name, section in BUILT_IN.items()),
+)
+
+
+def _sections() -> list[tuple[Place, type[Section], dict[str, str]]]:
+    """Place, section and given fields of every section, each section once."""
+    waiting: list[Place] = [()]
+    seen: dict[type[Section], Place] = {}
+    for place in waiting:
+        section = section_at(place)
+        if section is not None and section not in seen:
+            seen[section] = place
+            inner = [(*place, field.alias or name) for name, field in section.model_fields.items()]
+            waiting += inner + [(*each, 0) for each in inner]
+    return [*((place, section, {}) for section, place in seen.items()), *FORMS]
+
+
+def _file(place: Place, value: object) -> str:
+    """A valid file with a value at a place."""
+    data = here = yaml.safe_load(RIGHT)
+    for step, following in itertools.pairwise(place):
+        if isinstance(here, dict) and not isinstance(here.get(step), dict | list):
+            here[step] = [{}] if isinstance(following, int) else {}
+        here = here[step]
+    here[place[-1]] = value
+    return yaml.safe_dump(data)
+
+
+@pytest.mark.parametrize(("place", "section", "given"), _sections(), ids=str)
+def test_every_field_bears_every_value(
+    tmp_path: Path, place: Place, section: type[Section], given: dict[str, str]
+) -> None:
+    file = tmp_path / "file.yaml"
+    for name, field in section.model_fields.items():
+        for value in VALUES:
+            key = field.alias or name
+            file.write_text(_file(place, {**given, key: value}) if place else _file((key,), value))
+            reading = read(file)
+            assert (reading.config is None) == bool(reading.problems), (written((*place, key)), value)
+
+
+def test_a_list_in_the_place_of_a_size_or_share(complaints: Complaints) -> None:
+    runtime = "runtime: {kind: llm, model: m, kv_cache: [1GiB]}"
+    (problem,) = complaints(RIGHT.replace("endpoints: [http://10.0.0.7:8000]", runtime))
+    assert problem == "6: pools[1].runtime.kv_cache: expected a size such as 512MiB or 2GB, or a share such as 30%"
