@@ -125,6 +125,6 @@ async def _wait(seconds: float, limit: float, at: float) -> None:
     left = at - asyncio.get_running_loop().time()
     await asyncio.sleep(min(seconds, limit, max(left, 0.0)))
     if seconds > left:
-        raise DeadlineError("The request's time is up.")
+        raise DeadlineError("The request's deadline has passed.")
     if seconds > limit:
         raise UpstreamTimeout("The upstream was silent for too long.")

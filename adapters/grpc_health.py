@@ -51,7 +51,7 @@ class Health:
                     await call.write(state)
                     sent = state
                 if call.connection.server.draining:
-                    raise GrpcError(Code.UNAVAILABLE, "The server is leaving.")
+                    raise GrpcError(Code.UNAVAILABLE, "The server is shutting down.")
                 await asyncio.sleep(PERIOD)
         finally:
             self._watches -= 1

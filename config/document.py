@@ -165,7 +165,7 @@ class _Builder:
     def _build(self, node: yaml.Node, place: Place, key_line: int) -> object:
         self._nodes += 1
         if self._nodes > MAX_NODES or len(place) > MAX_DEPTH:
-            raise _TooMuchError("aliases write out to more than can be read: name less with them", key_line)
+            raise _TooMuchError("the aliases expand to too much data: alias smaller values", key_line)
         self._doc.lines[place] = Lines(key_line, _line(node))
         if node.tag not in _PLAIN_TAGS:
             self._refuse(node, place, "YAML tags (!name) are not read: write the plain value")

@@ -10,7 +10,7 @@ from config.schema.config import Config
 
 def pack(config: Config) -> str:
     """Encode a loaded configuration as text. The text contains secrets."""
-    assert config._source is not None, "only what was loaded from a file can be handed over"
+    assert config._source is not None, "only a configuration that was loaded from a file can be handed over"
     return json.dumps({"source": config._source, "lines": [(*place, line) for place, line in config._lines.items()]})
 
 

@@ -23,7 +23,7 @@ class Background:
     def _done(self, task: asyncio.Task[None]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("the background task %s failed and does not run any more", task.get_name(), exc_info=error)
+            log.critical("the background task %s failed and no longer runs", task.get_name(), exc_info=error)
 
     async def cancel(self) -> None:
         """Cancel all tasks and wait for them."""

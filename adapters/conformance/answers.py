@@ -23,13 +23,13 @@ _LOOK = 0.1
 async def infers(bench: Bench) -> None:
     answer = await bench.call(bench.subject.right())
     if answer.body is None:
-        fail("is answered with a stream, though none was asked for")
+        fail("was answered with a stream, though none was requested")
     if bench.subject.is_right is not None and not bench.subject.is_right(answer):
         fail("the answer is not the right one")
 
 
 async def streams(bench: Bench) -> None:
-    ask = bench.subject.stream or fail("the subject says neither what to ask for a stream nor why there are none")
+    ask = bench.subject.stream or fail("the subject defines neither a streaming request nor the reason for having none")
     answer = await bench.call(ask())
     pieces = await bench.pieces(answer)
     # One piece may contain several events that arrived together.
@@ -37,7 +37,7 @@ async def streams(bench: Bench) -> None:
     if events < bench.subject.pieces:
         fail(f"a stream of {events} pieces, where {bench.subject.pieces} were expected")
     if not answer.ended or answer.error is not None:
-        fail("the stream's end is no end")
+        fail("the stream does not end correctly")
 
 
 async def tells_metadata(bench: Bench) -> None:
@@ -76,25 +76,25 @@ async def is_recognised(bench: Bench) -> None:
     looked_at = subject.pool.model_copy(update={"protocol": AutoProtocol(name="auto")})
     found = await detect(looked_at, bench.address(subject.url), names=(subject.right().model,))
     if found is None:
-        fail("the probe does not know it")
+        fail("the probe does not detect the server")
     wanted = subject.probed_as or subject.pool.protocol.name
     if wanted not in [one.protocol["name"] for one in found.pools]:
-        fail(f"the probe takes it for {found.system}, which speaks {found.pools[0].protocol['name']}")
+        fail(f"the probe detects {found.system}, which speaks {found.pools[0].protocol['name']}")
 
 
 async def tells_its_load(bench: Bench) -> None:
-    url = bench.subject.signals or fail("the subject says neither where its metrics are nor why there are none")
+    url = bench.subject.signals or fail("the subject defines neither its metrics nor the reason for having none")
     if signals.read(await metrics.page(url), bench.subject.signals_server) is None:
-        fail("the metrics hold none of the names that tell how busy a server is")
+        fail("the metrics contain no name that reports the server's load")
 
 
 async def takes_orders(bench: Bench) -> None:
-    model = bench.subject.order or fail("the subject says neither which model may be unloaded nor why none may")
+    model = bench.subject.order or fail("the subject defines neither a model to unload nor the reason for having none")
     tells = "readiness" not in bench.subject.lacks
     await _give(bench, "unload", model)
     try:
         if tells:
-            await _until(lambda: _is_ready(bench, model), False, "the model is ready still, though it was unloaded")
+            await _until(lambda: _is_ready(bench, model), False, "the model is still ready after it was unloaded")
     finally:
         await _give(bench, "load", model)
     if tells:

@@ -65,7 +65,7 @@ class Bench:
     async def pieces(self, answer: Answer) -> list[bytes]:
         """Read a stream to its end."""
         if answer.body is not None:
-            fail("is answered whole, though a stream was asked for")
+            fail("was answered whole, though a stream was requested")
         return [piece async for piece in answer]
 
 

@@ -25,9 +25,9 @@ async def cancellation(bench: Bench) -> None:
             await call
         await asyncio.sleep(_LOOK)
     await _cancelled(call)
-    await _within(stood.left.wait(), "the server is not told that the client has left")
+    await _within(stood.left.wait(), "the server was not informed that the client disconnected")
     if bench.subject.running is not None:
-        ask = bench.subject.long or fail("the subject tells what runs, and nothing that runs for long")
+        ask = bench.subject.long or fail("the subject reports running requests, but defines no long request")
         await _seen_at_the_server(bench, ask)
 
 
@@ -37,7 +37,7 @@ async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
     call = asyncio.create_task(bench.call(ask()))
     while await running() < 1:
         if call.done() and (call.exception() is not None or (await call).ended):
-            fail("what should last long is over before the server said that it runs")
+            fail("the long request ended before the server reported it as running")
         await asyncio.sleep(_LOOK)
     await _cancelled(call)
 
@@ -45,7 +45,7 @@ async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
         while await running() > 0:  # noqa: ASYNC110 - another process' count
             await asyncio.sleep(_LOOK)
 
-    await _within(stopped(), "the server goes on, though the client has left")
+    await _within(stopped(), "the server continues, though the client disconnected")
 
 
 async def _cancelled(call: "asyncio.Task[object]") -> None:

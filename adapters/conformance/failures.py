@@ -23,10 +23,10 @@ async def unknown_model(bench: Bench) -> None:
 
 
 async def bad_input(bench: Bench) -> None:
-    ask = bench.subject.mistake or fail("the subject says neither what a mistake is nor why nobody can make one")
+    ask = bench.subject.mistake or fail("the subject defines neither an invalid request nor the reason for having none")
     error = await refused(bench.call(ask()), CallerError)
     if not error.message:
-        fail("a mistake is refused without a word")
+        fail("an invalid request is refused without a message")
 
 
 async def overload(bench: Bench) -> None:
@@ -34,7 +34,7 @@ async def overload(bench: Bench) -> None:
         adapter, _ = await bench.before(act)
         error = await refused(adapter.call(bench.subject.right(), within()), CapacityError)
         if not error.retryable:
-            fail("who is full is not tried elsewhere")
+            fail("a request that a full server refused is not retried elsewhere")
 
 
 async def failure(bench: Bench) -> None:
@@ -47,7 +47,7 @@ async def oddities(bench: Bench) -> None:
         adapter, stood = await bench.before(odd)
         _blames(await refused(adapter.call(bench.subject.right(), within()), BackendError, TransportError))
         if len(stood.asked) > 3:
-            fail("a redirect was followed, or a failure asked for again")
+            fail("a redirect was followed, or a failed request was repeated")
     if bench.subject.stream is not None:
         for odd in _odd_streams(bench):
             adapter, _ = await bench.before(odd)

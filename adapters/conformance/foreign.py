@@ -18,11 +18,11 @@ from adapters.wire.oip.bodies import TensorMetadata
 from config.protocols import BUILT_IN
 from config.schema.config import PoolConfig
 
-NO_TENSORS = "Servers of this protocol tell of no tensors."
-ONES_OWN = "An app's requests and answers are its own business."
-NOT_ORDERED = "A server that others use unloads no model for this: name one with --load that it can do without."
-ANOTHERS = "The probe knows the systems that Headrace's own protocols are for."
-NO_METRICS = "Nothing known was found at /metrics: say with --metrics where they are."
+NO_TENSORS = "Servers of this protocol report no tensors."
+ONES_OWN = "An app defines its own requests and answers."
+NOT_ORDERED = "The suite unloads no model of a server in use: name a model with --load that may be unloaded."
+ANOTHERS = "The probe detects only servers of Headrace's own protocols."
+NO_METRICS = "/metrics has no supported metric: give the URL of the metrics with --metrics."
 
 
 async def foreign(

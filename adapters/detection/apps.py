@@ -41,7 +41,7 @@ async def torchserve(look: Look) -> Found | None:
         return None
     if told.get("type") == "InvalidKeyException":
         return Found(
-            "TorchServe", "", (pool("torchserve", "torchserve"),), ("It wants its key for inference: give --key.",)
+            "TorchServe", "", (pool("torchserve", "torchserve"),), ("It requires its key for inference: give --key.",)
         )
     if told.get("status") not in ("Healthy", "Partial Healthy", "Unhealthy"):
         return None

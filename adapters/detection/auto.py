@@ -41,7 +41,7 @@ class AutoAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if self._adapter is None:
-            raise Unavailable("What the endpoint speaks is not known yet.")
+            raise Unavailable("The endpoint's protocol is not detected yet.")
         return await self._adapter.call(request, call)
 
     async def probe(self, timeout: float) -> None:
@@ -73,7 +73,7 @@ class AutoAdapter:
         try:
             found = await detect(self._pool, self._address)
             if found is None:
-                raise BackendError("What the endpoint speaks cannot be told: say it by `protocol`.")
+                raise BackendError("The endpoint's protocol cannot be detected: set `protocol`.")
             await self._speak(found)
         finally:
             self._looking = None
@@ -82,7 +82,7 @@ class AutoAdapter:
         """Use the adapter of the detected protocol. An adapter of the same protocol stays, with its connections."""
         way = found.pools[0]
         if way.protocol["name"] not in BUILT_IN:
-            raise BackendError(f"The endpoint is {found.system}, which nothing here speaks.")
+            raise BackendError(f"The endpoint is {found.system}, whose protocol no adapter supports.")
         section = _section.validate_python(dict(way.protocol))
         if self._adapter is None or section != self.protocol:
             former, self._adapter = self._adapter, self._made(section)

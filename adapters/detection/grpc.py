@@ -46,7 +46,7 @@ async def _oip(channel: Channel, deadline: Deadline, told: dict[str, Any], names
         index = await _ask(channel, deadline, "RepositoryIndex", ready=True) or {}
         names = tuple(dict.fromkeys(text(one.get("name")) for one in index.get("models", ())))
     told_of = {name: _read(await _ask(channel, deadline, "ModelMetadata", name=name)) for name in names[:MOST_MODELS]}
-    notes = () if told_of else ("It lists no model that is loaded. Name those that you know of with --model.",)
+    notes = () if told_of else ("It lists no loaded model. Name your models with --model.",)
     return Found(
         kind.system, text(told.get("version")), tuple(pools(kind._replace(generates=False), "oip-grpc", told_of)), notes
     )

@@ -44,7 +44,7 @@ async def oip(look: Look) -> Found | None:
     told_of = {name: await _metadata(look, name) for name in names[:MOST_MODELS]}
     notes = [f"Only the first {MOST_MODELS} of {len(names)} models are listed."] if len(names) > MOST_MODELS else []
     if not told_of:
-        notes.append("It lists no model that is loaded. Name those that you know of with --model.")
+        notes.append("It lists no loaded model. Name your models with --model.")
     return Found(kind.system, version, (*pools(kind, "oip-http", told_of), *await _beside(look, kind)), tuple(notes))
 
 

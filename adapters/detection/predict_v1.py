@@ -25,7 +25,7 @@ async def tfserving(look: Look) -> Found | None:
     if not (isinstance(error, str) and _NO_NAME.search(error)):
         return None
     models = [found for name in look.names if (found := await _model(look, name)) is not None]
-    notes = () if models else ("It does not list its models. Name those that you know of with --model.",)
+    notes = () if models else ("It does not list its models. Name your models with --model.",)
     return Found("TensorFlow Serving", "", (pool("tfserving", "tfserving", *models),), notes)
 
 

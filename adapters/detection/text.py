@@ -44,7 +44,7 @@ SIGNS = {
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
 """A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
-WANTS_A_KEY = "It tells which models it has for a key: give --key."
+WANTS_A_KEY = "It lists its models only with a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
 
@@ -117,7 +117,7 @@ def _keyed(seen: Seen, path: str, again: Seen) -> Found | None:
     told = seen.told
     if isinstance(told, dict) and told.get("type") == "error":
         models = listed(again.object()) or []
-        notes = () if models else ("It tells which models it has for --key, with --key-header x-api-key.",)
+        notes = () if models else ("It lists its models only with --key and --key-header x-api-key.",)
         return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
     if isinstance(told, dict) and ("error" in told or "detail" in told or told.get("object") == "error"):
         return Found(_OTHER.system, "", (pool(_OTHER.name, "openai", path=path),), (WANTS_A_KEY,))

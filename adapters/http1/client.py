@@ -186,7 +186,7 @@ class Client:
         except TimeoutError:
             # Compare the two limits, not the clock: a timer may fire a millisecond early.
             if left <= self._connect_timeout:
-                raise DeadlineError("The request's time is up.") from None
+                raise DeadlineError("The request's deadline has passed.") from None
             raise _undelivered(UpstreamTimeout("The upstream did not accept a connection in time.")) from None
         except (OSError, ssl.SSLError):
             raise _undelivered(TransportError("The upstream could not be reached.")) from None

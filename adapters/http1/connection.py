@@ -48,7 +48,7 @@ class Connection(RequestReceiver):
         self.peer = peer[0] if isinstance(peer, tuple) else "unix"
         self._enter("idle", self._server.limits.head_timeout)
         if not self._server.opened(self):
-            self._refuse(503, "too_many_connections", "This server has no connection to spare.")
+            self._refuse(503, "too_many_connections", "The server has reached its maximum number of connections.")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.deadline = NEVER

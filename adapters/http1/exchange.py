@@ -198,7 +198,7 @@ class Exchange(Feeding):
         if self.complete:
             self._transport.close()
         elif self.loop.time() >= self._deadline.at:
-            self._fail(DeadlineError("The request's time is up."))
+            self._fail(DeadlineError("The request's deadline has passed."))
         elif not self._head_done:
             self._fail(UpstreamTimeout("The upstream did not begin to answer in time."))
         else:

@@ -84,7 +84,9 @@ class Accepted(Connection[RequestHead]):
         self._wait_until(self.loop.time() + self.server.limits.greeting_timeout)
         if not self.server.opened(self):
             self.outlet.write(self.server.greeting)
-            self._on_violation(Violation(ErrorCode.ENHANCE_YOUR_CALM, "this server has no connection to spare"))
+            self._on_violation(
+                Violation(ErrorCode.ENHANCE_YOUR_CALM, "the server has reached its maximum number of connections")
+            )
 
     def _on_noise(self, data: bytes) -> None:
         """Answer HTTP/1 with an HTTP/1 error, and any other protocol with a GOAWAY."""
@@ -226,7 +228,11 @@ class Accepted(Connection[RequestHead]):
 
     def give_way(self) -> None:
         if self._phase == "open" and not self._closing:
-            self.outlet.write(frames.goaway(self._last, ErrorCode.NO_ERROR, "this server has no connection to spare"))
+            self.outlet.write(
+                frames.goaway(
+                    self._last, ErrorCode.NO_ERROR, "the server has reached its maximum number of connections"
+                )
+            )
             self.outlet.flush()
         self.abort()
 

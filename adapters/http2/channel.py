@@ -180,7 +180,7 @@ class Channel:
         except TimeoutError:
             # Compare the two limits, not the clock: a timer may fire a millisecond early.
             if left <= self._connect_timeout:
-                raise DeadlineError("The request's time is up.") from None
+                raise DeadlineError("The request's deadline has passed.") from None
             raise UpstreamTimeout("The upstream did not accept a connection in time.") from None
         except (OSError, ssl.SSLError):
             raise TransportError("The upstream could not be reached.") from None

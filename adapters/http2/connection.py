@@ -100,7 +100,7 @@ class Connection(Control, Generic[Head]):
             self._check_known(stream_id)
             self._stray += stop - start + padding
             if self._stray > CONNECTION_WINDOW:
-                raise Violation(ErrorCode.STREAM_CLOSED, "a stream goes on that was ended")
+                raise Violation(ErrorCode.STREAM_CLOSED, "a frame arrived on a stream that has ended")
 
     def _on_headers(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & (frames.PADDED | frames.WITH_PRIORITY):
@@ -258,5 +258,5 @@ def _bare(flags: int, payload: bytes) -> bytes:
     if flags & frames.WITH_PRIORITY:
         start += PRIORITY_BYTES
     if start > stop:
-        raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame is shorter than what it says to hold")
+        raise Violation(ErrorCode.FRAME_SIZE_ERROR, "a HEADERS frame is shorter than its declared contents")
     return payload[start:stop]

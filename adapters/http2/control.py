@@ -111,7 +111,7 @@ class Control(Framing):
         self._spend()
 
     def _on_push_promise(self, flags: int, stream_id: int, payload: bytes) -> None:
-        raise Violation(ErrorCode.PROTOCOL_ERROR, "nobody asked for a PUSH_PROMISE")
+        raise Violation(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE is not enabled")
 
     # ── bounds ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +127,7 @@ class Control(Framing):
             self._calm = min(CALM, int((now - self._calm_since) * CALM_PER_SECOND))
             self._calm_since = now
             if self._calm < 1:
-                raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
+                raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "too many frames without effect")
 
     def forgive(self, count: int) -> None:
         """Refill the allowance: the peer had to send such frames to receive a response."""

@@ -169,7 +169,7 @@ class Exchange(Stream):
         self.trailers = head.metadata
         error: Exception | None = head.error()
         if head.status == Code.DEADLINE_EXCEEDED and self.connection.loop.time() >= self._ends - CLOCKS_DIFFER:
-            error = DeadlineError("The request's time is up.")
+            error = DeadlineError("The request's deadline has passed.")
         elif error is None and self.inbox.halfway:
             error = Unreadable(Code.INTERNAL, "The upstream's answer ends inside a message.")
         if not self.sent_all:
@@ -199,7 +199,7 @@ class Exchange(Stream):
         elif code == ErrorCode.CANCEL:
             self.close(GrpcError(Code.CANCELLED, "The upstream cancelled the call."))
         elif code == ErrorCode.ENHANCE_YOUR_CALM:
-            self.close(GrpcError(Code.RESOURCE_EXHAUSTED, "The upstream asks for calm."))
+            self.close(GrpcError(Code.RESOURCE_EXHAUSTED, "The upstream refuses more requests (ENHANCE_YOUR_CALM)."))
         else:
             self.close(BackendError("The upstream broke the call off."))
 
@@ -213,7 +213,7 @@ class Exchange(Stream):
         if self.closed:
             return NEVER
         if self._ends <= now:
-            self.refuse(DeadlineError("The request's time is up."))
+            self.refuse(DeadlineError("The request's deadline has passed."))
             return NEVER
         if self._patient_until <= now:
             self._patient_until = self._next_look(now)

@@ -83,7 +83,7 @@ class DeclaredModel:
 
 
 def _undeclared(model: str) -> Unsupported:
-    return Unsupported(f"No tensors are declared for the servers of `{model}`: ask it as an app.")
+    return Unsupported(f"No tensors are declared for the servers of `{model}`: call it as an app.")
 
 
 def json_answer(body: bytes) -> Answer:

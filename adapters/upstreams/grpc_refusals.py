@@ -60,7 +60,7 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
 def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
     """Raise `DeadlineError` if a server ended the call because the call's deadline, which it receives, had expired."""
     if error.code in (Code.CANCELLED, Code.DEADLINE_EXCEEDED) and now >= deadline.at - CLOCKS:
-        raise DeadlineError("The request's time is up.") from None
+        raise DeadlineError("The request's deadline has passed.") from None
 
 
 def _pushback(error: GrpcError) -> float | None:

@@ -101,9 +101,9 @@ def written(request: InferRequest, inferred: Inferred) -> bytes:
 def takes_plain_inference(request: InferRequest) -> None:
     """Raise `Unsupported` for prompts and sequences, which only servers of the Open Inference Protocol support."""
     if request.kind in ("generate", "generate_stream"):
-        raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: ask with `infer`.")
+        raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: call `infer`.")
     if request.sequence:
-        raise Unsupported(f"The servers of `{request.model[:128]}` keep nothing from request to request.")
+        raise Unsupported(f"The servers of `{request.model[:128]}` have no state between requests.")
 
 
 def _of(usage: Usage, body: bytes) -> Usage:

@@ -35,7 +35,7 @@ def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
     for start, end in _parts(body, boundary):
         head_end = body.find(b"\r\n\r\n", start, min(end, start + MAX_HEAD))
         if head_end < 0:
-            raise _unreadable("a part has no head, or too long a one")
+            raise _unreadable("a part has no head, or its head is too long")
         options = _disposition(body[start:head_end])
         if "name*" in options:
             raise _unreadable("a part's name is encoded")

@@ -54,16 +54,18 @@ def _lone(doc: Document, root: Node) -> Iterator[Problem]:
     for pool in root["pools"]:
         for name in ("breaker", "outliers"):
             if name in pool and is_alone(pool):
-                message = "has no effect while the pool has one endpoint: the last one is never left alone"
+                message = "has no effect while the pool has one endpoint: the last endpoint is never ejected"
                 yield doc.problem_with_key(pool[name].place, message)
         if "resume" in pool and is_alone(pool):
-            message = "has no effect while the pool has one endpoint: another one of it would carry on"
+            message = "has no effect while the pool has one endpoint: another endpoint would continue the stream"
             yield doc.problem_with_key(pool["resume"].place, message)
     lone = {pool["name"].text for pool in root["pools"] if is_alone(pool)}
     for route in (route for model in root["models"] for route in model["routes"] if "hedge" in route):
         pools = [pool.text for pool in targets(route) if pool.text]
         if pools and lone.issuperset(pools):
-            message = "has no effect while its pools have one endpoint: a hedge asks another one of the same pool"
+            message = (
+                "has no effect while its pools have one endpoint: a hedge goes to another endpoint of the same pool"
+            )
             yield doc.problem_with_key(route["hedge"].place, message)
 
 

@@ -35,7 +35,7 @@ def _pepper(doc: Document, root: Node) -> Iterator[Problem]:
     """Report a missing pepper: gateways with a shared database of keys need the same pepper."""
     database, pepper = root["state"]["database"], doc.value(root["auth"]["pepper"].place)
     if database.text and not database.text.startswith("sqlite") and pepper is None:
-        yield doc.problem(database.place, "needs auth.pepper too: only beside SQLite is one made and kept")
+        yield doc.problem(database.place, "needs auth.pepper too: a pepper is generated and stored beside SQLite only")
 
 
 def _client_certificates(doc: Document, root: Node) -> Iterator[Problem]:

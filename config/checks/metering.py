@@ -76,7 +76,7 @@ def _redis(doc: Document, root: Node) -> Iterator[Problem]:
 def _scope(doc: Document, tenant: Node, limit: Node) -> Iterator[Problem]:
     yield from _something(doc, limit)
     if limit["models"].value == ():
-        yield doc.problem(limit["models"].place, "is empty and matches nothing: say what matches, or remove it")
+        yield doc.problem(limit["models"].place, "is empty and matches nothing: add an entry, or remove it")
     allowed = tenant["models"].texts()
     for glob in limit["models"]:
         if glob.text is not None and allowed and not any(may_overlap(glob.text, other) for other in allowed):

@@ -79,14 +79,14 @@ def _program(doc: Document, pool: Node) -> Iterator[Problem]:
     runtime, name = pool["runtime"], protocol_of(pool)
     protocol = section_of(name)
     if any(field == "probe" and node.value is None for field, node in pool.fields()):
-        yield doc.problem(pool["probe"].place, "a runtime is ready when its probe says so: it needs one")
+        yield doc.problem(pool["probe"].place, "is needed: a runtime is ready when its probe succeeds")
     if "path" in pool["probe"]:
-        message = "has no effect: a runtime says by which path it is `ready`"
+        message = "has no effect: the probe of a runtime uses its `ready` path"
         yield doc.problem_with_key(pool["probe"]["path"].place, message)
     if runtime["kind"].text == "vllm" and name != "openai":
         yield doc.problem(pool["protocol"].place, "vLLM speaks openai")
     if "ready" in runtime and protocol is not None and not protocol.has_paths:
-        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        message = "has no effect: gRPC has no paths: the probe calls the readiness method"
         yield doc.problem_with_key(runtime["ready"].place, message)
 
 
@@ -97,7 +97,7 @@ def _tensor(doc: Document, pool: Node) -> Iterator[Problem]:
         if name in runtime and mode not in (required, None):
             yield doc.problem_with_key(runtime[name].place, f"has no effect: the mode is {mode}, not {required}")
     if "resume" in pool:
-        yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to carry on")
+        yield doc.problem_with_key(pool["resume"].place, "has no effect: tensors have no text to continue")
 
 
 def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -106,12 +106,12 @@ def _protocol(doc: Document, pool: Node) -> Iterator[Problem]:
     if protocol is None:
         return
     if "path" in probe and not protocol.has_paths:
-        message = "has no effect: gRPC has no paths, the server is asked for its readiness"
+        message = "has no effect: gRPC has no paths: the probe calls the readiness method"
         yield doc.problem_with_key(probe["path"].place, message)
     if "ask" in probe and "text" not in protocol.serves:
         yield doc.problem_with_key(probe["ask"].place, f"has no effect: servers that speak {name} have no tokens")
     if "resume" in pool and not protocol.resumes:
-        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {name} has no text to carry on")
+        yield doc.problem_with_key(pool["resume"].place, f"has no effect: {name} has no text to continue")
 
 
 def _key(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -136,12 +136,12 @@ def _balance(doc: Document, pool: Node) -> Iterator[Problem]:
     if by is None:
         return
     if "key" in balance and by != "hash":
-        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} looks at no key, only hash does")
+        yield doc.problem_with_key(balance["key"].place, f"has no effect: {by} uses no key, only hash does")
     if "bound" in balance and by not in _BOUND:
         message = f"has no effect: {by} binds no request to an endpoint, only hash and prefix_affinity do"
         yield doc.problem_with_key(balance["bound"].place, message)
     if "signals" in balance and by != "load":
-        message = f"has no effect: {by} does not go by what servers report, only load does"
+        message = f"has no effect: {by} does not use the load that servers report, only load does"
         yield doc.problem_with_key(balance["signals"].place, message)
     unprobed = any(name == "probe" and node.value is None for name, node in pool.fields())
     if "panic" in balance and unprobed:
@@ -155,7 +155,7 @@ def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
     if "dns" not in discover and "srv" not in discover:
         for name in ("nameserver", "ttl_min", "ttl_max"):
             if name in discover:
-                yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv ask a nameserver")
+                yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv query a nameserver")
 
 
 def _zones(doc: Document, root: Node) -> Iterator[Problem]:
@@ -175,7 +175,7 @@ def _zones(doc: Document, root: Node) -> Iterator[Problem]:
         if "zone" not in root:
             for node in (*written, balance["zone_traffic"]):
                 if node.value is not None:
-                    message = "has no effect: the file does not say in which `zone` the gateway is"
+                    message = "has no effect: the file does not set the gateway's `zone`"
                     yield doc.problem_with_key(node.place, message)
         elif "zone_traffic" in balance and not (finds or written):
             yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: no endpoint has a zone")

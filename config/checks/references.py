@@ -174,7 +174,7 @@ def _explainers(doc: Document, root: Node) -> Iterator[Problem]:
         if explainer.text is None or not known:
             continue
         if explainer.text == model["name"].text:
-            yield doc.problem(explainer.place, "is this model: an explainer is another one")
+            yield doc.problem(explainer.place, "is this model: an explainer is another model")
         elif not any(may_overlap(explainer.text, name) for name in known):
             yield doc.problem(explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, known))
 

@@ -28,7 +28,7 @@ def _family(doc: Document, model: Node) -> Iterator[Problem]:
     if is_glob(model["name"].text or ""):
         for field in ("aliases", "versions"):
             if list(model[field]):
-                message = "belong to a model with a name of its own: a glob serves every name as it is written"
+                message = "belong to a model with one name: a glob serves each name that clients write"
                 yield doc.problem_with_key(model[field].place, message)
 
 
@@ -38,20 +38,22 @@ def _else(doc: Document, model: Node) -> Iterator[Problem]:
         if "else" not in route:
             continue
         if "when" in route:
-            yield doc.problem_with_key(route["when"].place, "goes with no `else`, which takes what no other route does")
+            yield doc.problem_with_key(
+                route["when"].place, "excludes `else`, which takes every request that no other route takes"
+            )
         if i < len(routes) - 1:
-            yield doc.problem(route["else"].place, "comes last: no route after it is ever looked at")
+            yield doc.problem(route["else"].place, "must be the last route: no route after it is tried")
 
 
 def _when(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
     for _, node in when.fields():
         if node.value in ((), {}):
-            yield doc.problem(node.place, "is empty and matches nothing: say what matches, or remove it")
+            yield doc.problem(node.place, "is empty and matches nothing: add an entry, or remove it")
     yield from _names(doc, model, when)
     yield from _headers(doc, when["header"])
     yield from _numbers(doc, when)
     if "user" in when["role"].texts():
-        yield doc.problem(when["role"].place, "has no effect: everybody is a user")
+        yield doc.problem(when["role"].place, "has no effect: every principal has the role user")
     if "cost" in when and "price" not in model:
         yield doc.problem_with_key(when["cost"].place, "needs a price: the model has none")
 
@@ -115,7 +117,7 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
         if pool.text in passed:
             yield doc.problem(pool.place, f'has no effect: "{pool.text}" is where the route goes already')
         if {"transport", "timeout"} <= set(entry["on"].texts()):
-            yield doc.problem(entry["on"].place, "names timeout for nothing: transport holds it already")
+            yield doc.problem(entry["on"].place, "lists timeout without effect: transport includes it")
         yield from _fallback(doc, entry, passed)
 
 

@@ -17,7 +17,7 @@ HeaderName = Annotated[
     str,
     Shape(
         rf"(?!(?:{_NEVER})$)[a-z0-9!#$%&'*+.^_`|~-]{{1,128}}",
-        "a header's name in lower case, and none that the gateway writes itself or keeps to itself",
+        "a header's name in lower case, other than those that the gateway writes or removes itself",
     ),
 ]
 

@@ -62,9 +62,9 @@ def load(found: EntryPoint) -> Any:
     try:
         protocol = found.load()
     except Exception as error:  # external code, which may raise any exception
-        raise ValueError(f"the package that brings {found.name} cannot be used: {error}") from None
+        raise ValueError(f"the package that provides {found.name} cannot be used: {error}") from None
     if not (issubclass(getattr(protocol, "options", object), ProtocolConfig) and callable(protocol.make)):
-        raise ValueError(f"what brings {found.name} is no protocol: it needs `options` and `make`")
+        raise ValueError(f"the package that provides {found.name} defines no protocol: it needs `options` and `make`")
     return protocol
 
 

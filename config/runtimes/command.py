@@ -38,7 +38,7 @@ class CommandRuntime(ProgramRuntime):
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if self.listens is None:
-            raise ValueError("where is it to listen? Write {port} or {socket}, one of the two, in command or env")
+            raise ValueError("does not set where to listen: write either {port} or {socket}, in command or env")
         return self
 
     def _texts(self) -> Iterator[str]:

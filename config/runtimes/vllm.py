@@ -32,5 +32,5 @@ class VllmRuntime(ProgramRuntime):
         for argument in self.args:
             name = argument.partition("=")[0].replace("_", "-")
             if name in _OURS:
-                raise ValueError(f"{name} is not for `args`: the gateway says what it serves, and where")
+                raise ValueError(f"{name} is not for `args`: the gateway sets the model and the address")
         return self

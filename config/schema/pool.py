@@ -153,7 +153,7 @@ class PoolConfig(Section):
     @model_validator(mode="after")
     def _found_out(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
-            raise ValueError("protocol auto needs the probe: health checks find out what an endpoint speaks")
+            raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from config.schema.units import DURATION, Delay, Percent, Size, parse_duration
 
 def _some_time(after: str) -> str:
     if not after.startswith("p") and parse_duration(after) <= 0:
-        raise ValueError("a hedge waits for some time: two requests at once are twice the load")
+        raise ValueError("a hedge needs a delay above 0: two requests at once double the load")
     return after
 
 

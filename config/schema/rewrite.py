@@ -24,7 +24,7 @@ def twins(name: str) -> frozenset[str]:
 
 def _not_our_own(name: str) -> str:
     if name in _OWN:
-        raise ValueError(f"{name} is what the gateway itself goes by: it cannot be rewritten here")
+        raise ValueError(f"{name} decides the gateway's own routing: it cannot be rewritten")
     return name
 
 
@@ -79,10 +79,10 @@ class RewriteConfig(Section):
         for kind, names in (("force", self.force), ("drop", self.drop), ("caps", self.caps)):
             for name in names:
                 if (before := seen.setdefault(twins(name), kind)) != kind or _repeats(name, names):
-                    raise ValueError(f"{name} is said twice: {before} and {kind} are of one field")
+                    raise ValueError(f"{name} is given twice: {before} and {kind} set the same field")
         for name in self.defaults:
             if seen.get(twins(name), "caps") != "caps" or _repeats(name, self.defaults):
-                raise ValueError(f"the default of {name} has no effect beside what else is said of it")
+                raise ValueError(f"the default of {name} has no effect: another rule sets or removes it")
         return self
 
     @model_validator(mode="after")

@@ -56,7 +56,7 @@ class TargetConfig(Section):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if (self.pool is None) == (self.split is None):
-            raise ValueError("goes one way: give pool, or split")
+            raise ValueError("has one target: give pool or split")
         return self
 
     def pools(self) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ class TimeConfig(Section):
     @model_validator(mode="after")
     def _limited(self) -> Self:
         if self.between is None and len(set(self.days or get_args(Day))) == len(get_args(Day)):
-            raise ValueError("leaves no moment out: give between, days or both")
+            raise ValueError("excludes no time: give between, days or both")
         if self.between is not None:
             start, end = (part.strip() for part in self.between.split("-"))
             if start == end:

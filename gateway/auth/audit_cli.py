@@ -48,7 +48,7 @@ def verify(
         stop(f"the audit log is not whole: {found.problem}", status=1)
     say(f"{found.entries} entries, each follows the one before it.")
     if found.unchecked:
-        say(f"The first {found.unchecked} were written under another pepper: what they say could not be checked.")
+        say(f"The first {found.unchecked} were written under another pepper: their contents could not be checked.")
     typer.echo(found.head)
 
 

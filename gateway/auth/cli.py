@@ -56,7 +56,7 @@ def create(
             return
         store = open_store(settings)
         key = store.create(tenant, label, by=whoever_types(), now=now, expires_at=ends, grant=grant)
-    say(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown this once:")
+    say(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
     typer.echo(key.plaintext)
 
 
@@ -101,7 +101,7 @@ def rotate(
         ends = parse_end(expires, now)
         seconds = parse_overlap(overlap, now)
         key = open_store(settings).rotate(key_id, seconds, by=whoever_types(), now=now, expires_at=ends)
-    say(f"Key {key.id} takes the place of {key_id}, which ends by {utc(now + seconds)}. It is shown this once:")
+    say(f"Key {key.id} replaces {key_id}, which expires at {utc(now + seconds)}. It is shown only once:")
     typer.echo(key.plaintext)
 
 
@@ -114,8 +114,8 @@ def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, 
     line = f'- {{id: "{key.id}", hash: "{digest(load_pepper(settings), key.plaintext).hex()}"{until}{more}}}'
     say(f"Paste this under `keys:` of tenant {tenant}:\n  {line}{f'  # {label}' if label else ''}")
     if path := pepper_path(settings):
-        say(f"It works where the pepper is the one in {path}; set auth.pepper to share it between machines.")
-    say("The key itself, shown this once:")
+        say(f"It is valid only with the pepper in {path}; set auth.pepper to share it between machines.")
+    say("The key itself, shown only once:")
     typer.echo(key.plaintext)
 
 
@@ -135,4 +135,4 @@ def _written(role: str, scopes: dict[str, Names | None], labels: Names | None) -
 def _check_issued(settings: Config, key_id: str) -> None:
     for tenant in settings.tenants:
         if any(key.id == key_id for key in tenant.keys):
-            stop(f"key {key_id} is kept in the YAML file: change it there, under tenant {tenant.name}")
+            stop(f"key {key_id} is defined in the YAML file: change it there, under tenant {tenant.name}")

@@ -23,7 +23,7 @@ def sqlite_path(database: str) -> Path | None:
         return None
     name = url.database
     if not name or name == ":memory:" or name.startswith("file:") or url.query:
-        raise KeyConfigError("state.database: SQLite keeps its keys in a file, give sqlite:///PATH and nothing more")
+        raise KeyConfigError("state.database: SQLite stores its keys in a file: give sqlite:///PATH and nothing more")
     return Path(name).absolute()
 
 
@@ -102,7 +102,7 @@ def private_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreUnavailable(f"cannot make the folder {folder}: {error.strerror}") from error
+        raise StoreUnavailable(f"cannot create the folder {folder}: {error.strerror}") from error
 
 
 def _url(database: str) -> URL:

@@ -168,7 +168,7 @@ class Jwks:
                 self._on_change()
         except JwksError as error:
             if not self.error:
-                _log.warning("auth.jwt %s: %s %s; the keys known stay valid", self.name, self._source, error)
+                _log.warning("auth.jwt %s: %s %s; the current keys stay valid", self.name, self._source, error)
             self.error = str(error)
             return
         if self.error:

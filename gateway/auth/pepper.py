@@ -25,8 +25,8 @@ def load_pepper(config: Config) -> bytes:
     path = pepper_path(config)
     if path is None:
         raise KeyConfigError(
-            "auth.pepper is needed with a database that several machines share: all must know the same one. "
-            "Make one with `openssl rand -hex 32` and give it as ${ENV} or file:PATH"
+            "auth.pepper is needed with a database that several machines share: all of them need the same pepper. "
+            "Generate one with `openssl rand -hex 32` and give it as ${ENV} or file:PATH"
         )
     return _from_file(path)
 
@@ -49,7 +49,7 @@ def _checked(text: str, where: str) -> bytes:
     if not _MIN_LENGTH <= len(pepper) <= _MAX_LENGTH:
         raise KeyConfigError(
             f"{where}: expected {_MIN_LENGTH} to {_MAX_LENGTH} bytes, got {len(pepper)}; "
-            "make one with `openssl rand -hex 32`"
+            "generate one with `openssl rand -hex 32`"
         )
     return pepper
 
@@ -64,7 +64,7 @@ def _from_file(path: Path) -> bytes:
                 raise KeyConfigError(f"{path} is open to every user of this machine: run `chmod 600 {path}`")
             text = file.read(_MAX_LENGTH + 2).decode("ascii", "replace")
     except OSError as error:
-        raise StoreUnavailable(f"cannot read or make {path}: {error.strerror}") from error
+        raise StoreUnavailable(f"cannot read or create {path}: {error.strerror}") from error
     return _checked(text, str(path))
 
 

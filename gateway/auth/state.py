@@ -64,7 +64,7 @@ class StateDatabase:
         if not hmac.compare_digest(row.pepper_check, self._pepper_check):
             raise StoreMismatch(
                 "the key database was written with another pepper, so none of its keys could be checked: "
-                "restore that pepper, or begin with an empty database"
+                "restore that pepper, or start with an empty database"
             )
         epoch: int = row.epoch
         return epoch
@@ -100,8 +100,8 @@ def this_process() -> Actor:
 def _other_schema(found: int) -> str:
     if found > SCHEMA_VERSION:
         return (
-            f"the key database has schema {found}, which a newer release wrote, and this one knows {SCHEMA_VERSION}: "
-            "use that release, or a database of its own"
+            f"the key database has schema {found} of a newer release; this release supports {SCHEMA_VERSION}: "
+            "use the newer release, or another database"
         )
     return f"the key database has schema {found or 'no version'}, this release needs {SCHEMA_VERSION}"
 

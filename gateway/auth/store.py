@@ -176,7 +176,7 @@ class KeyStore:
         with self._database.transaction() as connection:
             found = audit.verify(connection, self._pepper)
             if head is not None and not found.problem and not audit.holds(connection, head):
-                return found._replace(problem=f"{head} is not in the log any more")
+                return found._replace(problem=f"{head} is no longer in the log")
             return found
 
     def close(self) -> None:

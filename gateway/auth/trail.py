@@ -40,7 +40,7 @@ class Trail:
         _log.info("audit: %s %s %s by %s", act.action, act.target, act.outcome, act.actor.id)
         if len(self._waiting) >= MAX_WAITING:
             self.lost += 1
-            _log.error("audit: the database is away for too long, this act is in no record but this log")
+            _log.error("audit: the database was unavailable for too long; this act is recorded in this log only")
             return
         self._waiting.append((time.time(), act))
         self._noted.set()
@@ -64,7 +64,7 @@ class Trail:
                 await self._write_out()
         except KeysError as error:
             self.lost += len(self._waiting)
-            _log.error("audit: %d acts are in no record but this log: %s", len(self._waiting), error)
+            _log.error("audit: %d acts are recorded in this log only: %s", len(self._waiting), error)
 
     async def _write_out(self) -> None:
         if self._writing is None:
@@ -84,5 +84,5 @@ class Trail:
 
     def _tell_away(self, why: str) -> None:
         if not self._away:
-            _log.warning("%s; the audit log is written when it is back", why)
+            _log.warning("%s; the audit log is written when it answers", why)
         self._away = True

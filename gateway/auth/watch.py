@@ -24,7 +24,7 @@ _PATIENCE = 10.0
 class KeyWatcher:
     """Polls the store's epoch, and hands over a new `KeyTable` when it has moved.
 
-    A database that is away changes nothing: the keys known stay valid, which is logged once, and changes
+    A database that is away changes nothing: the current keys stay valid, which is logged once, and changes
     count again when it is back. `available` says which of the two it is.
     """
 
@@ -93,7 +93,7 @@ class KeyWatcher:
             self._lost(str(error))
             return
         if not self.available:
-            _log.warning("the key database is back")
+            _log.warning("the key database answers again")
         self.available = True
         if live is not None:
             self._live = live
@@ -101,7 +101,7 @@ class KeyWatcher:
 
     def _lost(self, why: str) -> None:
         if self.available:
-            _log.warning("%s; the keys known stay valid, changes to keys do not count until it is back", why)
+            _log.warning("%s; the current keys stay valid, and changes of keys take no effect until it answers", why)
         self.available = False
 
     def _may_have_moved(self) -> bool:

@@ -94,7 +94,7 @@ class Discoverer:
         self._heard = self._clock()
         self._told.set()
         if not found and self.targets:
-            self._fail("says that there is no endpoint")
+            self._fail("returned no endpoint")
             if self._giving_up is None:
                 self._giving_up = asyncio.get_running_loop().call_later(self.config.grace, self._use, ())
             return
@@ -104,7 +104,7 @@ class Discoverer:
         if len(found) > MAX_TARGETS:
             self._fail(f"lists {len(found)} endpoints, of which {MAX_TARGETS} are used")
         elif not found:
-            self._fail("says that there is no endpoint")
+            self._fail("returned no endpoint")
         elif self.error:
             log.info("pool %s: discovery works again", self._pool)
             self.error = ""

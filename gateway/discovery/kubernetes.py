@@ -54,9 +54,9 @@ class EndpointSlices:
                     await self._watch_until_resync(http, report)
                     await asyncio.sleep(PAUSE_SECONDS)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise DiscoveryError(f"the Kubernetes API cannot be asked: {error or type(error).__name__}") from None
+            raise DiscoveryError(f"the Kubernetes API cannot be reached: {error or type(error).__name__}") from None
         except (msgspec.DecodeError, AttributeError, TypeError, KeyError):
-            raise DiscoveryError("the Kubernetes API answered something else than EndpointSlices") from None
+            raise DiscoveryError("the Kubernetes API's response is not a list of EndpointSlices") from None
 
     async def _watch_until_resync(self, http: aiohttp.ClientSession, report: Report) -> None:
         loop = asyncio.get_running_loop()

@@ -79,7 +79,9 @@ class Embed:
             answer = await self._upstream.call(query, call)
             if answer.body is None:
                 await answer.aclose()
-                raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
+                raise BackendError(
+                    "The upstream answered a metadata request with a stream.", code="upstream_bad_response"
+                )
             self._metadata = (now, oip_bodies.decode_metadata(answer.body))
         return self._metadata[1]
 

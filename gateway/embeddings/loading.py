@@ -19,7 +19,7 @@ def embedders(config: Config) -> "Mapping[str, Embedder]":
         from gateway.embeddings.embed import Embedder
         from gateway.embeddings.texts import TokenizerError
     except ModuleNotFoundError as error:
-        needed = f"embeddings needs {error.name}, which an extra brings: pip install 'headrace[embeddings]'"
+        needed = f"embeddings needs {error.name}, which an extra installs: pip install 'headrace[embeddings]'"
         raise FleetError(needed) from None
     made = {}
     for name, section in wanted.items():

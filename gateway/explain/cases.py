@@ -34,7 +34,7 @@ def run(policy: Policy, cases: Cases) -> list[Failure]:
 def _run(policy: Policy, where: str, case: CaseConfig) -> Failure | None:
     found = policy.asked(case.request, MONDAY_NOON.timestamp())
     wrong = tuple(_wrong(case, found))
-    name = case.name or f"{case.request.tenant} asks for {case.request.model}"
+    name = case.name or f"{case.request.tenant} requests {case.request.model}"
     return Failure(where, name, wrong, explained(found)) if wrong else None
 
 
@@ -49,7 +49,7 @@ def _wrong(case: CaseConfig, found: Explanation) -> Iterator[str]:
         yield _differ("route", expect.route, last.name or last.route)
     to = found.to
     if to is None and not expect.model_fields_set.isdisjoint({"pool", "pools", "arm"}):
-        yield "the split draws anew for each request: expect `arms`, or say whose the request is"
+        yield "the split selects an arm at random for each request: expect `arms`, or give the request the split's key"
     elif to is not None:
         for field, got in (("pool", to.pool), ("pools", to.pools), ("arm", to.arm)):
             wanted = getattr(expect, field)

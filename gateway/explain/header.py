@@ -47,7 +47,7 @@ def in_header(found: Explanation) -> str:
     condition that the request does not meet."""
     last = found.routes[-1] if found.routes else None
     missed = [
-        {"route": route.route, "wants": f"{check.field} {check.wanted}", "has": check.seen}
+        {"route": route.route, "requires": f"{check.field} {check.wanted}", "has": check.seen}
         for route in found.routes
         for check in [check for check in route.checks if not check.holds][:1]
     ]

@@ -18,7 +18,7 @@ def explained(found: Explanation) -> str:
 def _lines(found: Explanation) -> Iterator[str]:
     model = found.model or "no model"
     version = f", version {found.version}" if found.version else ""
-    yield f'{found.tenant} asks for "{found.asked}": {model}{version}'
+    yield f'{found.tenant} requests "{found.asked}": {model}{version}'
     for route in found.routes:
         yield f"  {_route(route)}: {_checks(route)}"
     if found.refused is not None:
@@ -27,7 +27,7 @@ def _lines(found: Explanation) -> Iterator[str]:
     if found.to is not None:
         yield from _way(found.to)
     else:
-        yield "drawn anew for each request, or by who asks:"
+        yield "selected for each request, at random or by a key of the request:"
     if len(found.arms) > 1:
         for side in found.arms:
             yield f"  {format_percent(round(side.share, 4)):>7}  {side.arm}: {', then '.join(_order(side))}"
@@ -41,8 +41,8 @@ def _route(route: RouteCheck) -> str:
 
 def _checks(route: RouteCheck) -> str:
     if route.matches:
-        told = ", ".join(f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks)
-        return f"yes: {told}" if told else "yes: takes everything"
+        conditions = ", ".join(f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks)
+        return f"yes: {conditions}" if conditions else "yes: takes everything"
     return "no: " + ", ".join(
         f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks if not check.holds
     )

@@ -60,7 +60,7 @@ async def _examined(pool: PoolConfig, model: str, metrics: str, load: str) -> li
     if pool.protocol.name == "auto" or not model:
         found = await detect(pool, address_of(pool))
         if found is None and pool.protocol.name == "auto":
-            stop("error: what this server speaks cannot be told: say it with --protocol", 2)
+            stop("error: the server's protocol cannot be detected: give it with --protocol", 2)
         if found is not None:
             way = found.pools[0]
             version = found.version

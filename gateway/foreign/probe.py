@@ -37,5 +37,5 @@ def probe(
     except InferenceError as error:
         stop(f"{url}: {error.message}", 1)
     if found is None:
-        stop(f"{url}: this server answers, and is none of those known. An HTTP app is reached by `protocol: http`.", 1)
+        stop(f"{url}: the server answers, but its protocol is not supported. Use `protocol: http` for an HTTP app.", 1)
     typer.echo(written(found, url, as_written(key, key_header, ca)), nl=False)

@@ -55,14 +55,14 @@ class Metadata:
         if budget is None:
             budget = self._budgets[tenant] = TokenBucket(*LOOK_UPS, now)
         if wait := budget.take(1, now):
-            message = "Too many different models and versions were asked for. Ask again a little later."
+            message = "Metadata of too many different models and versions was requested. Try again later."
             raise LimitExceeded(message, limit="requests", retry_after=wait)
 
     async def _ask(self, principal: Principal, model: str, version: str, headers: Mapping[str, str]) -> ModelMetadata:
         answer = await self._core.look_up(principal, ModelQuery(model=model, version=version), headers)
         if answer.body is None:
             await answer.aclose()
-            raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
+            raise BackendError("The upstream answered a metadata request with a stream.", code="upstream_bad_response")
         return oip_bodies.decode_metadata(answer.body)
 
 

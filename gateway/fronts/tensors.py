@@ -20,8 +20,8 @@ from policies.routing.rules import VERSION_SIGN
 EXTENSIONS = [name for name in oip_bodies.EXTENSIONS if name not in ("trace", "logging", "system_shared_memory")]
 """The extensions that the gateway forwards. The other extensions are between a server and its operator."""
 ELSEWHERE = (
-    "A gateway stands before many servers. Shared memory, trace and log settings are for each of them: ask the "
-    "server itself."
+    "A gateway serves many servers. Shared memory, trace and log settings belong to each of them: send this request "
+    "to the server itself."
 )
 
 ORDERS = (
@@ -86,7 +86,7 @@ async def asked(
     answer = await core.handle(principal, query, headers, record)
     if answer.body is None:
         await answer.aclose()
-        raise BackendError("The upstream answered a question with a stream.", code="upstream_bad_response")
+        raise BackendError("The upstream answered a metadata request with a stream.", code="upstream_bad_response")
     return answer.body
 
 

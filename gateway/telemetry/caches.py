@@ -22,9 +22,9 @@ class CacheGauges(Collector):
             answers[model] += len(shelf.store)
             calls[model] += len(shelf.flights)
         for name, help_, counts in (
-            ("headrace_cache_bytes", "Memory of the answers that are kept.", size),
-            ("headrace_cache_answers", "Answers that are kept.", answers),
-            ("headrace_cache_calls", "Calls on their way whose answer may be shared.", calls),
+            ("headrace_cache_bytes", "Bytes of the stored answers.", size),
+            ("headrace_cache_answers", "Stored answers.", answers),
+            ("headrace_cache_calls", "Running calls whose answer other requests may share.", calls),
         ):
             gauge = GaugeMetricFamily(name, help_, labels=("model",))
             for model, count in counts.items():

@@ -20,11 +20,11 @@ class DiscoveryMetrics(Collector):
         yield from _sources(self._fleet.discoverers)
         signals = GaugeMetricFamily(
             "headrace_endpoint_signal_age_seconds",
-            "Since an endpoint last told of its load, where balancing goes by that.",
+            "Seconds since an endpoint last reported its load; of pools that balance by load.",
             labels=("pool", "endpoint"),
         )
         drained = GaugeMetricFamily(
-            "headrace_endpoint_drained", "1 while an operator keeps requests away.", labels=("pool", "endpoint")
+            "headrace_endpoint_drained", "1 while an operator drains the endpoint.", labels=("pool", "endpoint")
         )
         now = self._clock()
         for member in self._fleet:
@@ -36,9 +36,13 @@ class DiscoveryMetrics(Collector):
 
 
 def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
-    found = GaugeMetricFamily("headrace_discovered_endpoints", "That a pool's source told of.", labels=("pool",))
+    found = GaugeMetricFamily(
+        "headrace_discovered_endpoints", "Endpoints that a pool's source reported.", labels=("pool",)
+    )
     age = GaugeMetricFamily(
-        "headrace_discovery_age_seconds", "Since a pool's source last told; +Inf before.", labels=("pool",)
+        "headrace_discovery_age_seconds",
+        "Seconds since the last report of a pool's source; +Inf before the first.",
+        labels=("pool",),
     )
     for pool, discoverer in discoverers.items():
         found.add_metric((pool,), len(discoverer.targets))

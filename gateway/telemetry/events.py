@@ -18,14 +18,14 @@ class _Family(NamedTuple):
     """The value of a second label, for kinds that share one counter."""
 
 
-_CACHE = ("headrace_cache_requests", "Requests of routes that cache, by what the cache did.", "model")
+_CACHE = ("headrace_cache_requests", "Requests of routes with a cache, by result.", "model")
 _FAMILIES = {
-    "retry": _Family("headrace_retries", "Further attempts after one that failed.", "pool"),
-    "fallback": _Family("headrace_fallbacks", "Answers that a pool gave in the place of one that failed.", "pool"),
-    "hedge": _Family("headrace_hedges", "Second attempts begun because the first was late.", "pool"),
-    "hedge_win": _Family("headrace_hedge_wins", "Second attempts that began to answer first.", "pool"),
-    "resume": _Family("headrace_resumes", "Broken streams that another endpoint carried on.", "pool"),
-    "resume_failure": _Family("headrace_resume_failures", "Broken streams that nobody carried on, when asked.", "pool"),
+    "retry": _Family("headrace_retries", "Attempts after a failed attempt.", "pool"),
+    "fallback": _Family("headrace_fallbacks", "Answers of a fallback pool after a pool failed.", "pool"),
+    "hedge": _Family("headrace_hedges", "Second attempts, begun because the first was late.", "pool"),
+    "hedge_win": _Family("headrace_hedge_wins", "Second attempts that answered before the first.", "pool"),
+    "resume": _Family("headrace_resumes", "Broken streams that another endpoint continued.", "pool"),
+    "resume_failure": _Family("headrace_resume_failures", "Broken streams that no endpoint could continue.", "pool"),
     "cache_hit": _Family(*_CACHE, "hit"),
     "cache_miss": _Family(*_CACHE, "miss"),
     "cache_coalesced": _Family(*_CACHE, "coalesced"),

@@ -105,13 +105,15 @@ class Metrics(Collector):
             for payer, count in counter.items():
                 tokens.add_metric([*payer, kind], count)
         refused = CounterMetricFamily(
-            "headrace_refused", "What never became a request: malformed, too slow, too many.", labels=("code",)
+            "headrace_refused", "Refused before they became requests: malformed, too slow, too many.", labels=("code",)
         )
         for code, count in self._refused.items():
             refused.add_metric([code], count)
         rows = CounterMetricFamily("headrace_rows", "Rows of tensors charged.", labels=("tenant", "model"))
         device = CounterMetricFamily(
-            "headrace_device_seconds", "Of models' devices, where servers tell.", labels=("tenant", "model")
+            "headrace_device_seconds",
+            "Seconds of models' devices, where servers report them.",
+            labels=("tenant", "model"),
         )
         for payer, count in self._rows.items():
             rows.add_metric(payer, count)
@@ -125,7 +127,9 @@ class Metrics(Collector):
         for (currency, *payer), picos in self._spend.items():
             if currency not in spend:
                 name = f"headrace_spend_{currency}"
-                spend[currency] = CounterMetricFamily(name, "Charged, by the price list.", labels=("tenant", "model"))
+                spend[currency] = CounterMetricFamily(
+                    name, "Amount charged, by the price list.", labels=("tenant", "model")
+                )
             spend[currency].add_metric(payer, picos / PICOS)
         shadowed = CounterMetricFamily(
             "headrace_limit_shadow_refusals",
@@ -166,7 +170,9 @@ class IdentityGauges(Collector):
         available.add_metric((), self._available())
         yield available
         age = GaugeMetricFamily(
-            "headrace_jwks_age_seconds", "Since an issuer's keys were last read; +Inf before.", labels=("issuer",)
+            "headrace_jwks_age_seconds",
+            "Seconds since an issuer's keys were last read; +Inf before the first.",
+            labels=("issuer",),
         )
         keys = GaugeMetricFamily("headrace_jwks_keys", "An issuer's keys in use.", labels=("issuer",))
         for key_set in self._key_sets:
@@ -200,7 +206,7 @@ class Gauges(Collector):
     def _endpoint_gauges(self) -> Iterator[Metric]:
         labels = ("pool", "endpoint")
         in_flight = GaugeMetricFamily("headrace_endpoint_in_flight", "Requests under way.", labels=labels)
-        healthy = GaugeMetricFamily("headrace_endpoint_healthy", "1 unless probes say otherwise.", labels=labels)
+        healthy = GaugeMetricFamily("headrace_endpoint_healthy", "1 unless the endpoint's probes fail.", labels=labels)
         closed = GaugeMetricFamily("headrace_endpoint_breaker_closed", "1 while the breaker is closed.", labels=labels)
         now = self._clock()
         for pool, endpoint in self._endpoints():
@@ -227,9 +233,9 @@ class WorkerGauges(Collector):
         self._slots = slots
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("headrace_worker_up", "1 while a worker serves there.", labels=("slot",))
+        up = GaugeMetricFamily("headrace_worker_up", "1 while a worker serves in the slot.", labels=("slot",))
         restarts = CounterMetricFamily(
-            "headrace_worker_restarts", "Workers that followed one that died.", labels=("slot",)
+            "headrace_worker_restarts", "Workers started after another one ended.", labels=("slot",)
         )
         for slot, is_up, count in self._slots():
             up.add_metric((str(slot),), is_up)

@@ -15,14 +15,14 @@ class QueueMetrics(Collector):
         self._queues = queues
 
     def collect(self) -> Iterator[Metric]:
-        depth = GaugeMetricFamily("headrace_queue_depth", "Requests that wait.", labels=("pool", "priority"))
+        depth = GaugeMetricFamily("headrace_queue_depth", "Waiting requests.", labels=("pool", "priority"))
         ends = CounterMetricFamily(
             "headrace_queue_ended",
-            "Requests that came to a full pool, by what became of their wait.",
+            "Requests that met a full pool, by the end of their wait.",
             labels=("pool", "priority", "end"),
         )
         wait = HistogramMetricFamily(
-            "headrace_queue_wait_seconds", "How long those waited that got a place.", labels=("pool",)
+            "headrace_queue_wait_seconds", "Wait of the requests that were admitted, in seconds.", labels=("pool",)
         )
         for queue in self._queues():
             for priority, waiting in zip(PRIORITIES, queue.line.depths(), strict=True):

@@ -17,10 +17,12 @@ class RedisGauges(Collector):
         self._redis = redis
 
     def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits that say so.")
+        up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits with `count: exact` or `leased`.")
         up.add_metric([], self._redis.up)
-        untold = GaugeMetricFamily("headrace_redis_untold", "Ends of requests and rows that Redis is yet to hear of.")
+        untold = GaugeMetricFamily("headrace_redis_unsent", "Updates of limits that Redis has not received yet.")
         untold.add_metric([], self._redis.unsent)
-        breaks = CounterMetricFamily("headrace_redis_breaks", "Times that Redis went away or was too slow.")
+        breaks = CounterMetricFamily(
+            "headrace_redis_breaks", "Losses of the connection to Redis, or too slow responses."
+        )
         breaks.add_metric([], self._redis.link.breaks)
         yield from (up, untold, breaks)

@@ -109,7 +109,7 @@ def make(pool: PoolConfig, id_: str, target: Target, source: object) -> Member:
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
     if isinstance(adapter, AutoAdapter):
-        endpoint.probed("What it speaks is not known yet.", healthy_after=1, unhealthy_after=1)
+        endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
     return Member(pool.name, source, endpoint, pool.probe)
 
 

@@ -70,7 +70,7 @@ def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
     known = _find(fleet, pool.name, id_)
     if known is not None and known.origin != "operator":
         if operation.expires is not None:
-            raise NotDone(409, "already_there", f"the endpoint is there by {known.origin}, which ends at no time")
+            raise NotDone(409, "already_there", f"the endpoint is defined by {known.origin} and cannot expire")
         if operation.weight is not None:
             overrides.weights[id_] = operation.weight
         return

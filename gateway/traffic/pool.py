@@ -161,7 +161,9 @@ class Pool:
             alive = self._alive()
             home = home_of(f"{call.tenant}\0{request.sequence}", alive) if alive else None
         if home is None:
-            message = f"{self.name}: the endpoint that kept this sequence is gone. Start the sequence again."
+            message = (
+                f"{self.name}: the endpoint that held this sequence is no longer available. Start the sequence again."
+            )
             raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(call.tenant, now))
         if home.in_flight >= self._max_in_flight:
             return None

@@ -38,6 +38,6 @@ def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> Non
         told = adapter.found
         log.info("endpoint %s is %s %s: %s", member.endpoint.id, told.system, told.version, adapter.protocol.name)
         if disagree(members()):
-            log.warning("pool %s: its endpoints do not speak the same: GET /admin/pools tells which", pool)
+            log.warning("pool %s: its endpoints speak different protocols: GET /admin/pools lists them", pool)
 
     adapter.when_found = found

@@ -164,7 +164,7 @@ class PoolQueue:
         if waiter.turn.done():
             return
         if waiter.due >= call.deadline.at:
-            self._turn_away(waiter, "deadline", DeadlineError("The request's time is up."))
+            self._turn_away(waiter, "deadline", DeadlineError("The request's deadline has passed."))
         else:
             wait = self.rate.wait(self.line.size, self._clock())
             self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
@@ -236,7 +236,7 @@ class PoolQueue:
 
     def close(self) -> None:
         """Reject all waiting requests: the pool has no queue any more."""
-        self._turn_all_away(self._overloaded("it has no queue any more", SOONEST))
+        self._turn_all_away(self._overloaded("the pool no longer has a queue", SOONEST))
 
     def stop(self) -> None:
         """Cancel the timer, at the end of the gateway."""

@@ -407,7 +407,7 @@ async def test_orders_are_carried_out_by_the_server(order: Any) -> None:
 
 
 async def test_questions_that_are_refused() -> None:
-    with pytest.raises(Unsupported, match="does not tell its config"):
+    with pytest.raises(Unsupported, match="does not report its config"):
         await call(http(b"{}", "application/json", 404), ModelQuery(model="m", about="config"))
     with pytest.raises(BackendError, match="does not know the model"):
         await call(http(b"{}", "application/json", 404), ModelQuery(model="m"))

@@ -63,15 +63,15 @@ def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_
         ("runtime: {kind: command, command: ls -l}", "pools[1].runtime.command: expected a list"),
         (
             "runtime: {kind: command, command: [serve, --port, 8000]}",
-            "pools[1].runtime: where is it to listen? Write {port} or {socket}, one of the two, in command or env",
+            "pools[1].runtime: does not set where to listen: write either {port} or {socket}, in command or env",
         ),
         (
             "runtime: {kind: command, command: [serve, '{port}', '{socket}']}",
-            "pools[1].runtime: where is it to listen? Write {port} or {socket}, one of the two, in command or env",
+            "pools[1].runtime: does not set where to listen: write either {port} or {socket}, in command or env",
         ),
         (
             "runtime: {kind: command, command: [serve, '{port:http}']}",
-            "pools[1].runtime: where is it to listen? Write {port} or {socket}, one of the two, in command or env",
+            "pools[1].runtime: does not set where to listen: write either {port} or {socket}, in command or env",
         ),
         (
             "runtime: {kind: command, command: ['{port}'], env: {not a name: x}}",
@@ -96,28 +96,28 @@ def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_
         ),
         (
             "runtime: {kind: vllm, model: m, args: [--port, 8000]}",
-            "pools[1].runtime: --port is not for `args`: the gateway says what it serves, and where",
+            "pools[1].runtime: --port is not for `args`: the gateway sets the model and the address",
         ),
         (
             "runtime: {kind: vllm, model: m, args: ['--served_model_name=x']}",
-            "pools[1].runtime: --served-model-name is not for `args`: the gateway says what it serves, and where",
+            "pools[1].runtime: --served-model-name is not for `args`: the gateway sets the model and the address",
         ),
         (f"{VLLM}\n    protocol: oip-http", "pools[1].protocol: vLLM speaks openai"),
         (f"{VLLM}\n    model: x", "pools[1].model: has no effect on a runtime of the kind vllm: remove it"),
         (f"{COMMAND}\n    balance: {{by: load}}", "pools[1].balance: has no effect on a runtime of the kind command: "),
-        (f"{COMMAND}\n    probe: null", "pools[1].probe: a runtime is ready when its probe says so: it needs one"),
+        (f"{COMMAND}\n    probe: null", "pools[1].probe: is needed: a runtime is ready when its probe succeeds"),
         (
             f"{COMMAND}\n    probe: {{path: /x}}",
-            "pools[1].probe.path: has no effect: a runtime says by which path it is `ready`",
+            "pools[1].probe.path: has no effect: the probe of a runtime uses its `ready` path",
         ),
         (
             "runtime: {kind: command, command: ['{port}'], ready: /x}\n    protocol: oip-grpc",
-            "pools[1].runtime.ready: has no effect: gRPC has no paths, the server is asked for its readiness",
+            "pools[1].runtime.ready: has no effect: gRPC has no paths: the probe calls the readiness method",
         ),
         (f"{COMMAND}\n    key_header: api-key", "pools[1].key_header: has no effect without key"),
         (
             f"{COMMAND}\n    protocol: oip-http\n    resume: text",
-            "pools[1].resume: has no effect: oip-http has no text to carry on",
+            "pools[1].resume: has no effect: oip-http has no text to continue",
         ),
         (
             "runtime: {kind: llm, model: m}\n    probe: {interval: 1s}",

@@ -174,7 +174,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         kept, ended = await issue(c.g, "--tenant", "acme"), await issue(c.g, "--tenant", "acme")
         await asyncio.gather(c.until(kept, 200), c.until(ended, 200))
         await asyncio.to_thread(postgres.crash)
-        await c.g.printed("the keys known stay valid", seconds=60)
+        await c.g.printed("the current keys stay valid", seconds=60)
         assert {await c.chat(key) for key in (kept, ended) * 10} == {200}
         assert (await c.admin("GET", "/readyz"))[0] == 200
         assert (await c.g.state())["key_database"] == {"available": False}

@@ -62,7 +62,7 @@ def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(tmp_path: Path)
     beside.write_text("tests:\n  - {request: {tenant: acme, model: chat, stream: true}, expect: {pool: b}}\n")
     failed = run(app, ["check", str(path)])
     assert failed.exit_code == 1
-    assert f"{beside}:2: acme asks for chat: expected pool b, got a\n" in failed.output
+    assert f"{beside}:2: acme requests chat: expected pool b, got a\n" in failed.output
     assert "routes[0], line 8: yes: stream true (is true)" in failed.output
     beside.write_text("tests:\n  - {}\n")
     assert f"{beside}:2: tests[0].request: is required" in run(app, ["check", str(path)]).output
@@ -90,7 +90,7 @@ def test_explain_tells_why(tmp_path: Path) -> None:
     assert status == 0
     lines = text.splitlines()
     assert lines[:3] == [
-        'acme asks for "chat": chat',
+        'acme requests "chat": chat',
         "  routes[0], line 8: no: stream true (is false)",
         "  routes[1], line 10: yes: takes everything",
     ]
@@ -102,7 +102,7 @@ def test_explain_tells_why(tmp_path: Path) -> None:
     assert "  limit per tenant: requests 600/min" in lines
     assert "  timeout: first_byte 1m, idle 30s, total 5s" in lines
     _, drawn = explain(path)
-    assert "drawn anew for each request, or by who asks:" in drawn
+    assert "selected for each request, at random or by a key of the request:" in drawn
 
 
 def test_explain_as_json(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_explain_of_what_is_refused_or_wrong(tmp_path: Path) -> None:
     path.write_text(WARNED)
     assert explain(path, "--model", "chta") == (
         1,
-        'acme asks for "chta": no model\n'
+        'acme requests "chta": no model\n'
         'refused (model_not_found): no model has the name "chta" (did you mean "chat"?)\n',
     )
     for options, told in (

@@ -211,7 +211,7 @@ async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: s
                 await adapter.call(request, within())
         with pytest.raises(Unsupported, match="infer"):
             await adapter.call(request_of(b"{}", model="half", version="", kind="generate"), within())
-        with pytest.raises(Unsupported, match="keep nothing"):
+        with pytest.raises(Unsupported, match="have no state"):
             await adapter.call(asked("json", X, sequence_id=5), within())
         with pytest.raises(Unsupported, match="OpenAI"):
             await adapter.call(ChatRequest(model="half", fields={}), within())
@@ -287,7 +287,7 @@ async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: 
             for body, why in [(b"", "config"), (b'{"parameters": {"config": "{\\"no\\": 1}"}}', "ModelServerConfig")]:
                 with pytest.raises(CallerError, match=why):
                     await adapter.call(ModelOrder(model="half", body=body), within())
-            with pytest.raises(Unsupported, match="all its models at once"):
+            with pytest.raises(Unsupported, match="all its models together"):
                 await adapter.call(ModelOrder(model="half", order="unload"), within())
         async with adapting(empty, "tfserving") as adapter:
             with pytest.raises(Unsupported, match="gRPC"):

@@ -203,5 +203,5 @@ async def test_questions_go_to_the_server_as_they_are(server: Triton) -> None:
         await adapter.probe(PATIENCE)
         answer = await adapter.call(ModelQuery(model="bls", about="config"), within())
         assert json.loads(answer.body or b"")["max_batch_size"] == 4
-        with pytest.raises(CallerError, match="one of text"):
+        with pytest.raises(CallerError, match="generates text"):
             await adapter.call(infer(), within())

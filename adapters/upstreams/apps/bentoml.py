@@ -107,7 +107,7 @@ class BentoMLAdapter:
     async def _app(self, request: AppRequest, call: Call) -> Answer:
         """Forward a request to any route of the service, those of tasks included."""
         if bentoml_calls.PICKLE in request.content_type.lower():
-            raise Unsupported("Pickled bodies are not passed on: who reads one runs what is in it.")
+            raise Unsupported("Pickled bodies are refused: unpickling executes code.")
         return await self._calls.call(request, target_of(self._base, request), call)
 
     async def probe(self, timeout: float) -> None:
@@ -183,7 +183,7 @@ class BentoMLAdapter:
 
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
-            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         if query.about == "ready":
             if not_ready := await self._entries(query, call):
                 raise oip_refusals.not_ready(query, not_ready)

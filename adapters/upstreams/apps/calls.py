@@ -98,7 +98,7 @@ class AppCalls:
         if status == 401 and self._keyed:
             raise upstream_error(status, headers)
         if 300 <= status < 400 and status != 304:
-            raise Redirected("The app leads elsewhere by a redirect, and none is followed.")
+            raise Redirected("The app redirects the request, and redirects are not followed.")
         if status >= 400:
             body = await _refusal(response)
             if (error := self._judge(request, status, headers, body)) is not None:

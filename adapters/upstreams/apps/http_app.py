@@ -87,7 +87,7 @@ class HttpAppAdapter:
             return self._declared.told(query)
         if query.about == "ready":
             return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
-        raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+        raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
 
     async def probe(self, timeout: float) -> None:
         """Request the configured path, or else the root, where any status below 500 counts as healthy."""
@@ -144,7 +144,7 @@ async def tensors(call: Awaitable[Answer]) -> bytes:
 
 def no_such_kind(request: ModelRequest) -> Unsupported:
     """Return the error for chats and orders."""
-    return Unsupported(f"The model `{request.model}` is an app: its servers do nothing of the kind.")
+    return Unsupported(f"The model `{request.model}` is an app: its servers do not support this request.")
 
 
 async def healthy(

@@ -112,7 +112,7 @@ class RayServeAdapter(HttpAppAdapter):
             body = {"name": query.model, "platform": "ray-serve", "application": told}
             return json_answer(oip_bodies.encode(body))
         if query.about != "metadata":
-            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         return self._declared.told(query)
 
     async def _ready(self, query: ModelQuery, call: Call) -> Answer:

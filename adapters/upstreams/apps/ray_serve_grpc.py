@@ -58,7 +58,7 @@ class RayServeGrpcAdapter:
             return await self._call(request, call)
         if isinstance(request, ModelQuery):
             if request.about != "ready":
-                raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
+                raise Unsupported(f"The server of `{request.model}` does not report its {request.about}.")
             return await self._ready(request, call)
         raise no_such_kind(request)
 

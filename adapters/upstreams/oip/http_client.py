@@ -239,7 +239,7 @@ class OipHttpAdapter:
                 raise oip_refusals.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         elif response.status == 404 and query.about != "metadata":
-            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         elif response.status != 200:
             await refuse(query, response, body)
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)

@@ -163,7 +163,9 @@ class OpenAIAdapter:
         """Forward a call other than generation. The authorised name of the model replaces the name in the body."""
         operation = PASSTHROUGH.get(request.path)
         if operation is None or operation.kind not in self._passes or request.method != "POST":
-            raise Unsupported(f"The model `{request.model}` has no such call, or its pool does not say so (`passes`).")
+            raise Unsupported(
+                f"The model `{request.model}` does not support this path, or its pool does not list it in `passes`."
+            )
         model = self._model or request.model
         body = await offload.scan(len(request.body), with_model, request.content_type, request.body, model)
         asked = replace(request, body=body)
@@ -185,7 +187,7 @@ class OpenAIAdapter:
         response = await self._client.request(b"POST", target, fields, encode(order_call.body), call.deadline)
         if response.status == 404:
             response.close()
-            raise Unsupported(f"The server of `{order.model}` takes no such order, or was started without it.")
+            raise Unsupported(f"The server of `{order.model}` does not support this order, or was started without it.")
         if response.status != 200:
             raise refusal(response.status, response.headers, await error_of(response))
         body = await response.read(MAX_LIST)

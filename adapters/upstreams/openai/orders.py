@@ -42,7 +42,7 @@ def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[Lis
         case "ollama":
             unloaded = {"keep_alive": 0} if order == "unload" else {}
             return Call("server", "/api/generate", {"model": model, "stream": False, **unloaded})
-    raise Unsupported(f"The server of `{model}` loads and unloads nothing, or is not known to: name its `dialect`.")
+    raise Unsupported(f"The server of `{model}` cannot load or unload models, or its pool sets no `dialect`.")
 
 
 def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> Call:

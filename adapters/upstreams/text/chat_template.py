@@ -85,7 +85,7 @@ class ChatTemplate:
             begun = messages[-1]
             if begun["role"] != "assistant" or len(messages) == 1 or not isinstance(begun.get("content"), str):
                 raise CallerError(
-                    "`continue_final_message` goes on with the last message: an assistant's text, after another.",
+                    "`continue_final_message` requires an assistant's text as the last message, after another one.",
                     param="continue_final_message",
                 )
             return self.render(messages[:-1], more) + str(begun["content"])

@@ -26,7 +26,7 @@ class Prompts:
         if isinstance(request, ChatRequest):
             if self._template is None:
                 raise Unsupported(
-                    f"The model `{request.model}` takes prompts: ask /v1/completions. Its pool has no `chat_template`."
+                    f"The model `{request.model}` takes prompts: use /v1/completions. Its pool has no `chat_template`."
                 )
             return self._template.prompt(request)
         assert isinstance(request, CompletionRequest)

@@ -61,7 +61,9 @@ class TgiAdapter:
         if isinstance(request, TokenCount):
             return await self._count(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
-            raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
+            raise Unsupported(
+                f"The model `{request.model}` generates text: its servers answer chats and completions only."
+            )
         options = prompt_request.options(request, wire.SUPPORTED)
         prompt = self._prompts.of(request)
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)

@@ -71,7 +71,9 @@ class TritonGenerateAdapter:
             self._known.clear()
             return await self._triton.call(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
-            raise Unsupported(f"The model `{request.model}` is one of text: its servers answer chats and completions.")
+            raise Unsupported(
+                f"The model `{request.model}` generates text: its servers answer chats and completions only."
+            )
         signature = await self._signature(request, call)
         options = prompt_request.options(request, signature.supported)
         asked = self._asked(request, call, signature, options)

@@ -59,8 +59,8 @@ _PATHS = {name: method.path.encode() for name, method in _METHODS.items()}
 _ALIVE = frozenset({Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION})
 _SIGNATURES = "signature_def"
 WHOLE = (
-    "TensorFlow Serving is told of all its models at once: load with the parameter `config`, which is its "
-    "ModelServerConfig as JSON. Whatever it leaves out is unloaded."
+    "TensorFlow Serving loads all its models together: load with the parameter `config`, its ModelServerConfig as "
+    "JSON. A model that is not in it is unloaded."
 )
 
 

@@ -102,7 +102,7 @@ class KserveV1Adapter:
 
     async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
         if request.verb not in ("predict", "explain"):
-            raise Unsupported(f"The servers of `{request.model[:128]}` know neither `:classify` nor `:regress`.")
+            raise Unsupported(f"The servers of `{request.model[:128]}` support neither `:classify` nor `:regress`.")
         if request.verb == "explain" and self._explainer is not None:
             with _blamelessly():
                 told = await self._post(self._explainer, request, "explain", request.body, call)
@@ -130,7 +130,7 @@ class KserveV1Adapter:
         if query.about == "metadata":
             return self._declared.told(query)
         if query.about != "ready":
-            raise Unsupported(f"The server of `{query.model}` does not tell its {query.about}.")
+            raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         target = _target(_base_of(self._client), self._model or query.model, "")
         response = await self._client.request(b"GET", target, _FIELDS, b"", call.deadline)
         body = await response.read(MAX_ERROR_BODY)

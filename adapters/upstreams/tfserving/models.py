@@ -101,4 +101,4 @@ def entries(model: str, versions: Sequence[Version]) -> list[IndexEntry]:
 
 def untold(query: ModelQuery) -> Unsupported:
     """Return the error for a query that these servers do not support."""
-    return Unsupported(f"The servers of `{query.model[:128]}` do not tell its {query.about}.")
+    return Unsupported(f"The servers of `{query.model[:128]}` do not report its {query.about}.")

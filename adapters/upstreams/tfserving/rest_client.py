@@ -47,7 +47,7 @@ MAX_ANSWER = 256 * 1024 * 1024
 MAX_ERROR_BODY = 64 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
 _JSON_FIELDS = _FIELDS + encode_fields([("content-type", JSON)])
-NO_ORDERS = "TensorFlow Serving takes orders over gRPC only: let a pool with `protocol: tfserving-grpc` give them."
+NO_ORDERS = "TensorFlow Serving loads models over gRPC only: use a pool with `protocol: tfserving-grpc`."
 
 
 def make(pool: PoolConfig, address: Address) -> TfServingAdapter:

@@ -117,7 +117,7 @@ async def told(request: ModelRequest, declared: DeclaredModel, models: Models | 
             return await models.ready(request, call) if models is not None else _ready(request)
         if models is not None and request.about == "config":
             return await models.described(request, call)
-        raise Unsupported(f"The server of `{request.model}` does not tell its {request.about}.")
+        raise Unsupported(f"The server of `{request.model}` does not report its {request.about}.")
     if isinstance(request, ModelOrder):
         if models is None:
             raise Unsupported("TorchServe loads models by its management API: give the pool its `management_port`.")

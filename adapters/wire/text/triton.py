@@ -101,7 +101,7 @@ class Signature:
         self.words = {field: name for field, name in values.items() if name is not None}
         if "prompt" not in self.words or output not in {one.name for one in read.output}:
             text = requested["prompt"][0]
-            raise Unsupported(f"The model is none of text: it has no input {text}, or no output {output}.")
+            raise Unsupported(f"The model does not generate text: it has no input {text}, or no output {output}.")
         self.supported = frozenset(self.words) - _OURS | {"echo"}
         if "max_tokens" in self.words:
             self.supported |= LENGTHS
@@ -153,7 +153,7 @@ class Signature:
         if reason in (None, "", "None"):
             reason = None
         elif reason in ("timeout", "cancelled"):
-            raise BackendError("The upstream gave its answer up.")
+            raise BackendError("The upstream aborted its answer.")
         else:
             reason = _REASONS.get(str(reason), "stop")
         return TextResponse(
@@ -187,7 +187,7 @@ def _values(options: Options, max_tokens: int) -> dict[str, Any]:
 def _nothing(one: _Input) -> str:
     """Return the value of a required input for which a request of text has no field."""
     if one.data_type != "TYPE_STRING":
-        raise Unsupported(f"The model wants an input that no request of text has: {one.name[:64]}.")
+        raise Unsupported(f"The model requires an input that a text request does not have: {one.name[:64]}.")
     return ""
 
 

@@ -149,7 +149,7 @@ class _Plain(Codec):
         request.write(_encode(top))
 
     def inference(self, request: InferRequest) -> Inference:
-        raise Unsupported(f"The servers of `{request.model[:128]}` do not tell what its inputs are.")
+        raise Unsupported(f"The servers of `{request.model[:128]}` do not report its inputs.")
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """Return the key of a request: its body unchanged."""

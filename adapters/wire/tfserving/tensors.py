@@ -38,7 +38,7 @@ def decode(name: str, message: Any) -> Tensor:
         raise CallerError(f"`{name}` is {called}. Known: {', '.join(sorted(DATATYPES))}.", param=name)
     shape = tuple([dim.size for dim in message.tensor_shape.dim])
     if message.tensor_shape.unknown_rank or (shape and min(shape) < 0):
-        raise CallerError(f"The shape of `{name}` is not known: say each of its dimensions.", param=name)
+        raise CallerError(f"The shape of `{name}` is incomplete: give each dimension.", param=name)
     oip_data.check_shape(name, shape)
     if message.tensor_content:
         return Tensor(name, datatype, shape, _content(name, datatype, prod(shape), message.tensor_content))
@@ -58,7 +58,7 @@ def _texts(name: str, count: int, content: bytes) -> list[bytes]:
     """Split texts, which follow their lengths; each length is a varint."""
     lengths, at = list[int](), 0
     if count > len(content):
-        raise CallerError(f"`{name}` does not hold as many texts as its shape says.", param=name)
+        raise CallerError(f"The number of texts in `{name}` does not match its shape.", param=name)
     try:
         for _ in range(count):
             length = shift = 0
@@ -70,7 +70,7 @@ def _texts(name: str, count: int, content: bytes) -> list[bytes]:
     except IndexError:
         lengths.append(len(content))
     if at + sum(lengths) != len(content):
-        raise CallerError(f"`{name}` does not hold as many texts as its shape says.", param=name)
+        raise CallerError(f"The number of texts in `{name}` does not match its shape.", param=name)
     texts = list[bytes]()
     for length in lengths:
         texts.append(content[at : at + length])

@@ -111,7 +111,7 @@ class Guard:
         """Reject requests of web pages in an operator's browser: DNS rebinding, and requests from another origin."""
         host = request.headers.get("Host", "")
         if self._loopback and not _is_local_name(host):
-            raise Refused(403, "wrong_host", "ask for this machine by `localhost` or by an IP address")
+            raise Refused(403, "wrong_host", "address this machine as `localhost` or by an IP address")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != host:
             raise Refused(403, "cross_origin", "requests from pages of another origin are refused")

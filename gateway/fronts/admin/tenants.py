@@ -119,7 +119,7 @@ class Tenants:
         """Check that the client may change a key. A key's role never changes, so the check before the change stays
         valid."""
         if any(key.id == key_id for key in tenant.keys):
-            raise Refused(409, "kept_in_file", "this key is kept in the configuration's file: change it there")
+            raise Refused(409, "kept_in_file", "this key is defined in the configuration file: change it there")
         found = await self._in_thread(partial(self._backend.store.find, key_id))
         if found.tenant == tenant.name:
             self._check_role(request, found.role)

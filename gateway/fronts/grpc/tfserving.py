@@ -37,8 +37,8 @@ from gateway.telemetry import Record
 
 _SIGNATURES = "signature_def"
 _UNAVAILABLE = 14
-_ALONE = "Ask for each of the tasks by itself, with Classify or Regress."
-_CONFIGURED = "The models behind a gateway are those of its own configuration. Ask the server itself."
+_ALONE = "Send each task in a request of its own, with Classify or Regress."
+_CONFIGURED = "The gateway's configuration defines its models. Send this request to the server itself."
 
 
 class TfServingFront:
@@ -113,7 +113,7 @@ class TfServingFront:
     async def _described(self, principal: Principal, call: Call, record: Record) -> None:
         asked = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
         if list(asked.metadata_field) != [_SIGNATURES]:
-            raise CallerError(f"Ask for one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
+            raise CallerError(f"Request one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
         spec = asked.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
         known = await self._metadata.of(principal, model, version, call.metadata)

@@ -128,7 +128,7 @@ class Link:
                 raw = await connection.read_response(disable_decoding=True)
                 reply = _decode(raw)
                 if reply[0] is not True:
-                    self._break("it took this gateway for gone")
+                    self._break("Redis expired this gateway's leases")
                     return
                 future = self._waiting.popleft()
                 if not future.done():

@@ -34,7 +34,7 @@ class ServerMetrics:
             f"{_PREFIX}_request_refused", "Requests answered with an error.", ["code"], registry=self._registry
         )
         self._first_token = self._seconds("time_to_first_token", "From the whole request to its first text.")
-        self._latency = self._seconds("e2e_request_latency", "From the whole request to the end of its answer.")
+        self._latency = self._seconds("e2e_request_latency", "Seconds from the whole request to the end of its answer.")
 
     def _seconds(self, name: str, meaning: str) -> prometheus_client.Histogram:
         return prometheus_client.Histogram(
@@ -81,7 +81,7 @@ class _EngineCollector(Collector):
         yield _histogram("inter_token_latency", "Between two tokens of an answer.", stats.intervals)
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
         yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
-        yield _counter("num_preemptions", "Sequences that had to give their pages up for a while.", stats.preemptions)
+        yield _counter("num_preemptions", "Sequences that were preempted to free their pages.", stats.preemptions)
         yield _counter("engine_steps", "Batches run.", stats.steps)
 
 

@@ -143,9 +143,9 @@ class BlockManager:
             raise AssertionError(f"KV pages without exactly the owners that are counted: {wrong}")
         indexed = {digest: block for block, digest in enumerate(self._digests) if digest is not None}
         if indexed != self._index or any(self._digests[block] is not None for block in self._free):
-            raise AssertionError("pages are found that should not be, or are not found that should be")
+            raise AssertionError("the index of cached pages does not match their states")
         if not set(self._awaited.values()) <= {sequence.id for sequence in sequences if sequence.block_table}:
-            raise AssertionError("pages are awaited that nobody computes")
+            raise AssertionError("pages are awaited that no step computes")
 
     def _await_no_more(self, digest: bytes, sequence: Sequence) -> None:
         if self._awaited.get(digest) == sequence.id:

@@ -17,7 +17,7 @@ class TooLate(DeadlineError):
     """Its deadline has passed, while it waited or ran."""
 
     def __init__(self) -> None:
-        super().__init__("The request's time is up.")
+        super().__init__("The request's deadline has passed.")
 
 
 class PromptTooLong(ContextTooLong, ValueError):

@@ -91,7 +91,7 @@ def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
     served = [(at, record.served) for at, record in records if record.served is not None]
     restarts = [(at, sum(copy.restarts for copy in one.instances)) for at, one in served]
     return [
-        *_family("nv_inference_pending_request_count", "gauge", "Requests that wait.", [
+        *_family("nv_inference_pending_request_count", "gauge", "Waiting requests.", [
             (at, one.scheduler.waiting) for at, one in served
         ]),
         *_family("headrace_tensor_in_flight", "gauge", "Requests that have come and are not answered.", [

@@ -89,7 +89,7 @@ class ThreadWorker:
                 return
             self._left = True
             _count(self._job.config.name, 1)
-        log.error("thread %s hangs: it is left alone, with the memory that it holds", self._job.name)
+        log.error("thread %s hangs: it is abandoned, with the memory that it holds", self._job.name)
 
     async def aclose(self) -> None:
         self._gone = True

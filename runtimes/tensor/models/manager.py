@@ -115,7 +115,7 @@ class ModelManager:
         warming = record.warming
         await asyncio.wait((warming,), timeout=None if deadline is None else max(0.0, deadline - loop.time()))
         if not warming.done():
-            raise DeadlineError(f"The model `{model.name}` was still loading when the request's time was up.")
+            raise DeadlineError(f"The model `{model.name}` was still loading at the request's deadline.")
         if warming.cancelled():
             raise unavailable(f"The model `{model.name}` was unloaded.")
         error = warming.exception()

@@ -128,7 +128,7 @@ class Cached:
         flight = self._flights.get(key)
         if flight is not None:
             if deadline <= now:
-                raise DeadlineError("The request's time was up when it came.")
+                raise DeadlineError("The request arrived after its deadline.")
             self._deadlines.by(deadline)
             self._recorder.cache_hit(self._clock() - now)
             return self._join(flight, inference, now, deadline)
@@ -221,7 +221,7 @@ class Cached:
         for flight in list(self._flights.values()):
             for sharer in flight.sharers:
                 if sharer.due <= now and not sharer.done():
-                    sharer.set_exception(DeadlineError("The request's time is up; its answer was not ready."))
+                    sharer.set_exception(DeadlineError("The request's deadline passed before its answer was ready."))
                 elif not sharer.done():
                     when = min(when, sharer.due)
             flight.left()

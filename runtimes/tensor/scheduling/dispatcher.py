@@ -93,7 +93,7 @@ class Dispatcher(ABC):
             raise self._no_copy()
         if pending.expires < inf:
             if pending.expires <= now:
-                raise DeadlineError("The request's time was up when it came.")
+                raise DeadlineError("The request arrived after its deadline.")
             if self._queue.size or not self._idle:
                 self._queue.admit(pending, now, self._free_in(now), len(self._running) + len(self._idle))
         if self._soon and self._queue.is_full(pending.level):
@@ -206,7 +206,7 @@ class Dispatcher(ABC):
         when = min((pending.expires for pending in self._queue), default=inf)
         for member in self._begun():
             if member.due <= now:
-                member.fail(DeadlineError("The request's time is up; its answer was not ready."))
+                member.fail(DeadlineError("The request's deadline passed before its answer was ready."))
             elif not member.done():
                 when = min(when, member.due)
         self._settle()
@@ -261,7 +261,7 @@ def number_of(inference: Inference, name: str) -> int:
 
 def overdue(pending: Pending, now: float) -> CapacityError | DeadlineError:
     if pending.due <= now:
-        return DeadlineError("The request's time is up; its turn had not come.")
+        return DeadlineError("The request's deadline passed before its turn.")
     return CapacityError(
         f"The request waited for {now - pending.arrived:.3g} s, as long as the model lets requests wait.",
         code="queue_timeout",

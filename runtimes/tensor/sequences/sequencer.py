@@ -61,7 +61,7 @@ class Sequencer(SequenceLifecycle):
             )
         now = self.now()
         if deadline <= now:
-            raise DeadlineError("The request's time was up when it came.")
+            raise DeadlineError("The request arrived after its deadline.")
         sequence = self._sequences.of(place, now)
         if len(sequence.turns) >= MAX_TURNS:
             raise CapacityError(
@@ -100,7 +100,7 @@ class Sequencer(SequenceLifecycle):
         next_ = inf
         for turn in list(self._unanswered()):
             if turn.due <= now:
-                turn.fail(DeadlineError("The request's time is up; its answer was not ready."))
+                turn.fail(DeadlineError("The request's deadline passed before its answer was ready."))
                 self.withdraw(turn)
             elif not turn.done():
                 next_ = min(next_, turn.due)

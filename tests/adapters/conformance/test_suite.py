@@ -108,13 +108,13 @@ async def test_a_stream_of_too_few_pieces_and_a_stream_that_is_none() -> None:
     few = await examined(Model(), "stream", pieces=90)
     assert few["stream"].why == "a stream of 5 pieces, where 90 were expected"
     none = await examined(Model(), "stream", stream=asks.chat("m"))
-    assert none["stream"].why == "is answered whole, though a stream was asked for"
+    assert none["stream"].why == "was answered whole, though a stream was requested"
 
 
 async def test_what_is_neither_there_nor_explained_fails() -> None:
     found = await examined(Model(), "load signals", "stream", "load and unload", signals="", stream=None, lacks={})
     assert {cell.verdict for cell in found.values()} == {"failed"}
-    assert found["load signals"].why == "the subject says neither where its metrics are nor why there are none"
+    assert found["load signals"].why == "the subject defines neither its metrics nor the reason for having none"
 
 
 async def test_a_reason_for_an_absence_is_not_believed() -> None:
@@ -135,7 +135,7 @@ async def test_work_that_goes_on_after_its_client_has_left_is_found(monkeypatch:
         return 1.0
 
     found = await examined(Model(), "cancellation", running=always, long=asks.chat("m", stream=True))
-    assert found["cancellation"].why == "the server goes on, though the client has left"
+    assert found["cancellation"].why == "the server continues, though the client disconnected"
 
 
 async def test_an_adapter_that_raises_anything_else_fails() -> None:

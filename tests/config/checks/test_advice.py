@@ -53,7 +53,7 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
             "[http://10.0.0.7:8000]\n    outliers: {}\n    breaker: {failures: 2}",
             [
                 f"{line}: pools[1].{name}: has no effect while the pool has one endpoint: "
-                "the last one is never left alone"
+                "the last endpoint is never ejected"
                 for line, name in ((7, "outliers"), (8, "breaker"))
             ],
         ),
@@ -61,7 +61,8 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
             "[http://10.0.0.7:8000]",
             "[http://10.0.0.7:8000]\n    resume: text",
             [
-                "7: pools[1].resume: has no effect while the pool has one endpoint: another one of it would carry on",
+                "7: pools[1].resume: has no effect while the pool has one endpoint: another "
+                "endpoint would continue the stream",
             ],
         ),
         (
@@ -69,8 +70,8 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
             "to: spare\n        hedge: {after: p90}",
             [
                 "3: pools[0].name: no route leads here",
-                "11: models[0].routes[0].hedge: has no effect while its pools have one endpoint: a hedge asks another "
-                "one of the same pool",
+                "11: models[0].routes[0].hedge: has no effect while its pools have one endpoint: a hedge goes to "
+                "another endpoint of the same pool",
             ],
         ),
         ("10.0.0.6:8000]", "10.0.0.6:8000]\n    outliers: {}\n    breaker: {failures: 2}", []),

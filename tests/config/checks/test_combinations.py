@@ -67,12 +67,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "version: 1",
             "version: 1\nstate: {database: 'postgresql://db/x'}",
-            "2: state.database: needs auth.pepper too: only beside SQLite is one made and kept",
+            "2: state.database: needs auth.pepper too: a pepper is generated and stored beside SQLite only",
         ),
         (
             "version: 1",
             "version: 1\nauth: {pepper: null}\nstate: {database: 'postgresql://db/x'}",
-            "3: state.database: needs auth.pepper too: only beside SQLite is one made and kept",
+            "3: state.database: needs auth.pepper too: a pepper is generated and stored beside SQLite only",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -117,7 +117,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             "runtime: {kind: tensor, repository: models}\n    resume: text",
-            "7: pools[1].resume: has no effect: tensors have no text to carry on",
+            "7: pools[1].resume: has no effect: tensors have no text to continue",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -157,12 +157,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "name: spare",
             "name: spare\n    protocol: oip-grpc\n    probe: {path: /x}",
-            "7: pools[1].probe.path: has no effect: gRPC has no paths, the server is asked for its readiness",
+            "7: pools[1].probe.path: has no effect: gRPC has no paths: the probe calls the readiness method",
         ),
         (
             "name: spare",
             "name: spare\n    protocol: oip-http\n    resume: text",
-            "7: pools[1].resume: has no effect: oip-http has no text to carry on",
+            "7: pools[1].resume: has no effect: oip-http has no text to continue",
         ),
         (
             "tenants:",
@@ -172,7 +172,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "name: spare",
             "name: spare\n    balance: {by: round_robin, key: user}",
-            "6: pools[1].balance.key: has no effect: round_robin looks at no key, only hash does",
+            "6: pools[1].balance.key: has no effect: round_robin uses no key, only hash does",
         ),
         (
             "name: spare",
@@ -183,19 +183,19 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "name: spare",
             "name: spare\n    balance: {signals: {server: vllm}}",
-            "6: pools[1].balance.signals: has no effect: least_request does not go by what servers report, "
+            "6: pools[1].balance.signals: has no effect: least_request does not use the load that servers report, "
             "only load does",
         ),
         (
             URL,
             "[{url: http://10.0.0.7:8000, zone: a}]",
-            "6: pools[1].endpoints[0].zone: has no effect: the file does not say in which `zone` the gateway is",
+            "6: pools[1].endpoints[0].zone: has no effect: the file does not set the gateway's `zone`",
         ),
         ("version: 1", "version: 1\nzone: a", "2: zone: has no effect: no endpoint has a zone"),
         (
             "name: spare",
             "name: spare\n    balance: {zone_traffic: 50%}",
-            "6: pools[1].balance.zone_traffic: has no effect: the file does not say in which `zone` the gateway is",
+            "6: pools[1].balance.zone_traffic: has no effect: the file does not set the gateway's `zone`",
         ),
         (
             "name: spare",
@@ -210,7 +210,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             f"endpoints: {URL}",
             "discover: {kubernetes: {service: vllm}, ttl_max: 1min}",
-            "6: pools[1].discover.ttl_max: has no effect: only dns and srv ask a nameserver",
+            "6: pools[1].discover.ttl_max: has no effect: only dns and srv query a nameserver",
         ),
         (
             f"endpoints: {URL}",
@@ -246,12 +246,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             TO,
             f"{TO}\n        when: {{tenant: []}}",
-            "11: models[0].routes[0].when.tenant: is empty and matches nothing: say what matches, or remove it",
+            "11: models[0].routes[0].when.tenant: is empty and matches nothing: add an entry, or remove it",
         ),
         (
             TO,
             f"{TO}\n        when: {{header: {{}}}}",
-            "11: models[0].routes[0].when.header: is empty and matches nothing: say what matches, or remove it",
+            "11: models[0].routes[0].when.header: is empty and matches nothing: add an entry, or remove it",
         ),
         (
             TO,
@@ -314,7 +314,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             TO,
             f"{TO}\n        hedge: {{after: 0s}}",
-            "11: models[0].routes[0].hedge.after: a hedge waits for some time: two requests at once are twice the load",
+            "11: models[0].routes[0].hedge.after: a hedge needs a delay above 0: two requests at once double the load",
         ),
         (
             TO,

@@ -43,7 +43,7 @@ def test_what_is_accepted(complaints: Complaints, limits: str) -> None:
         ),
         (
             "limits: {requests: 5/s, models: []}",
-            "limits.models: is empty and matches nothing: say what matches, or remove it",
+            "limits.models: is empty and matches nothing: add an entry, or remove it",
         ),
         (
             "limits: {requests: 5/s, models: [big]}",

@@ -17,7 +17,7 @@ HASH = "a" * 64
         (
             "tenants:",
             "    explainer: chat\ntenants:",
-            ["12: models[0].explainer: is this model: an explainer is another one"],
+            ["12: models[0].explainer: is this model: an explainer is another model"],
         ),
         (
             "fallback: [spare]",

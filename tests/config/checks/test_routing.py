@@ -14,18 +14,18 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"when: {{stream: true}}\n        else: true\n        {TO}",
-            "10: models[0].routes[0].when: goes with no `else`, which takes what no other route does",
+            "10: models[0].routes[0].when: excludes `else`, which takes every request that no other route takes",
         ),
         (
             TO,
             f"{TO}\n        else: true\n      - when: {{stream: true}}\n        {TO}",
-            "11: models[0].routes[0].else: comes last: no route after it is ever looked at",
+            "11: models[0].routes[0].else: must be the last route: no route after it is tried",
         ),
         (TO, f"{TO}\n        else: false", "11: models[0].routes[0].else: expected true, got false"),
         (
             TO,
             f"{TO}\n        when: {{role: [user, operator]}}",
-            "11: models[0].routes[0].when.role: has no effect: everybody is a user",
+            "11: models[0].routes[0].when.role: has no effect: every principal has the role user",
         ),
         (
             TO,
@@ -91,7 +91,7 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"{TO}\n        when: {{time: {{zone: UTC}}}}",
-            "11: models[0].routes[0].when.time: leaves no moment out: give between, days or both",
+            "11: models[0].routes[0].when.time: excludes no time: give between, days or both",
         ),
         (
             TO,
@@ -101,7 +101,7 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"{TO}\n        when: {{label: {{}}}}",
-            "11: models[0].routes[0].when.label: is empty and matches nothing: say what matches, or remove it",
+            "11: models[0].routes[0].when.label: is empty and matches nothing: add an entry, or remove it",
         ),
         (
             TO,
@@ -123,7 +123,7 @@ ROUTES = "routes:\n      - "
         (
             TO,
             "split: {arms: [{pool: vllm, weight: 1}, {name: x, weight: 1}]}",
-            "10: models[0].routes[0].split.arms[1]: goes one way: give pool, or split",
+            "10: models[0].routes[0].split.arms[1]: has one target: give pool or split",
         ),
         (
             "[spare]",
@@ -139,7 +139,7 @@ ROUTES = "routes:\n      - "
         (
             "[spare]",
             "[{pool: spare, on: [transport, timeout]}]",
-            "11: models[0].routes[0].fallback[0].on: names timeout for nothing: transport holds it already",
+            "11: models[0].routes[0].fallback[0].on: lists timeout without effect: transport includes it",
         ),
         (
             "[spare]",
@@ -168,8 +168,8 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"{TO}\n        rewrite: {{force: {{stream: false}}}}",
-            "11: models[0].routes[0].rewrite.force.stream: stream is what the gateway itself goes by: it cannot be "
-            "rewritten here, got false",
+            "11: models[0].routes[0].rewrite.force.stream: stream decides the gateway's own routing: it cannot be "
+            "rewritten, got false",
         ),
         (
             TO,
@@ -189,17 +189,17 @@ ROUTES = "routes:\n      - "
         (
             TO,
             f"{TO}\n        rewrite: {{caps: {{max_tokens: 9}}, force: {{max_completion_tokens: 5}}}}",
-            "11: models[0].routes[0].rewrite: max_tokens is said twice: force and caps are of one field",
+            "11: models[0].routes[0].rewrite: max_tokens is given twice: force and caps set the same field",
         ),
         (
             TO,
             f"{TO}\n        rewrite: {{caps: {{max_tokens: 9, n_predict: 5}}}}",
-            "11: models[0].routes[0].rewrite: max_tokens is said twice: caps and caps are of one field",
+            "11: models[0].routes[0].rewrite: max_tokens is given twice: caps and caps set the same field",
         ),
         (
             TO,
             f"{TO}\n        rewrite: {{defaults: {{seed: 9}}, drop: [seed]}}",
-            "11: models[0].routes[0].rewrite: the default of seed has no effect beside what else is said of it",
+            "11: models[0].routes[0].rewrite: the default of seed has no effect: another rule sets or removes it",
         ),
         (
             TO,
@@ -237,7 +237,7 @@ def test_a_family_has_no_other_names(complaints: Complaints, field: str) -> None
     text = RIGHT.replace(NAME, f"name: 'ch*'\n    {field}")
     name = field.partition(":")[0]
     assert complaints(text) == [
-        f"9: models[0].{name}: belong to a model with a name of its own: a glob serves every name as it is written"
+        f"9: models[0].{name}: belong to a model with one name: a glob serves each name that clients write"
     ]
 
 
@@ -258,7 +258,7 @@ def test_a_fallback_that_leads_back_to_itself_is_refused(complaints: Complaints)
     loop = "fallback: &loop [{pool: spare, fallback: *loop}]"
     (problem,) = complaints(RIGHT.replace("fallback: [spare]", loop))
     assert problem.startswith("11:")
-    assert "aliases write out to more than can be read" in problem or "recursive" in problem
+    assert "the aliases expand to too much data" in problem or "recursive" in problem
 
 
 @pytest.mark.parametrize(

@@ -142,11 +142,11 @@ def test_newest_entries_cut_off_are_missed_by_who_noted_the_head(filled: KeyStor
     noted = filled.verify_audit().head
     unguarded("DELETE FROM audit WHERE seq > 2")
     assert filled.verify_audit().problem == ""
-    assert filled.verify_audit(noted).problem == f"{noted} is not in the log any more"
+    assert filled.verify_audit(noted).problem == f"{noted} is no longer in the log"
     filled.note([(NOW, RELOAD)] * 2)
-    assert "not in the log" in filled.verify_audit(noted).problem
+    assert "no longer in the log" in filled.verify_audit(noted).problem
     for nonsense in ("", "x", "9:ab", "1:ab", "-1:ab"):
-        assert "not in the log" in filled.verify_audit(nonsense).problem
+        assert "no longer in the log" in filled.verify_audit(nonsense).problem
 
 
 def test_the_database_refuses_what_the_product_never_does(filled: KeyStore, execute: Execute, database: str) -> None:

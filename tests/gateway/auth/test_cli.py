@@ -330,7 +330,7 @@ def test_a_key_of_the_file_is_changed_in_the_file(keys: Keys) -> None:
     for command in ("revoke", "rotate"):
         result = keys.run(command, "aaaaaaaaaaaa")
         assert result.exit_code == 2
-        assert "kept in the YAML file: change it there, under tenant globex" in result.stderr
+        assert "defined in the YAML file: change it there, under tenant globex" in result.stderr
 
 
 def test_a_configuration_that_is_wrong(keys: Keys) -> None:

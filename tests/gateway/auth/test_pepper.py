@@ -23,7 +23,7 @@ def test_the_configured_one_counts_and_makes_no_file(make_config: MakeConfig, tm
 
 @pytest.mark.parametrize("length", [0, 15, 5000])
 def test_a_length_that_is_wrong_is_refused_without_showing_it(make_config: MakeConfig, length: int) -> None:
-    with pytest.raises(KeyConfigError, match=f"got {length * 2}; make one with") as caught:
+    with pytest.raises(KeyConfigError, match=f"got {length * 2}; generate one with") as caught:
         load_pepper(make_config(auth={"pepper": "é" * length}))
     assert "é" not in str(caught.value)
 
@@ -82,7 +82,7 @@ def test_a_shared_database_needs_a_configured_one(make_config: MakeConfig) -> No
 
 def test_a_folder_that_cannot_be_made(make_config: MakeConfig, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreUnavailable, match="cannot make the folder"):
+    with pytest.raises(StoreUnavailable, match="cannot create the folder"):
         load_pepper(make_config(state=f"sqlite:///{tmp_path}/file/state.db"))
 
 

@@ -67,7 +67,7 @@ def test_many_gateways_create_the_tables_at_once(open_store: OpenStore) -> None:
 @pytest.mark.parametrize(
     ("version", "sentence"),
     [
-        (3, "has schema 3, which a newer release wrote, and this one knows 2: use that release, or a database"),
+        (3, "has schema 3 of a newer release; this release supports 2: use the newer release, or another database"),
         (1, "has schema 1, this release needs 2"),
         (0, "has schema no version, this release needs 2"),
     ],

@@ -67,7 +67,7 @@ async def test_what_is_noted_while_the_database_is_away_is_written_when_it_is_ba
     await asyncio.sleep(0.05)
     trail.note(act(1))
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
-        "the key database cannot be used now; the audit log is written when it is back"
+        "the key database cannot be used now; the audit log is written when it answers"
     ]
     book.away = False
     await book.until(2)
@@ -99,7 +99,7 @@ async def test_a_database_that_stays_away_does_not_keep_the_process(
     trail.note(act(0))
     await trail.aclose()
     assert trail.lost == 1
-    assert "1 acts are in no record but this log" in caplog.text
+    assert "1 acts are recorded in this log only" in caplog.text
 
 
 async def test_acts_that_wait_are_bounded(
@@ -110,6 +110,6 @@ async def test_acts_that_wait_are_bounded(
     for i in range(3):
         trail.note(act(i))
     assert trail.lost == 1
-    assert "in no record but this log" in caplog.text
+    assert "recorded in this log only" in caplog.text
     await trail.aclose()
     assert book.written == ["act.0", "act.1"]

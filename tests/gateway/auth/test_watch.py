@@ -91,14 +91,14 @@ async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
     assert accepts(table, key)
     assert (watched.tables, watched.watcher.available) == ([], False)
     assert len(caplog.messages) == 1
-    assert "the keys known stay valid" in caplog.messages[0]
+    assert "the current keys stay valid" in caplog.messages[0]
 
     (tmp_path / "away").rename(path)
     store.revoke(key.id, by=TESTER, now=NOW)
     await watched.watcher.poll()
     assert watched.watcher.available
     assert [accepts(table, key) for table in watched.tables] == [False]
-    assert caplog.messages[1:] == ["the key database is back"]
+    assert caplog.messages[1:] == ["the key database answers again"]
 
 
 async def test_a_reload_while_the_database_is_away_keeps_issued_keys(

@@ -61,7 +61,7 @@ ASKS = "request: {tenant: acme, model: chat}"
     ],
 )
 def test_what_a_test_expects(tmp_path: Path, expect: str, wrong: str | None) -> None:
-    expected = [] if wrong is None else [f"tests.yaml:2: acme asks for chat: {wrong}"]
+    expected = [] if wrong is None else [f"tests.yaml:2: acme requests chat: {wrong}"]
     assert failures(tmp_path, f"{ASKS}, expect: {expect}") == expected
 
 
@@ -74,9 +74,9 @@ def test_a_split_is_expected_by_its_shares_or_by_somebody_s_arm(tmp_path: Path) 
         f"{stream}}}, expect: {{pool: vllm}}",
         f"{stream}, user: ann}}, expect: {{arm: nobody}}, name: of ann",
     ) == [
-        "tests.yaml:3: acme asks for chat: expected arms vllm 80%, spare 20%, got vllm 75%, spare 25%",
-        "tests.yaml:4: acme asks for chat: the split draws anew for each request: expect `arms`, or say whose the "
-        "request is",
+        "tests.yaml:3: acme requests chat: expected arms vllm 80%, spare 20%, got vllm 75%, spare 25%",
+        "tests.yaml:4: acme requests chat: the split selects an arm at random for each request: expect "
+        "`arms`, or give the request the split's key",
         "tests.yaml:5: of ann: expected arm nobody, got vllm",
     ]
 

@@ -79,7 +79,7 @@ def test_probe_of_what_is_no_server(arguments: list[str], status: int, told: str
 def test_probe_of_a_server_that_is_none_of_those_known() -> None:
     with served({"/": "hello"}) as url:
         result = run(app, ["probe", url])
-    assert (result.exit_code, "none of those known" in result.output) == (1, True)
+    assert (result.exit_code, "its protocol is not supported" in result.output) == (1, True)
 
 
 def test_conformance_of_a_server_that_is_as_it_should_be_and_of_one_that_is_not() -> None:

@@ -305,7 +305,7 @@ async def test_a_tenant_that_may_is_told_why_when_it_asks(door: Opener) -> None:
             "route": 1,
             "pools": ["main"],
             "sent": {"max_tokens": 9},
-            "not": [{"route": 0, "wants": "prompt_tokens >4000", "has": "9"}],
+            "not": [{"route": 0, "requires": "prompt_tokens >4000", "has": "9"}],
         }
         assert "x-headrace-explain" not in (await d.post()).headers
         refused = await d.post(chat(model="chta\r\nx-evil: 1 \u2028" + "x" * 5000), headers=ASKS_WHY)

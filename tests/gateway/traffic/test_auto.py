@@ -105,7 +105,7 @@ def detected(fleet: Fleet) -> list[Any]:
 async def test_until_an_endpoint_is_known_it_is_as_one_that_is_ill() -> None:
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = setting.use(setting.configuration())
-        assert (endpoint.health, endpoint.probe_error) == ("unhealthy", "What it speaks is not known yet.")
+        assert (endpoint.health, endpoint.probe_error) == ("unhealthy", "Its protocol is not detected yet.")
         with pytest.raises(Unavailable, match="no healthy endpoint"):
             await setting.pool.call(chat(), soon())
         await check(endpoint, PROBE)
@@ -119,7 +119,7 @@ async def test_until_an_endpoint_is_known_it_is_as_one_that_is_ill() -> None:
 async def test_an_endpoint_that_is_nothing_known_says_so_until_it_is() -> None:
     async with Setting(Changing({})) as setting:
         (endpoint,) = await setting.checked()
-        assert endpoint.probe_error == "What the endpoint speaks cannot be told: say it by `protocol`."
+        assert endpoint.probe_error == "The endpoint's protocol cannot be detected: set `protocol`."
         with pytest.raises(Unavailable) as refused:
             await setting.pool.call(chat(), soon())
         assert refused.value.retry_after
@@ -134,7 +134,7 @@ async def test_a_pool_whose_endpoints_disagree_is_reported_and_each_is_spoken_to
     async with Setting(Changing(TEXT), Changing(TENSORS)) as setting:
         with caplog.at_level(logging.WARNING):
             text, tensors = await setting.checked()
-        assert "pool main: its endpoints do not speak the same" in caplog.text
+        assert "pool main: its endpoints speak different protocols" in caplog.text
         assert describe_pools(setting.fleet, 0.0)[0]["disagree"] is True
         assert [told["protocol"]["name"] for told in detected(setting.fleet)] == ["openai", "oip-http"]
         assert (await text.adapter.call(chat(), soon())).status == 200
@@ -204,5 +204,5 @@ def test_without_health_checks_nothing_is_found_out(tmp_path: Any) -> None:
         "tenants:\n  - {name: acme, models: [chat]}\n"
     )
     assert [problem.message for problem in read(path).problems] == [
-        "protocol auto needs the probe: health checks find out what an endpoint speaks"
+        "protocol auto needs the probe: health checks detect the protocol of an endpoint"
     ]

@@ -69,7 +69,7 @@ WRONG = [b"\x01\x01\x01xx", b"\x80\x80", b"\xff" * 12, b"\x01\x01\x01xxxx", b"\x
 def test_texts_that_are_cut_or_too_long_are_refused(content: bytes) -> None:
     message = tensorflow.TensorProto(dtype=7, tensor_content=content)
     message.tensor_shape.dim.add(size=3)
-    with pytest.raises(CallerError, match="as many texts"):
+    with pytest.raises(CallerError, match="number of texts"):
         tfserving_tensors.decode("t", message)
 
 
