@@ -1,6 +1,7 @@
 """Protocols: the domain types, the codecs of each wire, and one client for each family of servers.
 
-types.py        requests (`ChatRequest`, `CompletionRequest`, …), `Usage`, `Deadline`
+requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), and the codec of their wire
+types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
 call.py         `Call`: one execution of a request, and the trace of its attempts
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
 tensors.py      tensors as plain data, in the terms of the Open Inference Protocol

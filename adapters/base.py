@@ -10,7 +10,8 @@ from typing import Protocol
 
 from adapters.call import Call
 from adapters.errors import ClientGone, InferenceError
-from adapters.types import OPENAI, Form, ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import OPENAI, Form, Usage
 
 Ended = Callable[["Answer", BaseException | None], None]
 

@@ -13,7 +13,8 @@ from typing import Literal
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import DeadlineError, InferenceError, UpstreamTimeout
-from adapters.types import OPENAI, Form, ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import OPENAI, Form, Usage
 
 End = Literal["running", "whole", "failed", "cancelled"]
 

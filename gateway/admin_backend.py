@@ -4,7 +4,8 @@ from typing import Any
 
 from adapters import statuses
 from adapters.errors import InferenceError
-from adapters.types import ModelOrder, Order
+from adapters.requests import ModelOrder
+from adapters.types import Order
 from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate

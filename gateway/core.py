@@ -17,7 +17,8 @@ from adapters.errors import (
     ModelFailed,
     NotFound,
 )
-from adapters.types import Deadline, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.requests import ModelOrder, ModelQuery, ModelRequest
+from adapters.types import Deadline, Usage
 from config.schema.config import TimeoutConfig
 from config.schema.money import Money
 from gateway.auth.keys import Principal

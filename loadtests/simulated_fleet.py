@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from adapters import call as calls
 from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
-from adapters.types import ChatRequest, Deadline, ModelRequest
+from adapters.requests import ChatRequest, ModelRequest
+from adapters.types import Deadline
 from config.schema.config import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool

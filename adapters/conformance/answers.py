@@ -11,7 +11,8 @@ from adapters.conformance.checks import Check
 from adapters.conformance.nonconforming import fail, refused
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, InferenceError, NotFound, TransportError, Unavailable, Unsupported
-from adapters.types import ModelOrder, ModelPart, ModelQuery, Order
+from adapters.requests import ModelOrder, ModelQuery
+from adapters.types import ModelPart, Order
 from adapters.wire import signals
 from config.protocols.auto import AutoProtocol
 

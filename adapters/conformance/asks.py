@@ -7,8 +7,9 @@ import msgspec
 
 from adapters.base import Answer
 from adapters.conformance.subject import Ask
+from adapters.requests import AppRequest
 from adapters.tensors import Inference, Tensor
-from adapters.types import AppRequest, InferKind
+from adapters.types import InferKind
 from adapters.upstreams import inferred
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip

@@ -10,7 +10,8 @@ from adapters.conformance.impostor import Act, Impostor, impostor
 from adapters.conformance.nonconforming import fail
 from adapters.conformance.subject import Subject
 from adapters.registry import Address, make
-from adapters.types import Deadline, ModelRequest
+from adapters.requests import ModelRequest
+from adapters.types import Deadline
 from adapters.upstreams import tls
 
 PATIENCE = 60.0

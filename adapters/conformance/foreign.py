@@ -10,8 +10,8 @@ from adapters.conformance.bench import within
 from adapters.conformance.nonconforming import Nonconforming
 from adapters.conformance.subject import Subject
 from adapters.errors import InferenceError, Unsupported
+from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import ITEM_SIZE, Tensor, element_count
-from adapters.types import ModelQuery, ModelRequest
 from adapters.wire import signals
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import TensorMetadata

@@ -8,7 +8,7 @@ from adapters.base import Answer
 from adapters.conformance.acts import Refusing
 from adapters.conformance.cell import How
 from adapters.conformance.impostor import Act
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
 
 Ask = Callable[[], ModelRequest]

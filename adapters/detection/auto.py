@@ -13,7 +13,7 @@ from adapters.detection.found import Found
 from adapters.errors import BackendError, InferenceError, Unavailable
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from adapters.upstreams import tls
 from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.schema.config import PoolConfig

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from adapters.offload.pool import LARGE, run
+from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred
-from adapters.types import InferRequest, Verb
+from adapters.types import Verb
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata

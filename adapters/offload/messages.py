@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from adapters.offload.pool import LARGE, parse, run
-from adapters.types import ChatRequest, ModelRequest
+from adapters.requests import ChatRequest, ModelRequest
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.openai.ignored_fields import IgnoredFields

@@ -6,8 +6,9 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import Unsupported
+from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference, Inferred, requested_outputs
-from adapters.types import OIP_JSON, InferRequest, ModelQuery, Usage
+from adapters.types import OIP_JSON, Usage
 from adapters.upstreams.inferred import answer_of, takes_plain_inference
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.apps import tensors as app_tensors

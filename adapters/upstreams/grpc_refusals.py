@@ -15,7 +15,8 @@ from adapters.errors import (
 )
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError, Reported, Unreadable
-from adapters.types import DEVICE_MS, ERROR_CODE, Deadline, ModelRequest
+from adapters.requests import ModelRequest
+from adapters.types import DEVICE_MS, ERROR_CODE, Deadline
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import decoding, model_failures
 from adapters.wire.oip import responses as oip_responses

@@ -7,8 +7,9 @@ from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.offload import codecs
 from adapters.offload.codecs import codec_fields, inference_of
+from adapters.requests import InferRequest
 from adapters.tensors import FINAL, Inferred
-from adapters.types import OIP_JSON, PREDICT_V1, Form, InferRequest, Usage
+from adapters.types import OIP_JSON, PREDICT_V1, Form, Usage
 from adapters.upstreams.oip.event_stream import OneEvent
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate

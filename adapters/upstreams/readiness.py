@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, ModelNotReady, NotFound
-from adapters.types import AppRequest, InferRequest, ModelRequest
+from adapters.requests import AppRequest, InferRequest, ModelRequest
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire.oip.bodies import IndexEntry
 

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
+from adapters.requests import GenerateRequest
 from adapters.tensors import Data
-from adapters.types import GenerateRequest
 
 FORMATTED: Final = 64 * 1024
 """Bytes of a value up to which white space is normalised. A larger value is compared unchanged, without a copy."""

@@ -8,8 +8,9 @@ from adapters import offload
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import BackendError
+from adapters.requests import EmbeddingRequest, ModelQuery, ModelRequest
 from adapters.tensors import Inference, RequestedOutput
-from adapters.types import EmbeddingRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import request_view as oip_view

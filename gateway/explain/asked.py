@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from adapters.types import InferKind, ModelRequest
+from adapters.requests import ModelRequest
+from adapters.types import InferKind
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import chat as wire
 from config.cases import AskedConfig

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Awaitable, Callable, Mapping
 
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from gateway.auth.keys import USER, Principal
 from gateway.core import Core
 from gateway.explain.why import Policy

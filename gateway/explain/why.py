@@ -8,7 +8,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError, Forbidden, NotFound
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from config.cases import AskedConfig
 from config.problem import closest
 from config.schema.config import Config, RouteConfig

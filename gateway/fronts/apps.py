@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from adapters.base import Answer
 from adapters.http1.message import Request, Response
 from adapters.paths import LONGEST, check_path
-from adapters.types import AppRequest
+from adapters.requests import AppRequest
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
 from gateway.fronts.door import UNBUFFERED, Door, Fields, Route

@@ -8,7 +8,7 @@ import msgspec
 
 from adapters import offload
 from adapters.errors import CallerError
-from adapters.types import InferRequest, ModelRequest
+from adapters.requests import InferRequest, ModelRequest
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import model_field as named
 from gateway.snapshot import Snapshot

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from adapters.errors import BackendError, LimitExceeded
-from adapters.types import ModelQuery
+from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from gateway.auth.keys import Principal

@@ -12,7 +12,8 @@ from adapters.base import Answer
 from adapters.errors import CallerError, Forbidden, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.offload import codecs
-from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery, Order
+from adapters.requests import InferRequest, ModelQuery
+from adapters.types import InferKind, ModelPart, Order
 from adapters.upstreams.inferred import decode
 from adapters.wire import compression, sse
 from adapters.wire.oip import (

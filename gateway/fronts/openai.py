@@ -6,7 +6,7 @@ from functools import partial
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.types import GenerateRequest
+from adapters.requests import GenerateRequest
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire
 from gateway.auth.keys import Principal

@@ -5,7 +5,7 @@ from functools import partial
 from adapters import offload
 from adapters.errors import CallerError
 from adapters.http1.message import Request, Response
-from adapters.types import AppRequest
+from adapters.requests import AppRequest
 from adapters.wire.openai import model_field as named
 from adapters.wire.openai.passthrough import PASSTHROUGH
 from gateway.auth.keys import Principal

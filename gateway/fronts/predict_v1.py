@@ -12,7 +12,8 @@ from adapters import offload
 from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.offload import codecs
-from adapters.types import InferRequest, Verb
+from adapters.requests import InferRequest
+from adapters.types import Verb
 from adapters.upstreams.inferred import decode
 from adapters.wire.openai import chat as openai
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view

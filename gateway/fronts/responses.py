@@ -9,7 +9,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.types import ChatRequest, ModelRequest, ResponsesRequest
+from adapters.requests import ChatRequest, ModelRequest, ResponsesRequest
 from adapters.wire.body import open_body
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import answers

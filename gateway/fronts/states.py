@@ -12,7 +12,7 @@ from adapters.errors import (
     ModelNotReady,
     TransportError,
 )
-from adapters.types import ModelQuery
+from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import IndexEntry
 from gateway.auth.keys import Principal
 from gateway.core import Core

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapters.errors import InferenceError, LimitExceeded
-from adapters.types import ModelQuery
+from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors

@@ -6,7 +6,7 @@ from importlib.metadata import version as installed
 
 from adapters.base import Answer
 from adapters.errors import BackendError
-from adapters.types import InferRequest, ModelQuery
+from adapters.requests import InferRequest, ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from gateway.auth.keys import Principal
 from gateway.core import Core

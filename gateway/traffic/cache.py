@@ -8,7 +8,8 @@ import msgspec
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
-from adapters.types import Form, ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Form, Usage
 from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, Reader
 from policies.cache import Entry, Store, wish

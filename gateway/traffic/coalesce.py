@@ -6,7 +6,8 @@ from collections.abc import Callable
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import CapacityError, ClientGone
-from adapters.types import ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Usage
 
 AHEAD = 256 * 1024
 """Bytes that are read ahead of the fastest reader."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import ContextTooLong, InferenceError, UpstreamTimeout
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from config.schema.config import Failure
 
 _NONE: frozenset[str] = frozenset()

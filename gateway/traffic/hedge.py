@@ -7,7 +7,7 @@ from typing import Protocol
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from policies.hedge import Patience
 from policies.retry import RetryBudget
 

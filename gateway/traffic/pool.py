@@ -7,7 +7,8 @@ from random import Random
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, Unavailable
-from adapters.types import ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Usage
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, Waiter
 from policies.balancing.balance import Picker

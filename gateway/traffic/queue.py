@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 
 from adapters.call import Call
 from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
-from adapters.types import ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Usage
 from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic.endpoint import Endpoint

@@ -6,7 +6,7 @@ from dataclasses import replace
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import BackendError, InferenceError
-from adapters.types import GenerateRequest, ModelRequest
+from adapters.requests import GenerateRequest, ModelRequest
 from adapters.wire.openai import continuation
 from adapters.wire.openai.continuation import Fields, Mode
 from adapters.wire.openai.transcript import Transcript

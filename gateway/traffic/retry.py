@@ -7,7 +7,7 @@ from random import Random
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import InferenceError, Resting, Unavailable
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from policies.retry import RetryBudget, backoff, rested
 
 

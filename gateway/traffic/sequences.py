@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from adapters.base import Answer
-from adapters.types import InferRequest, ModelRequest
+from adapters.requests import InferRequest, ModelRequest
 from gateway.traffic.pool import Pool
 
 MAX_SEQUENCES = 65_536

@@ -5,7 +5,7 @@ from random import Random
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from policies.routing import target
 from policies.routing.split import arm_for
 

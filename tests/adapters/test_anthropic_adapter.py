@@ -24,7 +24,8 @@ from adapters.errors import (
 )
 from adapters.http1.client import Client
 from adapters.registry import Address, make
-from adapters.types import ANTHROPIC, OPENAI, ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import ANTHROPIC, OPENAI, Usage
 from adapters.upstreams.anthropic.client import AnthropicAdapter
 from adapters.wire import sse
 from adapters.wire.anthropic import requests as wire

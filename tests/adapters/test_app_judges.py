@@ -15,7 +15,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.message import Headers
-from adapters.types import AppRequest
+from adapters.requests import AppRequest
 from adapters.upstreams.apps import ray_serve
 from adapters.upstreams.torchserve import refusals as torchserve_refusals
 

@@ -7,7 +7,8 @@ import pytest
 from adapters.call import Call
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter, Script
-from adapters.types import ChatRequest, Deadline, Usage
+from adapters.requests import ChatRequest
+from adapters.types import Deadline, Usage
 
 pytestmark = pytest.mark.looptime
 

@@ -29,8 +29,9 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
+from adapters.requests import InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, Usage
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, Usage
 from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers

@@ -26,8 +26,9 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
+from adapters.requests import Codec, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import FINAL, Inference, Inferred, Tensor
-from adapters.types import Codec, Deadline, Form, InferRequest, ModelOrder, ModelQuery, Usage
+from adapters.types import Deadline, Form, Usage
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip

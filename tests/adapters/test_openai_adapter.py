@@ -26,7 +26,8 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.http1.client import Client
-from adapters.types import ChatRequest, Deadline, EmbeddingRequest, Usage
+from adapters.requests import ChatRequest, EmbeddingRequest
+from adapters.types import Deadline, Usage
 from adapters.upstreams.openai.client import MAX_ERROR_BODY, OpenAIAdapter
 from adapters.wire import internal_headers
 from adapters.wire.openai import chat as wire

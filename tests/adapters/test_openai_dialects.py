@@ -20,7 +20,8 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.client import Client
-from adapters.types import AppRequest, ModelOrder, Usage
+from adapters.requests import AppRequest, ModelOrder
+from adapters.types import Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named

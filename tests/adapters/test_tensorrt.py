@@ -10,8 +10,9 @@ from aiohttp import web
 from adapters import registry
 from adapters.call import Call
 from adapters.registry import Address
+from adapters.requests import ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import Deadline, ModelQuery
+from adapters.types import Deadline
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.request_view import request_of

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.conformance import asks
 from adapters.conformance.subject import Subject, pool
+from adapters.requests import AppRequest
 from adapters.tensors import Tensor
-from adapters.types import AppRequest
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.ray_serve import TOKEN, VERSION, RayServe, ray_serve
 from tests.servers.shared import shared

@@ -21,7 +21,8 @@ from adapters.errors import (
     TransportError,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.types import ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Usage
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from policies.limits.amounts import Rated

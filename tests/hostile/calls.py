@@ -7,7 +7,8 @@ from typing import NamedTuple
 from adapters.base import Adapter
 from adapters.call import Call
 from adapters.errors import InferenceError
-from adapters.types import Deadline, InferRequest, ModelRequest
+from adapters.requests import InferRequest, ModelRequest
+from adapters.types import Deadline
 from adapters.upstreams.inferred import inferred
 from adapters.wire.oip import proto_responses as oip_proto_answers
 

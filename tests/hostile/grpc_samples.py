@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.types import AppRequest, ModelRequest
+from adapters.requests import AppRequest, ModelRequest
 from adapters.wire.protos import METHODS
 from adapters.wire.protos.tfserving import serving
 from tests.hostile.tensor_samples import DECLARED, ROWS, app, infer

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from tests.hostile.attacks import Right
 from tests.hostile.server import http
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters.types import AppRequest, ModelRequest
+from adapters.requests import AppRequest, ModelRequest
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.tfserving import predict_v1_view
 from tests.hostile.sample import EVENTS, JSON, Sample, dump, events

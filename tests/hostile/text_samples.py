@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from adapters.types import AppRequest, ModelRequest
+from adapters.requests import AppRequest, ModelRequest
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.openai import chat as wire
 from adapters.wire.responses import requests as responses

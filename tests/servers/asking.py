@@ -10,8 +10,9 @@ from adapters import registry
 from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.registry import Address
+from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred, Tensor, join_bytes, split_bytes
-from adapters.types import Deadline, InferRequest
+from adapters.types import Deadline
 from adapters.upstreams.inferred import inferred
 from adapters.wire import sse
 from adapters.wire.oip import (

@@ -17,8 +17,8 @@ from adapters.errors import (
     Unsupported,
     UpstreamTimeout,
 )
+from adapters.requests import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, RequestedOutput, Tensor
-from adapters.types import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
 from tests.servers.shared import shared

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
+from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.wire.tfserving import predict_v1_view
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
 from tests.servers.kserve import kserve

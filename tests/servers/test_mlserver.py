@@ -16,8 +16,8 @@ from adapters.errors import (
     Unavailable,
     Unsupported,
 )
+from adapters.requests import ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import ModelOrder, ModelQuery
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.mlserver import mlserver
 from tests.servers.shared import shared

@@ -8,8 +8,8 @@ import pytest
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.registry import Address
+from adapters.requests import ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import ModelOrder, ModelQuery
 from adapters.wire import compression
 from adapters.wire.oip import ovms
 from adapters.wire.oip import requests as oip

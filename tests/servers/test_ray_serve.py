@@ -24,8 +24,9 @@ from adapters.errors import (
     Unavailable,
     Unsupported,
 )
+from adapters.requests import AppRequest, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import AppRequest, Deadline, ModelQuery
+from adapters.types import Deadline
 from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared

@@ -13,7 +13,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ContextTooLong, NotThere
 from adapters.http1.client import Client
-from adapters.types import AppRequest, Deadline, ModelOrder, ModelRequest
+from adapters.requests import AppRequest, ModelOrder, ModelRequest
+from adapters.types import Deadline
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire import signals
 from adapters.wire.openai import chat as wire

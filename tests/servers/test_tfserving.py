@@ -16,8 +16,9 @@ from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.registry import Address
+from adapters.requests import ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Inferred, RequestedOutput, Tensor, join_bytes, split_bytes
-from adapters.types import ChatRequest, Deadline, InferRequest, ModelOrder, ModelQuery
+from adapters.types import Deadline
 from adapters.upstreams.inferred import inferred
 from adapters.wire import sse
 from adapters.wire.oip import proto_requests as oip_proto

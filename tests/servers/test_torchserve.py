@@ -25,8 +25,9 @@ from adapters.errors import (
     Unavailable,
     Unsupported,
 )
+from adapters.requests import AppRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import AppRequest, Deadline, ModelOrder, ModelQuery
+from adapters.types import Deadline
 from adapters.wire.torchserve import proto as wire
 from tests.servers.asking import adapting, asked, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve

@@ -13,8 +13,9 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, NotFound, Unavailable, Unsupported
 from adapters.http1.client import Client
 from adapters.http2.channel import Channel
+from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference, Inferred, Tensor
-from adapters.types import Deadline, InferRequest, ModelQuery
+from adapters.types import Deadline
 from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression, sse

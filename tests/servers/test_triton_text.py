@@ -13,7 +13,8 @@ from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ClientGone, Unsupported
 from adapters.registry import Address
-from adapters.types import Deadline, GenerateRequest, ModelQuery
+from adapters.requests import GenerateRequest, ModelQuery
+from adapters.types import Deadline
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
 from tests.adapters.http1.raw import until

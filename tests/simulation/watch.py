@@ -8,7 +8,7 @@ from typing import Any
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CapacityError, LimitExceeded, Resting, Unavailable
-from adapters.types import GenerateRequest, ModelRequest
+from adapters.requests import GenerateRequest, ModelRequest
 from config.schema.config import TenantConfig
 from config.schema.money import Money
 from gateway.limits.allowance import Allowance

@@ -9,7 +9,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import GenerateRequest, ModelRequest, Usage
+from adapters.requests import GenerateRequest, ModelRequest
+from adapters.types import Usage
 
 PROMPT = 3
 

@@ -12,7 +12,8 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
-from adapters.types import ANTHROPIC, ChatRequest, ModelRequest, Usage
+from adapters.requests import ChatRequest, ModelRequest
+from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import dial, health
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream

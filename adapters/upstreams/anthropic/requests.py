@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.types import ChatRequest, ModelRequest
+from adapters.requests import ChatRequest, ModelRequest
 
 Fields = dict[str, Raw]
 

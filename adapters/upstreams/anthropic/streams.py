@@ -2,7 +2,8 @@
 
 from adapters.errors import InferenceError
 from adapters.http1.client import ClientResponse
-from adapters.types import ANTHROPIC, OPENAI, ChatRequest, Form, Usage
+from adapters.requests import ChatRequest
+from adapters.types import ANTHROPIC, OPENAI, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic import errors

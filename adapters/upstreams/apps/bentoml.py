@@ -15,8 +15,9 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
+from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Inference, Inferred, requested_outputs
-from adapters.types import OIP_JSON, AppRequest, Deadline, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_JSON, Deadline, Usage
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of
 from adapters.upstreams.declared_tensors import described

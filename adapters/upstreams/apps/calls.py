@@ -8,7 +8,8 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
-from adapters.types import APP, AppRequest, Form, ModelRequest, Usage
+from adapters.requests import AppRequest, ModelRequest
+from adapters.types import APP, Form, Usage
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import errors
 

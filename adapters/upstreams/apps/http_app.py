@@ -10,7 +10,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client, encode_fields
 from adapters.http1.message import Headers
-from adapters.types import AppRequest, InferRequest, ModelQuery, ModelRequest
+from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls, Judge, Redirected, by_status
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer

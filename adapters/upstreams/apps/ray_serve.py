@@ -9,7 +9,7 @@ from adapters.call import Call
 from adapters.errors import BackendError, InferenceError, Unsupported, UpstreamTimeout
 from adapters.http1.client import Client
 from adapters.http1.message import Headers
-from adapters.types import ModelQuery, ModelRequest
+from adapters.requests import ModelQuery, ModelRequest
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.apps.http_app import HttpAppAdapter, healthy
 from adapters.upstreams.declared_tensors import json_answer

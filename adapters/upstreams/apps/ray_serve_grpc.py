@@ -12,7 +12,8 @@ from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
-from adapters.types import APP, AppRequest, Deadline, ModelQuery, ModelRequest, Usage
+from adapters.requests import AppRequest, ModelQuery, ModelRequest
+from adapters.types import APP, Deadline, Usage
 from adapters.upstreams.apps.grpc_app import MessagePieces
 from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
 from adapters.upstreams.declared_tensors import json_answer

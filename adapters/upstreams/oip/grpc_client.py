@@ -14,7 +14,8 @@ from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.registry import Address
-from adapters.types import OIP_GRPC, OIP_JSON, Deadline, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import OIP_GRPC, OIP_JSON, Deadline, Usage
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
 from adapters.upstreams.inferred import MAX_ANSWER

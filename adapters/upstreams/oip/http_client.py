@@ -11,15 +11,8 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.offload import codecs
 from adapters.paths import segment
 from adapters.registry import Address
-from adapters.types import (
-    OIP_JSON,
-    Form,
-    InferRequest,
-    ModelOrder,
-    ModelQuery,
-    ModelRequest,
-    Usage,
-)
+from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.inferred import MAX_ANSWER, answer_of, only_event

@@ -9,8 +9,8 @@ from adapters import offload
 from adapters.call import Call
 from adapters.errors import CallerError, InferenceError, Unsupported
 from adapters.offload import codecs
+from adapters.requests import InferRequest
 from adapters.tensors import Inference
-from adapters.types import InferRequest
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import metadata_check
 from adapters.wire.oip import raw_requests as oip_raw

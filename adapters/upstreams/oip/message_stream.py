@@ -3,7 +3,8 @@
 from adapters.base import Answer
 from adapters.http2.exchange import Exchange
 from adapters.http2.status import GrpcError
-from adapters.types import OIP_GRPC, InferRequest, Usage
+from adapters.requests import InferRequest
+from adapters.types import OIP_GRPC, Usage
 from adapters.upstreams.grpc_refusals import device_ms_of, refuse
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import model_failures

@@ -5,7 +5,8 @@ from adapters.call import Call
 from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
-from adapters.types import OIP_JSON, ModelOrder
+from adapters.requests import ModelOrder
+from adapters.types import OIP_JSON
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
 from adapters.wire.oip import ovms

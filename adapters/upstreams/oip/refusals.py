@@ -13,7 +13,7 @@ from adapters.errors import (
     NotFound,
     Unsupported,
 )
-from adapters.types import InferRequest, ModelRequest
+from adapters.requests import InferRequest, ModelRequest
 from adapters.wire import failure_text
 from adapters.wire.oip.bodies import IndexEntry
 

@@ -4,7 +4,8 @@ from typing import NoReturn
 
 from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import ClientResponse
-from adapters.types import DEVICE_MS, ERROR_CODE, InferRequest, ModelRequest, Usage
+from adapters.requests import InferRequest, ModelRequest
+from adapters.types import DEVICE_MS, ERROR_CODE, Usage
 from adapters.upstreams.failed_status import CALLER_STATUS, retry_after, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.refusals import device_ms

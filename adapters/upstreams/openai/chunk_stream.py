@@ -3,7 +3,8 @@
 import re
 
 from adapters.http1.client import ClientResponse
-from adapters.types import CompletionRequest, GenerateRequest, Usage
+from adapters.requests import CompletionRequest, GenerateRequest
+from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai import chat as wire

@@ -21,7 +21,8 @@ from adapters.errors import (
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.offload import messages
 from adapters.registry import Address
-from adapters.types import AppRequest, Deadline, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest, Usage
+from adapters.requests import AppRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
+from adapters.types import Deadline, Usage
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path

@@ -3,7 +3,7 @@
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, TooLarge
 from adapters.http1.client import ClientResponse
 from adapters.http1.message import Headers
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire.openai import chat as wire
 

@@ -1,7 +1,8 @@
 """A stream of a server that supports Responses, forwarded unchanged."""
 
 from adapters.http1.client import ClientResponse
-from adapters.types import ResponsesRequest, Usage
+from adapters.requests import ResponsesRequest
+from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import sse
 from adapters.wire.openai.chat import DONE

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from adapters.errors import CallerError
 from adapters.registry import Unmakeable
-from adapters.types import ChatRequest
+from adapters.requests import ChatRequest
 from adapters.wire import decoding
 from adapters.wire.text.chat_jinja import ChatEnvironment
 from adapters.wire.text.chat_messages import for_template

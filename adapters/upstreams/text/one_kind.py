@@ -6,7 +6,7 @@ from typing import Literal
 from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import CallerError
-from adapters.types import ChatRequest, CompletionRequest, ModelRequest
+from adapters.requests import ChatRequest, CompletionRequest, ModelRequest
 from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.transcoded_stream import RetoldStream
 from adapters.wire import sse

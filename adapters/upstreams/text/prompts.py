@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from adapters.errors import Unsupported
 from adapters.registry import MissingExtra
-from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire.text import prompt_request
 from config.protocols.openai import OpenAIProtocol
 from config.protocols.prompts import PromptProtocol

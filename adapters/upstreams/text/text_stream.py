@@ -3,8 +3,9 @@
 import codecs
 
 from adapters.http1.client import ClientResponse
+from adapters.requests import InferRequest
 from adapters.tensors import Inferred, Tensor, join_bytes
-from adapters.types import OIP_JSON, InferRequest, Usage
+from adapters.types import OIP_JSON, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.upstreams.inferred import written
 from adapters.wire import sse

@@ -9,7 +9,8 @@ from adapters.call import Call
 from adapters.errors import BackendError, InferenceError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.registry import Address
-from adapters.types import ANTHROPIC, ChatRequest, CompletionRequest, GenerateRequest, ModelRequest, Usage
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, ModelRequest
+from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import health
 from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.upstreams.dial import http1_client, names, probe_path

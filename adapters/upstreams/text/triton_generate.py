@@ -12,16 +12,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, ContextTooLong, InferenceError, Unsupported
 from adapters.registry import Address
-from adapters.types import (
-    ChatRequest,
-    CompletionRequest,
-    GenerateRequest,
-    InferKind,
-    ModelOrder,
-    ModelQuery,
-    ModelRequest,
-    Usage,
-)
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import InferKind, Usage
 from adapters.upstreams.dial import http1_client, probe_path
 from adapters.upstreams.failed_status import MAX_MESSAGE
 from adapters.upstreams.oip.http_client import OipHttpAdapter

@@ -14,18 +14,9 @@ from adapters.errors import BackendError, CallerError, InferenceError, Unsupport
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
+from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
-from adapters.types import (
-    OIP_JSON,
-    PREDICT_V1,
-    TFSERVING_GRPC,
-    Deadline,
-    InferRequest,
-    ModelOrder,
-    ModelQuery,
-    ModelRequest,
-    Usage,
-)
+from adapters.types import OIP_JSON, PREDICT_V1, TFSERVING_GRPC, Deadline, Usage
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference

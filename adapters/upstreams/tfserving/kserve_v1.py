@@ -14,7 +14,8 @@ from adapters.errors import CallerError, InferenceError, Unavailable, Unsupporte
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.registry import Address
-from adapters.types import PREDICT_V1, AppRequest, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.requests import AppRequest, InferRequest, ModelQuery, ModelRequest
+from adapters.types import PREDICT_V1, Usage
 from adapters.upstreams import health
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import target_of

@@ -11,8 +11,8 @@ import msgspec
 from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
 from adapters.offload import codecs
+from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference
-from adapters.types import InferRequest, ModelQuery
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import IndexEntry, ModelMetadata

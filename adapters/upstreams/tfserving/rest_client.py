@@ -15,16 +15,9 @@ from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
+from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
-from adapters.types import (
-    OIP_JSON,
-    PREDICT_V1,
-    InferRequest,
-    ModelOrder,
-    ModelQuery,
-    ModelRequest,
-    Usage,
-)
+from adapters.types import OIP_JSON, PREDICT_V1, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error

@@ -10,7 +10,7 @@ from adapters.call import Call
 from adapters.errors import InferenceError, Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
-from adapters.types import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer

@@ -9,7 +9,7 @@ from adapters.call import Call
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
-from adapters.types import ModelOrder, ModelQuery, ModelRequest
+from adapters.requests import ModelOrder, ModelQuery, ModelRequest
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.failed_status import upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals

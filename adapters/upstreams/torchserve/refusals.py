@@ -5,7 +5,7 @@ from typing import NoReturn
 from adapters.errors import CallerError, InferenceError, UpstreamTimeout
 from adapters.http1.client import ClientResponse
 from adapters.http1.message import Headers
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.failed_status import CALLER_STATUS, credential_refused, model_not_known, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.types import ChatRequest
+from adapters.requests import ChatRequest
 from adapters.wire.anthropic import turns
 from adapters.wire.anthropic.tools import choice_of, tools_of
 from adapters.wire.body import field

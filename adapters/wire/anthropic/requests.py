@@ -12,8 +12,9 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, NotFound
+from adapters.requests import ChatRequest, Codec, ModelRequest
 from adapters.tensors import Data
-from adapters.types import ChatRequest, Codec, Feature, ModelRequest
+from adapters.types import Feature
 from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.wire import canonical
 from adapters.wire.anthropic import chat as anthropic_chat

@@ -8,8 +8,9 @@ from google.protobuf.message import DecodeError
 from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.requests import Codec, InferRequest, ModelRequest
 from adapters.tensors import Data, Inference, Parameter, Parameters
-from adapters.types import Codec, InferKind, InferRequest, ModelRequest
+from adapters.types import InferKind
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
 from adapters.wire.oip.request_view import Fields, rows_of, separate, sequence_name, with_model, without_model
 from adapters.wire.protos import inference as messages

@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
+from adapters.requests import Codec, InferRequest, ModelRequest
 from adapters.tensors import Data, Inference
-from adapters.types import Codec, InferKind, InferRequest, ModelRequest
+from adapters.types import InferKind
 from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
 

@@ -13,18 +13,17 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
-from adapters.tensors import Data
-from adapters.types import (
+from adapters.requests import (
     ChatRequest,
     Codec,
     CompletionRequest,
     EmbeddingRequest,
-    Feature,
     GenerateRequest,
     ModelRequest,
     ResponsesRequest,
-    Usage,
 )
+from adapters.tensors import Data
+from adapters.types import Feature, Usage
 from adapters.wire import canonical, decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw
 
-from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 
 Mode = Literal["text", "tokens"]
 Fields = dict[str, Raw]

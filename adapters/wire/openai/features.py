@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from adapters.types import Feature, ModelRequest
+from adapters.requests import ModelRequest
+from adapters.types import Feature
 
 _IMAGE_PARTS = frozenset({"image_url", "image", "input_image", "image_embeds", "image_pil"})
 

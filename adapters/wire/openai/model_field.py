@@ -4,7 +4,8 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.types import AppRequest, Codec, ModelRequest, Usage
+from adapters.requests import AppRequest, Codec, ModelRequest
+from adapters.types import Usage
 from adapters.wire import decoding, form
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import operation_fields

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from adapters.types import GenerateRequest, Usage
+from adapters.requests import GenerateRequest
+from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
 from adapters.wire.openai.continuation import NOTHING, NULL, Fields, Mode, after_text, after_tokens, initial_fields

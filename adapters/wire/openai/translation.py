@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError, Unsupported
-from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.continuation import NOTHING
 from adapters.wire.openai.ignored_fields import NAMES

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.types import ChatRequest, ResponsesRequest
+from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire import decoding
 from adapters.wire.body import open_body
 from adapters.wire.openai import chat as wire

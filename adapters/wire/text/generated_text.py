@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from adapters.types import ChatRequest, GenerateRequest, Usage
+from adapters.requests import ChatRequest, GenerateRequest
+from adapters.types import Usage
 
 _encode = msgspec.json.Encoder().encode
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError, Unsupported
-from adapters.types import ChatRequest, CompletionRequest, GenerateRequest
+from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.chat import Count
 from adapters.wire.openai.continuation import NOTHING

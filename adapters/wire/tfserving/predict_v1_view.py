@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError, Unsupported
+from adapters.requests import Codec, InferRequest, ModelRequest
 from adapters.tensors import CLASSES, NO_PARAMETERS, Data, Inference, RequestedOutput
-from adapters.types import Codec, InferRequest, ModelRequest, Verb
+from adapters.types import Verb
 from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model

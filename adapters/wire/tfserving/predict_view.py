@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from adapters.errors import CallerError
+from adapters.requests import Codec, InferRequest, ModelRequest
 from adapters.tensors import Data, Inference
-from adapters.types import Codec, InferRequest, ModelRequest
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from adapters.base import Answer
 from adapters.errors import CallerError, Unsupported
 from adapters.http2.call import Call
-from adapters.types import AppRequest
+from adapters.requests import AppRequest
 from adapters.wire.torchserve import proto as torchserve_proto
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors

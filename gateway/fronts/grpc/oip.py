@@ -9,7 +9,8 @@ from adapters.errors import CallerError, Forbidden, Unavailable
 from adapters.grpc_health import Health
 from adapters.http2.call import Call
 from adapters.offload import codecs
-from adapters.types import InferKind, InferRequest, ModelPart, ModelQuery
+from adapters.requests import InferRequest, ModelQuery
+from adapters.types import InferKind, ModelPart
 from adapters.upstreams.inferred import decode
 from adapters.wire import decoding, proto_json
 from adapters.wire.oip import (

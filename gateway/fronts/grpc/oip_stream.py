@@ -15,8 +15,8 @@ from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, InferenceError, ModelFailed
 from adapters.http2.call import Call
 from adapters.http2.status import GrpcError
+from adapters.requests import InferRequest
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred
-from adapters.types import InferRequest
 from adapters.upstreams.inferred import decode
 from adapters.wire import sse
 from adapters.wire.oip import proto_responses as oip_proto_answers

@@ -9,7 +9,8 @@ from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
 from adapters.http2.call import Call
 from adapters.offload import codecs
-from adapters.types import InferRequest, Verb
+from adapters.requests import InferRequest
+from adapters.types import Verb
 from adapters.upstreams.inferred import decode
 from adapters.wire import proto_json
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving

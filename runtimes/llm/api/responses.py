@@ -5,7 +5,8 @@ from msgspec import Raw
 
 from adapters import offload
 from adapters.errors import BackendError, CallerError
-from adapters.types import ChatRequest, Usage
+from adapters.requests import ChatRequest
+from adapters.types import Usage
 from adapters.wire.body import open_body
 from adapters.wire.openai.model_field import with_model
 from adapters.wire.responses import answers

@@ -19,8 +19,8 @@ from adapters.offload import density, packets
 from adapters.offload import worker_queue as lanes
 from adapters.offload.jobs import CodecCall
 from adapters.offload.worker_queue import MAX_WAITING, WorkerQueue
+from adapters.requests import ModelRequest
 from adapters.tensors import NO_PARAMETERS, Inference, Tensor
-from adapters.types import ModelRequest
 from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.wire.anthropic import requests as anthropic
 from adapters.wire.oip import requests as oip

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.types import GenerateRequest
+from adapters.requests import GenerateRequest
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.dialects import DIALECTS
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from adapters.types import GenerateRequest
+from adapters.requests import GenerateRequest
 from adapters.wire.canonical import FORMATTED, canonical, is_deterministic, parts_of
 from adapters.wire.openai.chat import decode_chat, decode_completion
 

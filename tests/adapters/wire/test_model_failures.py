@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from adapters.errors import BackendError, InferenceError, ModelFailed
 from adapters.http1.message import Headers
-from adapters.types import AppRequest
+from adapters.requests import AppRequest
 from adapters.upstreams.apps import ray_serve
 from adapters.upstreams.failed_status import refused
 from adapters.upstreams.openai.refusals import refusal

@@ -11,7 +11,8 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, ContextTooLong, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import EmbeddingRequest, Usage
+from adapters.requests import EmbeddingRequest
+from adapters.types import Usage
 from adapters.wire.openai.chat import decode_embedding
 from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.loading import embedders

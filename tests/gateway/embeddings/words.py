@@ -13,8 +13,9 @@ from tokenizers.processors import TemplateProcessing
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.fake import FakeAdapter, Script
+from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Inferred, Tensor
-from adapters.types import OIP_GRPC, InferRequest, ModelQuery, ModelRequest, Usage
+from adapters.types import OIP_GRPC, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
 
 WORDS = {"[CLS]": 0, "[SEP]": 1, "[UNK]": 2, "a": 3, "b": 4, "c": 5, "d": 6}

@@ -14,7 +14,8 @@ from adapters.call import Call
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.types import OIP_JSON, Form, InferRequest, ModelOrder, ModelQuery, ModelRequest, Usage
+from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire.oip.bodies import ModelMetadata, decode_metadata
 from config.schema.config import HttpConfig

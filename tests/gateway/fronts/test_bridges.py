@@ -18,8 +18,8 @@ from adapters.http1.client import Client
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 from adapters.http2.channel import Channel
+from adapters.requests import ModelRequest
 from adapters.tensors import Inferred, Parameter
-from adapters.types import ModelRequest
 from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression, sse

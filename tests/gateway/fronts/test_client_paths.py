@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request
-from adapters.types import ANTHROPIC, AppRequest, GenerateRequest
+from adapters.requests import AppRequest, GenerateRequest
+from adapters.types import ANTHROPIC
 from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.wire import form
 from gateway.fronts.listener import Fronts

@@ -9,7 +9,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import APP, AppRequest, ModelRequest
+from adapters.requests import AppRequest, ModelRequest
+from adapters.types import APP
 from adapters.wire.torchserve import proto as wire
 from gateway.fronts.grpc.apps import PROTOBUF
 from tests.gateway.fronts.oip import TensorDoor, tensor_door

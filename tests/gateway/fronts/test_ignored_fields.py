@@ -17,7 +17,7 @@ from adapters.call import Call
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.client import Client
-from adapters.types import ModelRequest
+from adapters.requests import ModelRequest
 from adapters.upstreams.anthropic.requests import MessagesRequest
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.openai import chat as openai_wire

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from adapters.errors import CallerError, InferenceError, NotFound, Unavailable
-from adapters.types import ModelOrder
+from adapters.requests import ModelOrder
 from tests.gateway.fronts.conftest import OpenDoor
 from tests.gateway.fronts.oip import TensorFake, tensor_door
 

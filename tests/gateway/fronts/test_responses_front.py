@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from adapters.errors import BackendError, CallerError, CapacityError, ContextTooLong, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import ChatRequest, ResponsesRequest, Usage
+from adapters.requests import ChatRequest, ResponsesRequest
+from adapters.types import Usage
 from tests.support.gateways import Rig, config, listening
 
 

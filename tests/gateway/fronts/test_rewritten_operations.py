@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.fake import FakeAdapter, Script
-from adapters.types import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
+from adapters.requests import AppRequest, ChatRequest, CompletionRequest, EmbeddingRequest, GenerateRequest
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import operation_fields
 from adapters.wire.openai.model_field import CODEC

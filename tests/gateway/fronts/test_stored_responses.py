@@ -12,7 +12,7 @@ import pytest
 
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.server import Limits, Server
-from adapters.types import ChatRequest, GenerateRequest, ResponsesRequest
+from adapters.requests import ChatRequest, GenerateRequest, ResponsesRequest
 from config.schema.state import StoredResponsesConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts

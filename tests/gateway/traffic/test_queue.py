@@ -20,7 +20,8 @@ from adapters.errors import (
     Unavailable,
 )
 from adapters.fake import FakeAdapter, Script
-from adapters.types import ChatRequest, Deadline, Usage
+from adapters.requests import ChatRequest
+from adapters.types import Deadline, Usage
 from config.schema.config import BalanceConfig, QueueConfig, TenantConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool

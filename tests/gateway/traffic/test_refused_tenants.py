@@ -9,7 +9,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, Resting, Scope
 from adapters.fake import FakeAdapter, Script
-from adapters.types import Deadline, ModelRequest
+from adapters.requests import ModelRequest
+from adapters.types import Deadline
 from config.schema.config import BalanceConfig, QueueConfig, TenantConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool

@@ -12,7 +12,8 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CapacityError, ClientGone, DeadlineError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
-from adapters.types import ModelRequest, Usage
+from adapters.requests import ModelRequest
+from adapters.types import Usage
 from config.schema.config import Config
 from gateway.auth.keys import Principal
 from gateway.snapshot import build

@@ -16,7 +16,8 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.fake import FakeAdapter
-from adapters.types import GenerateRequest, Usage
+from adapters.requests import GenerateRequest
+from adapters.types import Usage
 from adapters.wire.openai import chat as wire
 from policies.resume import MOST
 from tests.support.gateways import Rig, chat, config

@@ -11,8 +11,8 @@ from adapters.call import Call
 from adapters.errors import CallerError, NotFound, Unavailable
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
+from adapters.requests import ModelQuery
 from adapters.tensors import Inference, Tensor
-from adapters.types import ModelQuery
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of

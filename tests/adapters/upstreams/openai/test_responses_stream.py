@@ -8,7 +8,8 @@ import pytest
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, CapacityError, TransportError
 from adapters.http1.client import Client
-from adapters.types import Deadline, ResponsesRequest
+from adapters.requests import ResponsesRequest
+from adapters.types import Deadline
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.responses import requests as responses
 from tests.adapters.http1.scripted import answers, scripted

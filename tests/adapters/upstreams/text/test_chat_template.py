@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from adapters.errors import CallerError
-from adapters.types import ChatRequest
+from adapters.requests import ChatRequest
 from adapters.upstreams.text.chat_template import BUNDLED, ChatTemplate, TemplateError, load
 from adapters.wire.openai import chat as openai
 

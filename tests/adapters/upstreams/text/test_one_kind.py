@@ -14,7 +14,8 @@ from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.errors import CallerError, ClientGone, TransportError, Unsupported
 from adapters.registry import Address
-from adapters.types import Deadline, GenerateRequest, Usage
+from adapters.requests import GenerateRequest
+from adapters.types import Deadline, Usage
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
 from tests.adapters.http1.raw import until

@@ -20,7 +20,8 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.http1.client import Client
-from adapters.types import ANTHROPIC, Deadline, GenerateRequest, Usage
+from adapters.requests import GenerateRequest
+from adapters.types import ANTHROPIC, Deadline, Usage
 from adapters.upstreams.text.chat_template import load
 from adapters.upstreams.text.prompts import Prompts
 from adapters.upstreams.text.tgi import TgiAdapter

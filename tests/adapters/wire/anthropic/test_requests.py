@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError
-from adapters.types import ChatRequest, Feature
+from adapters.requests import ChatRequest
+from adapters.types import Feature
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.openai import chat as openai

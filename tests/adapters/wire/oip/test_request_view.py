@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.types import InferRequest
+from adapters.requests import InferRequest
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
 from adapters.wire.oip.request_view import request_of, rows_of, sequence_name

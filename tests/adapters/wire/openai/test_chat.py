@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import BackendError, CallerError
-from adapters.types import ChatRequest, CompletionRequest, Usage
+from adapters.requests import ChatRequest, CompletionRequest
+from adapters.types import Usage
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.operation_fields import is_misspelled
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.errors import CallerError, Unsupported
+from adapters.requests import InferRequest
 from adapters.tensors import RequestedOutput, Tensor
-from adapters.types import InferRequest
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
 from adapters.wire.tfserving.predict_v1_view import inference, request_of
 
