@@ -40,7 +40,7 @@ Moment = Annotated[
 ]
 
 
-class AskedConfig(Section):
+class RequestConfig(Section):
     """The properties of a request that a policy may read. An absent field has its simplest value."""
 
     tenant: Name
@@ -110,7 +110,7 @@ class CaseConfig(Section):
 
     name: str | None = None
     """The name of the test in a report."""
-    request: AskedConfig
+    request: RequestConfig
     """The request."""
     expect: ExpectConfig
     """The expected result."""
@@ -149,14 +149,14 @@ def _line(doc: Document, index: int) -> int:
     return doc.line(("tests", index))
 
 
-def asked(data: object) -> AskedConfig:
+def described_request(data: object) -> RequestConfig:
     """Validate a described request that is not from a file. Raises ConfigError, whose problems have no line."""
     doc = Document("", _tuples(data))
     try:
-        return AskedConfig.model_validate(doc.data, strict=True)
+        return RequestConfig.model_validate(doc.data, strict=True)
     except ValidationError as error:
-        told = sentences.problems(doc, error, skip=(), root=AskedConfig)
-        raise ConfigError([replace(problem, line=None) for problem in told]) from None
+        problems = sentences.problems(doc, error, skip=(), root=RequestConfig)
+        raise ConfigError([replace(problem, line=None) for problem in problems]) from None
 
 
 def _tuples(value: object) -> object:

@@ -52,11 +52,11 @@ class Document:
 
     def line(self, place: Place) -> int:
         """The line of a value; without a value, of the name of the enclosing section."""
-        known = place
-        while known and known not in self.lines:
-            known = known[:-1]
-        lines = self.lines.get(known, Lines(1, 1))
-        is_plain = known == place and not isinstance(self.value(place), dict | tuple)
+        nearest = place
+        while nearest and nearest not in self.lines:
+            nearest = nearest[:-1]
+        lines = self.lines.get(nearest, Lines(1, 1))
+        is_plain = nearest == place and not isinstance(self.value(place), dict | tuple)
         return lines.value if is_plain else lines.key
 
     def value(self, place: Place) -> object:
@@ -112,8 +112,8 @@ def _remedy(text: str, error: yaml.MarkedYAMLError) -> str:
         return ""
     first = min(error.context_mark.line if error.context_mark else error.problem_mark.line, error.problem_mark.line)
     written = "\n".join(text.splitlines()[first : error.problem_mark.line + 1])
-    found = _BARE_REFERENCE.search(written)
-    return f'. Inside brackets a reference needs quotes: "{found[1]}"' if found else ""
+    reference = _BARE_REFERENCE.search(written)
+    return f'. Inside brackets a reference needs quotes: "{reference[1]}"' if reference else ""
 
 
 class _TooMuchError(Exception):

@@ -36,8 +36,8 @@ class ConfigError(Exception):
         return "\n".join(map(str, self.problems))
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
+def closest(word: str, names: Iterable[str]) -> str | None:
     """The most similar known word, if any is similar enough."""
-    by_lower = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), by_lower, n=1)
-    return by_lower[found[0]] if found else None
+    by_lower = {name.lower(): name for name in names}
+    matches = get_close_matches(word.lower(), by_lower, n=1)
+    return by_lower[matches[0]] if matches else None

@@ -38,7 +38,7 @@ def problems(
     """One problem for each error of the schema, except at the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
         place = tuple(step for step in details["loc"] if not _nobody_wrote(step))
-        if place not in skip and not _already_told(doc, place, details):
+        if place not in skip and not _already_reported(doc, place, details):
             yield _problem(doc, place, details, root)
 
 
@@ -47,7 +47,7 @@ def _nobody_wrote(step: str | int) -> bool:
     return isinstance(step, str) and step.startswith("[") and step.endswith("]")
 
 
-def _already_told(doc: Document, place: Place, details: ErrorDetails) -> bool:
+def _already_reported(doc: Document, place: Place, details: ErrorDetails) -> bool:
     """Whether a list only seems too short: pydantic counts valid entries, and the invalid ones have errors of their
     own."""
     entries = doc.value(place)
@@ -71,8 +71,8 @@ def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Sect
 
 def _unknown_field(doc: Document, place: Place, fields: tuple[str, ...]) -> Problem:
     suggestion = closest(str(place[-1]), fields)
-    known = f": the fields here are {', '.join(fields)}" if fields and suggestion is None else ""
-    return doc.problem_with_key(place, f"unknown field{known}", suggestion)
+    hint = f": the fields here are {', '.join(fields)}" if fields and suggestion is None else ""
+    return doc.problem_with_key(place, f"unknown field{hint}", suggestion)
 
 
 def _shape(place: Place, value: object, root: type[Section]) -> str:

@@ -39,14 +39,14 @@ class Watcher:
         self._on_change = on_change
         self._on_error = on_error
         self._interval = interval
-        self._known = _look(path, frozenset({path}))
+        self._current = _look(path, frozenset({path}))
         self._seen: Stamps = {}
         self._one_at_a_time = asyncio.Lock()
 
     @property
     def sha256(self) -> str:
         """The digest of the file at the last read, without referenced files; empty if it could not be read."""
-        return self._known.sha256
+        return self._current.sha256
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -56,24 +56,24 @@ class Watcher:
 
     async def poll(self) -> None:
         """Check once, and read changed files when two consecutive checks agree."""
-        stamps = await asyncio.to_thread(_stamps, self._known.reading.sources)
+        stamps = await asyncio.to_thread(_stamps, self._current.reading.sources)
         settled, self._seen = stamps == self._seen, stamps
-        if settled and stamps != self._known.stamps:
+        if settled and stamps != self._current.stamps:
             await self._read()
 
     async def reload_now(self) -> None:
         """Read at once and report the result even if it is unchanged, for a request by an operator (SIGHUP)."""
-        await self._read(asked=True)
+        await self._read(requested=True)
 
-    async def _read(self, *, asked: bool = False) -> None:
+    async def _read(self, *, requested: bool = False) -> None:
         async with self._one_at_a_time:
-            look = await asyncio.to_thread(_look, self._path, self._known.reading.sources)
-            is_new = look.digest != self._known.digest
-            self._known = look
-            if is_new or asked:
-                await self._tell(look.reading)
+            look = await asyncio.to_thread(_look, self._path, self._current.reading.sources)
+            is_new = look.digest != self._current.digest
+            self._current = look
+            if is_new or requested:
+                await self._report(look.reading)
 
-    async def _tell(self, reading: Reading) -> None:
+    async def _report(self, reading: Reading) -> None:
         try:
             if reading.config is None:
                 raise ConfigError(reading.problems)

@@ -34,7 +34,7 @@ from policies.limits.price import Price, expected_output
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
-from policies.routing.rules import Known
+from policies.routing.rules import ResolvedModel
 
 NONE = frozenset[str]()
 ORDER_SECONDS = 600.0
@@ -246,7 +246,7 @@ class Core:
             # The client left while the upstream was processing its prompt, so it pays for the prompt.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
         if usage is not None and usage.device_ms:
-            self._device_time.told(record.model, usage.rows, usage.device_ms)
+            self._device_time.record(record.model, usage.rows, usage.device_ms)
         if usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
         charged = usage
@@ -274,7 +274,12 @@ def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Dead
 
 
 def facts_of(
-    principal: Principal, request: ModelRequest, known: Known, headers: Mapping[str, str], id: str, now_utc: float
+    principal: Principal,
+    request: ModelRequest,
+    known: ResolvedModel,
+    headers: Mapping[str, str],
+    id: str,
+    now_utc: float,
 ) -> Facts:
     """The facts that rules may read. The request has the model's own name."""
     return Facts(
@@ -288,7 +293,7 @@ def facts_of(
         id,
         principal.roles,
         principal.labels,
-        known.asked or request.model,
+        known.requested or request.model,
         known.version or request.version,
         request.operation,
         request.max_tokens,

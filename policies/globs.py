@@ -25,7 +25,7 @@ def glob(pattern: str) -> Callable[[str], bool]:
 class GlobTable(Generic[T]):
     """Values by name or by glob: an exact name first, then globs in the order given."""
 
-    __slots__ = ("_exact", "_globs", "_known")
+    __slots__ = ("_exact", "_globs", "_cached")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
         self._exact: dict[str, T] = {}
@@ -36,11 +36,11 @@ class GlobTable(Generic[T]):
             else:
                 self._exact.setdefault(pattern, value)
         self._globs = tuple(globs)
-        self._known = dict(self._exact)  # the exact names, and cached names that a glob matches
+        self._cached = dict(self._exact)  # the exact names, and cached names that a glob matches
 
     def find(self, name: str) -> T | None:
-        found = self._known.get(name)
-        return self._search(name) if found is None else found
+        value = self._cached.get(name)
+        return self._search(name) if value is None else value
 
     def _search(self, name: str) -> T | None:
         for matches, value in self._globs:
@@ -52,9 +52,9 @@ class GlobTable(Generic[T]):
     def _remember(self, name: str, value: T) -> None:
         if len(name) > MEMO_NAME_LENGTH:
             return
-        if len(self._known) >= len(self._exact) + MEMO_ENTRIES:
-            self._known = dict(self._exact)
-        self._known[name] = value
+        if len(self._cached) >= len(self._exact) + MEMO_ENTRIES:
+            self._cached = dict(self._exact)
+        self._cached[name] = value
 
 
 class GlobSet:

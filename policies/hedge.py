@@ -40,7 +40,7 @@ class Fixed:
         """Ignored."""
 
 
-class Learned:
+class MeasuredDelay:
     """The delay within which a share of recent answers began.
 
     A stream begins with its first token and a whole answer with its last, so each has its own measurements.
@@ -83,4 +83,4 @@ class Quantile:
 
 def patience(after: str) -> Patience:
     """The delay for a configured ``p95`` or ``200ms``."""
-    return Learned(float(after[1:]) / 100) if after.startswith("p") else Fixed(parse_duration(after))
+    return MeasuredDelay(float(after[1:]) / 100) if after.startswith("p") else Fixed(parse_duration(after))

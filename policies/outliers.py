@@ -28,10 +28,10 @@ class Tally:
         return self._failed / self.ended if self.ended else 0.0
 
     def count(self, window: float, now: float, *, failed: bool) -> None:
-        kept = exp(min(0.0, self._at - now) / window)
+        decay = exp(min(0.0, self._at - now) / window)
         self._at = now
-        self.ended = self.ended * kept + 1
-        self._failed = self._failed * kept + failed
+        self.ended = self.ended * decay + 1
+        self._failed = self._failed * decay + failed
 
     def leave(self, seconds: float, now: float) -> float:
         """Eject the endpoint and reset its tally. Returns the seconds of the ejection."""

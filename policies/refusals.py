@@ -18,7 +18,7 @@ WITNESS = LONGEST_REST
 class _Refused(NamedTuple):
     breaker: Breaker
     at: float
-    known: bool
+    tenant_only: bool
     """Whether the endpoint reported that the rejection concerns this tenant only."""
 
 
@@ -30,8 +30,8 @@ class Refusals:
     def __init__(self) -> None:
         self.tenants: dict[str, _Refused] = {}  # usually empty: callers check that before a call
 
-    def refused(self, tenant: str, retry_after: float | None, now: float, like: Breaker, *, known: bool) -> bool:
-        """Record a rejection. `known`: the endpoint reported that it concerns this tenant only.
+    def refused(self, tenant: str, retry_after: float | None, now: float, like: Breaker, *, tenant_only: bool) -> bool:
+        """Record a rejection. `tenant_only`: the endpoint reported that it concerns this tenant only.
 
         Returns True if it counts against the endpoint: another tenant was rejected recently too, with unknown scope.
         `like` is the endpoint's breaker.
@@ -43,9 +43,9 @@ class Refusals:
         breaker.failure(now)
         if retry_after is not None:
             breaker.rest(retry_after, now)
-        others = (one for one in self.tenants.values() if not one.known and now - one.at < WITNESS)
-        blamed = not known and any(others)
-        self.tenants[tenant] = _Refused(breaker, now, known)
+        others = (one for one in self.tenants.values() if not one.tenant_only and now - one.at < WITNESS)
+        blamed = not tenant_only and any(others)
+        self.tenants[tenant] = _Refused(breaker, now, tenant_only)
         return blamed
 
     def begin(self, tenant: str, now: float) -> None:

@@ -96,9 +96,9 @@ def _split(doc: Document, split: Node) -> Iterator[Problem]:
 
 
 def _globs(doc: Document, root: Node, globs: Node) -> Iterator[Problem]:
-    known = names(root["models"])
+    model_names = names(root["models"])
     for glob in globs:
-        if is_glob(glob.text or "") and not any(may_overlap(glob.text or "", name) for name in known):
+        if is_glob(glob.text or "") and not any(may_overlap(glob.text or "", name) for name in model_names):
             yield doc.problem(glob.place, "matches no model")
 
 

@@ -121,10 +121,10 @@ def _key(doc: Document, pool: Node) -> Iterator[Problem]:
 
 def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
     urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
-    found = pool["discover"]
+    discover = pool["discover"]
     if "tls" not in pool or any(url and url.startswith("https://") for url in urls):
         return
-    if "file" in found or found["scheme"].text == "https":
+    if "file" in discover or discover["scheme"].text == "https":
         return
     if any(urls) or "discover" in pool:
         yield doc.problem_with_key(pool["tls"].place, "has no effect: no endpoint is https://")
@@ -170,14 +170,14 @@ def _zones(doc: Document, root: Node) -> Iterator[Problem]:
                     message = "has no effect: hash sends a key to the same endpoint from every zone"
                     yield doc.problem_with_key(node.place, message)
             continue
-        finds = any(name in pool["discover"] for name in ("file", "kubernetes"))
-        zoned = zoned or finds or bool(written)
+        has_own_zones = any(name in pool["discover"] for name in ("file", "kubernetes"))
+        zoned = zoned or has_own_zones or bool(written)
         if "zone" not in root:
             for node in (*written, balance["zone_traffic"]):
                 if node.value is not None:
                     message = "has no effect: the file does not set the gateway's `zone`"
                     yield doc.problem_with_key(node.place, message)
-        elif "zone_traffic" in balance and not (finds or written):
+        elif "zone_traffic" in balance and not (has_own_zones or written):
             yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: no endpoint has a zone")
     if "zone" in root and not zoned:
         yield doc.problem_with_key(root["zone"].place, "has no effect: no endpoint has a zone")

@@ -81,35 +81,35 @@ def _unique(doc: Document, nodes: Iterable[Node]) -> Iterator[Problem]:
 
 
 def _unknown_pools(doc: Document, root: Node) -> Iterator[Problem]:
-    known = names(root["pools"])
-    if len(known) < len(list(root["pools"])) or not known:
+    pool_names = names(root["pools"])
+    if len(pool_names) < len(list(root["pools"])) or not pool_names:
         return  # the name of a pool itself is invalid
     routes = (route for model in root["models"] for route in model["routes"])
     for pool in (pool for route in routes for pool in targets(route)):
-        if pool.text is not None and pool.text not in known:
-            yield doc.problem(pool.place, f'no pool is named "{pool.text}"', closest(pool.text, known))
+        if pool.text is not None and pool.text not in pool_names:
+            yield doc.problem(pool.place, f'no pool is named "{pool.text}"', closest(pool.text, pool_names))
 
 
 def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
     """Report unknown models of tenants and of scopes. The names are the models' own."""
-    known = names(root["models"])
+    model_names = names(root["models"])
     aliases = {alias: model["name"].text for model in root["models"] for alias in model["aliases"].texts()}
     lists = [tenant["models"] for tenant in root["tenants"]] + [scopes["models"] for scopes in _all_scopes(root)]
     for glob in (glob for globs in lists for glob in globs):
         if glob.text in aliases:
             message = f'"{glob.text}" is an alias, and this list goes by models\' own names'
             yield doc.problem(glob.place, message, aliases[glob.text])
-        elif glob.text is None or is_glob(glob.text) or not known:
+        elif glob.text is None or is_glob(glob.text) or not model_names:
             continue
-        elif not any(may_overlap(glob.text, name) for name in known):
-            yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, known))
+        elif not any(may_overlap(glob.text, name) for name in model_names):
+            yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, model_names))
 
 
 def _scopes_routes(doc: Document, root: Node) -> Iterator[Problem]:
-    known = [name for model in root["models"] for name in names(model["routes"])]
+    route_names = [name for model in root["models"] for name in names(model["routes"])]
     for route in (route for scopes in _all_scopes(root) for route in scopes["routes"]):
-        if route.text is not None and route.text not in known:
-            yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, known))
+        if route.text is not None and route.text not in route_names:
+            yield doc.problem(route.place, f'no route is named "{route.text}"', closest(route.text, route_names))
 
 
 def _all_scopes(root: Node) -> Iterator[Node]:
@@ -118,7 +118,7 @@ def _all_scopes(root: Node) -> Iterator[Node]:
 
 
 def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:
-    known = names(root["tenants"])
+    tenant_names = names(root["tenants"])
     for model in root["models"]:
         written = [glob for route in model["routes"] for glob in route["when"]["tenant"]]
         if written:
@@ -126,19 +126,19 @@ def _routes_tenants(doc: Document, root: Node) -> Iterator[Problem]:
             for glob in written:
                 if glob.text is None or _any_matches(glob.text, allowed):
                     continue
-                if _any_matches(glob.text, known):
+                if _any_matches(glob.text, tenant_names):
                     yield doc.problem(glob.place, "no tenant of that name may use this model: see its `models`")
-                elif known:
-                    suggestion = closest(glob.text, known)
+                elif tenant_names:
+                    suggestion = closest(glob.text, tenant_names)
                     yield doc.problem(glob.place, f'no tenant is named "{glob.text}"', suggestion)
 
 
 def _issuers_tenants(doc: Document, root: Node) -> Iterator[Problem]:
-    known = names(root["tenants"])
+    tenant_names = names(root["tenants"])
     for issuer in root["auth"]["jwt"]:
         tenant = issuer["tenant"]
-        if tenant.text is not None and known and tenant.text not in known:
-            yield doc.problem(tenant.place, f'no tenant is named "{tenant.text}"', closest(tenant.text, known))
+        if tenant.text is not None and tenant_names and tenant.text not in tenant_names:
+            yield doc.problem(tenant.place, f'no tenant is named "{tenant.text}"', closest(tenant.text, tenant_names))
 
 
 def _any_matches(glob: str, candidates: Iterable[str]) -> bool:
@@ -168,20 +168,26 @@ def _shadowed_models(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _explainers(doc: Document, root: Node) -> Iterator[Problem]:
-    known = names(root["models"])
+    model_names = names(root["models"])
     for model in root["models"]:
         explainer = model["explainer"]
-        if explainer.text is None or not known:
+        if explainer.text is None or not model_names:
             continue
         if explainer.text == model["name"].text:
             yield doc.problem(explainer.place, "is this model: an explainer is another model")
-        elif not any(may_overlap(explainer.text, name) for name in known):
-            yield doc.problem(explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, known))
+        elif not any(may_overlap(explainer.text, name) for name in model_names):
+            yield doc.problem(
+                explainer.place, f'no model is named "{explainer.text}"', closest(explainer.text, model_names)
+            )
 
 
 def _default_models(doc: Document, root: Node) -> Iterator[Problem]:
-    known = [name for model in root["models"] for name in (model["name"].text, *model["aliases"].texts()) if name]
+    model_names = [name for model in root["models"] for name in (model["name"].text, *model["aliases"].texts()) if name]
     for operation in DefaultModelsConfig.model_fields:
         default = root["default_models"][operation]
-        if default.text is not None and known and not any(may_overlap(default.text, name) for name in known):
-            yield doc.problem(default.place, f'no model is named "{default.text}"', closest(default.text, known))
+        if (
+            default.text is not None
+            and model_names
+            and not any(may_overlap(default.text, name) for name in model_names)
+        ):
+            yield doc.problem(default.place, f'no model is named "{default.text}"', closest(default.text, model_names))

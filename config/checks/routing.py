@@ -73,10 +73,10 @@ def _names(doc: Document, model: Node, when: Node) -> Iterator[Problem]:
         yield from _unknown(doc, when["version"], versions, "this model has no such version")
 
 
-def _unknown(doc: Document, globs: Node, known: list[str], message: str) -> Iterator[Problem]:
+def _unknown(doc: Document, globs: Node, choices: list[str], message: str) -> Iterator[Problem]:
     for glob in globs:
-        if glob.text is not None and not any(fnmatchcase(name, glob.text) for name in known):
-            yield doc.problem(glob.place, message, closest(glob.text, known))
+        if glob.text is not None and not any(fnmatchcase(name, glob.text) for name in choices):
+            yield doc.problem(glob.place, message, closest(glob.text, choices))
 
 
 def _headers(doc: Document, headers: Node) -> Iterator[Problem]:

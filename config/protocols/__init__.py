@@ -46,8 +46,8 @@ class _BuiltInOnly:
     """Restricts the JSON Schema to the protocols of Headrace: editors have no schema of other options."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        told: dict[str, Any] = handler(schema)
-        return {"anyOf": [each for one in told["oneOf"][:-1] for each in one.get("anyOf", [one])]}
+        generated: dict[str, Any] = handler(schema)
+        return {"anyOf": [each for one in generated["oneOf"][:-1] for each in one.get("anyOf", [one])]}
 
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def section_of(name: str) -> type[ProtocolConfig] | None:
     """The options of a protocol; None for an unknown protocol."""
     if name in BUILT_IN:
         return BUILT_IN[name]
-    found = installed().get(name)
-    if found is None:
+    entry_point = installed().get(name)
+    if entry_point is None:
         return None
     try:
-        section: type[ProtocolConfig] = load(found).options
+        section: type[ProtocolConfig] = load(entry_point).options
     except ValueError:
         return None
     return section

@@ -39,37 +39,39 @@ class InstalledProtocol(ProtocolConfig):
 
     @model_validator(mode="after")
     def _understood(self) -> "InstalledProtocol":
-        found = installed().get(self.name)
-        if found is None:
+        entry_point = installed().get(self.name)
+        if entry_point is None:
             raise ValueError(_unknown(self.name))
         given = {"name": self.name, **(self.__pydantic_extra__ or {})}
         try:
-            self._options = load(found).options.model_validate(given, strict=True)
+            self._options = load(entry_point).options.model_validate(given, strict=True)
         except ValidationError as error:
-            told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)]
-            raise ValueError("; ".join(told)) from None
+            problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors(include_input=False)]
+            raise ValueError("; ".join(problems)) from None
         return self
 
 
 def installed() -> dict[str, EntryPoint]:
     """All installed protocols by name."""
-    return {found.name: found for found in entry_points(group=GROUP)}
+    return {entry_point.name: entry_point for entry_point in entry_points(group=GROUP)}
 
 
 @cache
-def load(found: EntryPoint) -> Any:
+def load(entry_point: EntryPoint) -> Any:
     """Load the protocol of an entry point. Raises `ValueError` if it cannot be imported, or is not a protocol."""
     try:
-        protocol = found.load()
+        protocol = entry_point.load()
     except Exception as error:  # external code, which may raise any exception
-        raise ValueError(f"the package that provides {found.name} cannot be used: {error}") from None
+        raise ValueError(f"the package that provides {entry_point.name} cannot be used: {error}") from None
     if not (issubclass(getattr(protocol, "options", object), ProtocolConfig) and callable(protocol.make)):
-        raise ValueError(f"the package that provides {found.name} defines no protocol: it needs `options` and `make`")
+        raise ValueError(
+            f"the package that provides {entry_point.name} defines no protocol: it needs `options` and `make`"
+        )
     return protocol
 
 
 def _unknown(name: str) -> str:
-    known = [*BUILT_IN, *installed()]
-    near = closest(name, known)
+    names = [*BUILT_IN, *installed()]
+    near = closest(name, names)
     hint = f' (did you mean "{near}"?)' if near else ""
-    return f"expected {' or '.join(known)}{hint}"
+    return f"expected {' or '.join(names)}{hint}"

@@ -55,8 +55,8 @@ class _Kinds:
     """Restricts the JSON Schema to the real kinds."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        told: dict[str, Any] = handler(schema)
-        return {"oneOf": told["oneOf"][:-1]}
+        generated: dict[str, Any] = handler(schema)
+        return {"oneOf": generated["oneOf"][:-1]}
 
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ class PoolConfig(Section):
         return min(cap, self.max_connections)
 
     @model_validator(mode="after")
-    def _found_out(self) -> Self:
+    def _auto_needs_probe(self) -> Self:
         if self.probe is None and self.protocol.name == "auto":
             raise ValueError("protocol auto needs the probe: health checks detect the protocol of an endpoint")
         return self

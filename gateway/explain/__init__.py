@@ -1,9 +1,9 @@
 """The explanation of a route, for the command line, the admin listener and a response header.
 
-asked.py   builds a request from a description
-why.py     the decision for a request, step by step
-text.py    an explanation as text
-header.py  an explanation as a response header
-cases.py   tests of a policy
-cli.py     `headrace check` and `headrace explain`
+requests.py  builds a request from a description
+why.py       the decision for a request, step by step
+text.py      an explanation as text
+header.py    an explanation as a response header
+cases.py     tests of a policy
+cli.py       `headrace check` and `headrace explain`
 """

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from config.cases import MONDAY_NOON, CaseConfig, Cases, ExpectConfig
 from config.schema.units import format_percent
-from gateway.explain.asked import body_of
+from gateway.explain.requests import body_of
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from policies.routing.explain import Explanation
@@ -22,8 +22,8 @@ class Failure(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        told = "".join(f"\n    {line}" for line in self.why.splitlines())
-        return f"{self.where}: {self.name}: {'; '.join(self.wrong)}{told}"
+        explanation = "".join(f"\n    {line}" for line in self.why.splitlines())
+        return f"{self.where}: {self.name}: {'; '.join(self.wrong)}{explanation}"
 
 
 def run(policy: Policy, cases: Cases) -> list[Failure]:
@@ -32,37 +32,37 @@ def run(policy: Policy, cases: Cases) -> list[Failure]:
 
 
 def _run(policy: Policy, where: str, case: CaseConfig) -> Failure | None:
-    found = policy.asked(case.request, MONDAY_NOON.timestamp())
-    wrong = tuple(_wrong(case, found))
+    explanation = policy.explain_description(case.request, MONDAY_NOON.timestamp())
+    wrong = tuple(_wrong(case, explanation))
     name = case.name or f"{case.request.tenant} requests {case.request.model}"
-    return Failure(where, name, wrong, explained(found)) if wrong else None
+    return Failure(where, name, wrong, explained(explanation)) if wrong else None
 
 
-def _wrong(case: CaseConfig, found: Explanation) -> Iterator[str]:
+def _wrong(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
     expect = case.expect
-    if found.refused is not None or expect.refused is not None:
-        if found.refused != expect.refused:
-            yield _differ("refused", expect.refused or "no", found.refused or "no")
+    if explanation.refused is not None or expect.refused is not None:
+        if explanation.refused != expect.refused:
+            yield _differ("refused", expect.refused or "no", explanation.refused or "no")
         return
-    last = found.routes[-1]
+    last = explanation.routes[-1]
     if expect.route is not None and expect.route not in (last.route, last.name):
         yield _differ("route", expect.route, last.name or last.route)
-    to = found.to
+    to = explanation.to
     if to is None and not expect.model_fields_set.isdisjoint({"pool", "pools", "arm"}):
         yield "the split selects an arm at random for each request: expect `arms`, or give the request the split's key"
     elif to is not None:
         for field, got in (("pool", to.pool), ("pools", to.pools), ("arm", to.arm)):
-            wanted = getattr(expect, field)
-            if wanted is not None and wanted != got:
-                yield _differ(field, wanted, got)
-    yield from _arms(expect, found)
-    yield from _sent(case, found)
+            expected = getattr(expect, field)
+            if expected is not None and expected != got:
+                yield _differ(field, expected, got)
+    yield from _arms(expect, explanation)
+    yield from _sent(case, explanation)
 
 
-def _arms(expect: ExpectConfig, found: Explanation) -> Iterator[str]:
+def _arms(expect: ExpectConfig, explanation: Explanation) -> Iterator[str]:
     if expect.arms is None:
         return
-    got = {side.arm or "": side.share for side in found.arms}
+    got = {side.arm or "": side.share for side in explanation.arms}
     same = got.keys() == expect.arms.keys()
     if not same or any(abs(got[arm] - share) > SHARE_TOLERANCE for arm, share in expect.arms.items()):
         yield _differ("arms", _shares(expect.arms), _shares(got))
@@ -72,16 +72,16 @@ def _shares(arms: dict[str, float]) -> str:
     return ", ".join(f"{arm} {format_percent(round(share, 4))}" for arm, share in arms.items()) or "none"
 
 
-def _sent(case: CaseConfig, found: Explanation) -> Iterator[str]:
+def _sent(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
     written = body_of(case.request)
-    for field, wanted in (case.expect.sent or {}).items():
-        got = found.sent[field] if field in found.sent else written.get(field)
-        if got != wanted:
-            yield _differ(f"sent.{field}", wanted, got)
+    for field, expected in (case.expect.sent or {}).items():
+        got = explanation.sent[field] if field in explanation.sent else written.get(field)
+        if got != expected:
+            yield _differ(f"sent.{field}", expected, got)
 
 
-def _differ(what: str, wanted: Any, got: Any) -> str:
-    return f"expected {what} {_shown(wanted)}, got {_shown(got)}"
+def _differ(what: str, expected: Any, got: Any) -> str:
+    return f"expected {what} {_shown(expected)}, got {_shown(got)}"
 
 
 def _shown(value: Any) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from config import default_path
-from config.cases import AskedConfig, asked, load_cases
+from config.cases import RequestConfig, described_request, load_cases
 from config.loader import ConfigError, load, read
 from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
@@ -95,13 +95,13 @@ def explain(
         "at": at,
     }  # fmt: skip
     try:
-        request: AskedConfig = asked(written)
+        request: RequestConfig = described_request(written)
         policy = Policy.of(load(config or default_path()))
     except (ConfigError, KeyConfigError) as error:
         _stop(f"error: {error}", status=2)
-    found = policy.asked(request, time.time())
-    typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode() if json else explained(found))
-    raise typer.Exit(0 if found.refused is None else 1)
+    explanation = policy.explain_description(request, time.time())
+    typer.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode() if json else explained(explanation))
+    raise typer.Exit(0 if explanation.refused is None else 1)
 
 
 def _pairs(option: str, given: Pairs) -> dict[str, str]:

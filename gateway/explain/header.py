@@ -23,11 +23,11 @@ Read = Callable[[], Awaitable[ModelRequest]]
 
 async def explain(core: Core, principal: Principal, headers: Mapping[str, str], record: Record, read: Read) -> None:
     """Record the explanation of a request's route, if the client may receive it. `read` decodes the request again."""
-    if NAME in headers and may_ask(core.snapshot, principal):
+    if NAME in headers and may_explain(core.snapshot, principal):
         record.explanation = explanation(core.snapshot, principal, await read(), headers, core.wall())
 
 
-def may_ask(snapshot: Snapshot, principal: Principal) -> bool:
+def may_explain(snapshot: Snapshot, principal: Principal) -> bool:
     """Whether a client may receive explanations: its tenant is configured for them, or it is an operator."""
     if principal.tenant in snapshot.explaining:
         return True
@@ -42,25 +42,25 @@ def explanation(
     return in_header(policy.explain(principal, request, headers, now_utc))
 
 
-def in_header(found: Explanation) -> str:
+def in_header(explained: Explanation) -> str:
     """Encode an explanation as one line of JSON in ASCII: route and pools, and for each earlier route its first
     condition that the request does not meet."""
-    last = found.routes[-1] if found.routes else None
+    last = explained.routes[-1] if explained.routes else None
     missed = [
-        {"route": route.route, "requires": f"{check.field} {check.wanted}", "has": check.seen}
-        for route in found.routes
+        {"route": route.route, "requires": f"{check.field} {check.required}", "has": check.seen}
+        for route in explained.routes
         for check in [check for check in route.checks if not check.holds][:1]
     ]
     all_of_it = {
-        "model": found.model,
+        "model": explained.model,
         "route": last.route if last and last.matches else None,
         "line": last.line if last and last.matches else None,
-        "arm": found.to.arm if found.to else None,
-        "pools": found.to.pools if found.to else None,
-        "arms": {side.arm: round(side.share, 4) for side in found.arms} if not found.to else None,
-        "sent": found.sent if len(json.dumps(found.sent)) <= MAX_SENT else list(found.sent)[:MAX_ROUTES],
-        "refused": found.because,
+        "arm": explained.to.arm if explained.to else None,
+        "pools": explained.to.pools if explained.to else None,
+        "arms": {side.arm: round(side.share, 4) for side in explained.arms} if not explained.to else None,
+        "sent": explained.sent if len(json.dumps(explained.sent)) <= MAX_SENT else list(explained.sent)[:MAX_ROUTES],
+        "refused": explained.because,
         "not": missed[:MAX_ROUTES],
     }
-    said = {name: value for name, value in all_of_it.items() if value not in (None, {}, [])}
-    return json.dumps(said, separators=(",", ":"))
+    present = {name: value for name, value in all_of_it.items() if value not in (None, {}, [])}
+    return json.dumps(present, separators=(",", ":"))

@@ -10,28 +10,28 @@ from policies.routing.explain import Explanation, Later, RouteCheck, Side
 _SCOPE = {"per", "enforce", "models", "count", "on_redis_failure"}
 
 
-def explained(found: Explanation) -> str:
+def explained(explanation: Explanation) -> str:
     """The text of an explanation, without a final line feed."""
-    return "\n".join(_lines(found))
+    return "\n".join(_lines(explanation))
 
 
-def _lines(found: Explanation) -> Iterator[str]:
-    model = found.model or "no model"
-    version = f", version {found.version}" if found.version else ""
-    yield f'{found.tenant} requests "{found.asked}": {model}{version}'
-    for route in found.routes:
+def _lines(explanation: Explanation) -> Iterator[str]:
+    model = explanation.model or "no model"
+    version = f", version {explanation.version}" if explanation.version else ""
+    yield f'{explanation.tenant} requests "{explanation.requested}": {model}{version}'
+    for route in explanation.routes:
         yield f"  {_route(route)}: {_checks(route)}"
-    if found.refused is not None:
-        yield f"refused ({found.refused}): {found.because}"
+    if explanation.refused is not None:
+        yield f"refused ({explanation.refused}): {explanation.because}"
         return
-    if found.to is not None:
-        yield from _way(found.to)
+    if explanation.to is not None:
+        yield from _way(explanation.to)
     else:
         yield "selected for each request, at random or by a key of the request:"
-    if len(found.arms) > 1:
-        for side in found.arms:
+    if len(explanation.arms) > 1:
+        for side in explanation.arms:
             yield f"  {format_percent(round(side.share, 4)):>7}  {side.arm}: {', then '.join(_order(side))}"
-    yield from _rest(found)
+    yield from _rest(explanation)
 
 
 def _route(route: RouteCheck) -> str:
@@ -41,10 +41,10 @@ def _route(route: RouteCheck) -> str:
 
 def _checks(route: RouteCheck) -> str:
     if route.matches:
-        conditions = ", ".join(f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks)
+        conditions = ", ".join(f"{check.field} {check.required} (is {check.seen})" for check in route.checks)
         return f"yes: {conditions}" if conditions else "yes: takes everything"
     return "no: " + ", ".join(
-        f"{check.field} {check.wanted} (is {check.seen})" for check in route.checks if not check.holds
+        f"{check.field} {check.required} (is {check.seen})" for check in route.checks if not check.holds
     )
 
 
@@ -64,17 +64,17 @@ def _later(later: Later) -> str:
     return f"{' or '.join(later.pools)} after {', '.join(later.on)}"
 
 
-def _rest(found: Explanation) -> Iterator[str]:
-    for name, value in found.sent.items():
+def _rest(explanation: Explanation) -> Iterator[str]:
+    for name, value in explanation.sent.items():
         yield f"  sends {name}: {_json(value)}" if value is not None else f"  does not send {name}"
-    for limit in found.limits:
+    for limit in explanation.limits:
         units = ", ".join(f"{unit} {value}" for unit, value in limit.items() if unit not in _SCOPE)
         shadow = ", in shadow" if limit.get("enforce") == "shadow" else ""
         counted = f", counted {limit['count']} by Redis" if "count" in limit else ""
         yield f"  limit per {limit['per']}: {units}{counted}{shadow}"
-    if found.cost is not None:
-        yield f"  costs {found.cost} at most"
-    for name, value in found.settings.items():
+    if explanation.cost is not None:
+        yield f"  costs {explanation.cost} at most"
+    for name, value in explanation.settings.items():
         written = ", ".join(f"{key} {inner}" for key, inner in value.items()) if isinstance(value, dict) else value
         yield f"  {name}: {written}"
 

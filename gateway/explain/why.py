@@ -9,19 +9,19 @@ from msgspec.structs import replace
 
 from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.requests import ModelRequest
-from config.cases import AskedConfig
+from config.cases import RequestConfig
 from config.problem import closest
 from config.schema.config import Config, RouteConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.core import facts_of
-from gateway.explain.asked import headers_of, principal_of, request_of
+from gateway.explain.requests import headers_of, principal_of, request_of
 from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields, NotANumber, Rewrite
-from policies.routing.rules import Catalogue, Known, ModelList
+from policies.routing.rules import Catalogue, ModelList, ResolvedModel
 
 
 class _RefusedError(Exception):
@@ -48,36 +48,40 @@ class Policy:
         allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
         return cls(config, Catalogue(config.models), allowed, keys.get)
 
-    def asked(self, asked: AskedConfig, now_utc: float, holder: Principal | None = None) -> Explanation:
+    def explain_description(
+        self, description: RequestConfig, now_utc: float, holder: Principal | None = None
+    ) -> Explanation:
         """Explain a described request. `now_utc` is its time if it names none; `holder` is the holder of its key if
         the key is not in the file."""
         try:
-            request = request_of(asked)
+            request = request_of(description)
         except CallerError as error:
-            return Explanation(asked.tenant, asked.model, refused=error.code, because=error.message)
-        principal = principal_of(asked, holder or self.holder(asked.key))
-        return self.explain(principal, request, headers_of(asked), asked.at.timestamp() if asked.at else now_utc)
+            return Explanation(description.tenant, description.model, refused=error.code, because=error.message)
+        principal = principal_of(description, holder or self.holder(description.key))
+        return self.explain(
+            principal, request, headers_of(description), description.at.timestamp() if description.at else now_utc
+        )
 
     def explain(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
     ) -> Explanation:
         """Explain a request as decoded by a front. This changes the request: do not use it afterwards."""
-        found = Explanation(principal.tenant, request.model[:MAX_SHOWN])
+        explanation = Explanation(principal.tenant, request.model[:MAX_SHOWN])
         before = request.codec.fields(request)
         try:
-            known = self._known(principal, request)
-            if known.name and known.name != request.model:
-                request.codec.rename(request, known.name)
-            facts = facts_of(principal, request, known, headers, "", now_utc)
-            routes = tuple(explain.routes_of(self.config, self._index(known.rules.model), facts))
-            found = replace(found, model=known.rules.model, version=known.version or None, routes=routes)
-            return self._led(found, principal, request, facts, before)
+            model = self._model(principal, request)
+            if model.name and model.name != request.model:
+                request.codec.rename(request, model.name)
+            facts = facts_of(principal, request, model, headers, "", now_utc)
+            routes = tuple(explain.routes_of(self.config, self._index(model.rules.model), facts))
+            explanation = replace(explanation, model=model.rules.model, version=model.version or None, routes=routes)
+            return self._led(explanation, principal, request, facts, before)
         except _RefusedError as error:
-            return replace(found, refused=error.code, because=error.because)
+            return replace(explanation, refused=error.code, because=error.because)
 
-    def _known(self, principal: Principal, request: ModelRequest) -> Known:
+    def _model(self, principal: Principal, request: ModelRequest) -> ResolvedModel:
         """The model with the requested name. Raises `_RefusedError` if the client may not use it."""
-        tenant, asked, scope = principal.tenant, request.model, principal.scope
+        tenant, requested, scope = principal.tenant, request.model, principal.scope
         if tenant not in self.allowed:
             raise _RefusedError(NotFound.code, f'no tenant is named "{tenant}"', closest(tenant, self.allowed))
         try:
@@ -85,23 +89,23 @@ class Policy:
                 scope.check_front(request.operation)
         except Forbidden as error:
             raise _RefusedError(error.code, f"the scopes of its key are not for {request.operation}") from None
-        known = self.catalogue.find(asked)
-        if known is None:
+        resolved = self.catalogue.find(requested)
+        if resolved is None:
             names = [name for model in self.config.models for name in (model.name, *model.aliases)]
-            shown = asked[:MAX_SHOWN]
+            shown = requested[:MAX_SHOWN]
             raise _RefusedError(NotFound.code, f'no model has the name "{shown}"', closest(shown, names))
-        name = known.name or asked
+        name = resolved.name or requested
         if not self.allowed[tenant].allows(name):
             raise _RefusedError(NotFound.code, f'the tenant\'s `models` do not have "{name[:MAX_SHOWN]}"')
         if scope is not None and not scope.allows_model(name):
             raise _RefusedError(NotFound.code, f'the scopes of its key do not have the model "{name[:MAX_SHOWN]}"')
-        return known
+        return resolved
 
     def _led(
-        self, found: Explanation, principal: Principal, request: ModelRequest, facts: Facts, before: Fields
+        self, explanation: Explanation, principal: Principal, request: ModelRequest, facts: Facts, before: Fields
     ) -> Explanation:
         """Add the target of the matching route to an explanation."""
-        model, last = self.config.models[self._index(found.model)], found.routes[-1]
+        model, last = self.config.models[self._index(explanation.model)], explanation.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
         route = model.routes[last.route]
@@ -115,7 +119,7 @@ class Policy:
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
         cost = None if model.price is None else str(_cost(Price(model.price), request))
         return replace(
-            found,
+            explanation,
             to=to,
             arms=arms,
             sent=explain.changed(before, sent),

@@ -19,7 +19,7 @@ from gateway.explain import header
 from gateway.fronts import rate_limits
 from gateway.fronts.comments import EventOf, commented
 from gateway.telemetry import Record
-from policies.routing.rules import Known
+from policies.routing.rules import ResolvedModel
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _KEY_IN_URL = re.compile(r"hr-[a-z2-7]{12}-|(^|&)(api[_-]?key|key|token|access_token)=")
@@ -131,7 +131,7 @@ class Door:
         models = self.core.snapshot.config.models
         return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
 
-    def known(self, principal: Principal, name: str) -> Known:
+    def known(self, principal: Principal, name: str) -> ResolvedModel:
         """The model with a name. Raises `NotFound` for an unknown name, and for a model that the client may not use."""
         known = self.core.snapshot.catalogue.find(name)
         if known is None or not self._may_see(principal, known.name or name):

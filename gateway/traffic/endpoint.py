@@ -113,7 +113,7 @@ class Endpoint:
         self.breaker.begin(now)
         if self.refusals.tenants:
             self.refusals.begin(tenant, now)
-        self.latency.asked(now)
+        self.latency.sent(now)
 
     def end(self, error: BaseException | None, now: float, tenant: str = "") -> None:
         """Count the end of that request. Only failures that the endpoint causes count against it."""
@@ -149,8 +149,8 @@ class Endpoint:
         """Whether the endpoint causes the failure. A rejection of one tenant's requests does not count."""
         if not isinstance(error, CapacityError) or error.scope == "server":
             return True
-        known = error.scope == "tenant"
-        return self.refusals.refused(tenant, error.retry_after, now, self.breaker, known=known)
+        tenant_only = error.scope == "tenant"
+        return self.refusals.refused(tenant, error.retry_after, now, self.breaker, tenant_only=tenant_only)
 
     def failed_to_begin(self, error: BaseException, seconds: float, now: float, tenant: str = "") -> None:
         """Count the end of a request without an answer, after `seconds`."""

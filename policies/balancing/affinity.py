@@ -61,14 +61,14 @@ class PrefixIndex:
 
     def add(self, steps: list[bytes], address: str) -> None:
         """Record the address of a prompt. The order is from the end, so that a prefix outlives its continuations."""
-        known = self._holders
+        index = self._holders
         for step in reversed(steps):
-            holders = known.get(step, ())
+            holders = index.get(step, ())
             if not holders or holders[0] != address:
-                known[step] = (address, *(other for other in holders if other != address))[:HOLDERS]
-            known.move_to_end(step)
-        while len(known) > self._capacity:
-            known.popitem(last=False)
+                index[step] = (address, *(other for other in holders if other != address))[:HOLDERS]
+            index.move_to_end(step)
+        while len(index) > self._capacity:
+            index.popitem(last=False)
 
 
 class PrefixAffinity:
@@ -91,14 +91,14 @@ class PrefixAffinity:
 
     def pick(self, candidates: Sequence[C], request: RoutedRequest, caller: Caller, now: float, rng: Random) -> C:
         steps = steps_of(caller.tenant, request.model, request.prompt)
-        picked = self._known(candidates, steps, rng) if steps and len(candidates) > 1 else None
+        picked = self._holder(candidates, steps, rng) if steps and len(candidates) > 1 else None
         if picked is None:
             picked = least_request(candidates, rng)
         self._index.add(steps, picked.address)
         self._count(picked.address, candidates)
         return picked
 
-    def _known(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
+    def _holder(self, candidates: Sequence[C], steps: list[bytes], rng: Random) -> C | None:
         """A cold candidate that is due for exploration, or a holder."""
         enough = ceil(len(steps) * WORTH) - 1
         for place in range(len(steps) - 1, enough - 1, -1):

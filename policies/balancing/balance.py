@@ -177,19 +177,19 @@ class RoundRobin:
     def _turns_of(self, candidates: Sequence[Candidate], rng: Random) -> list[_Turn]:
         if not candidates:
             raise ValueError("no candidates to pick from")
-        known = self._turns
+        turns_by_id = self._turns
         try:
-            turns = [known[id(candidate)] for candidate in candidates]
+            turns = [turns_by_id[id(candidate)] for candidate in candidates]
         except KeyError:
             turns = [self._turn(candidate, rng) for candidate in candidates]
-        if len(known) > 2 * len(candidates) + 16:
+        if len(turns_by_id) > 2 * len(candidates) + 16:
             self._turns = {id(turn.candidate): turn for turn in turns}
         return turns
 
     def _turn(self, candidate: Candidate, rng: Random) -> _Turn:
-        known = self._turns.get(id(candidate))
-        if known is not None:
-            return known
+        turns_by_id = self._turns.get(id(candidate))
+        if turns_by_id is not None:
+            return turns_by_id
         # A first credit far below any weight breaks ties only, so that workers that start together
         # do not all begin with the same endpoint.
         turn = _Turn(candidate, 1e-6 * rng.random() * candidate.weight)

@@ -15,7 +15,7 @@ class PeakEwma:
     time since the last answer counts too, as a lower bound of their latency: an endpoint that stalls looks slow at
     once, not only when it answers.
 
-    Each `asked` is followed by one of `answered` and `unanswered`.
+    Each `sent` is followed by one of `answered` and `unanswered`.
     """
 
     __slots__ = ("_at", "_silent_since", "_value", "_waiting", "measured")
@@ -27,7 +27,7 @@ class PeakEwma:
         self._waiting = 0
         self._silent_since = 0.0
 
-    def asked(self, now: float) -> None:
+    def sent(self, now: float) -> None:
         """Record a request to the endpoint."""
         if not self._waiting:
             self._silent_since = now
@@ -53,8 +53,8 @@ class PeakEwma:
 
     def _observe(self, seconds: float, now: float) -> None:
         if seconds < self._value:
-            kept = exp(min(0.0, self._at - now) / DECAY)
-            seconds += (self._value - seconds) * kept
+            decay = exp(min(0.0, self._at - now) / DECAY)
+            seconds += (self._value - seconds) * decay
         self._value = seconds
         self._at = now
         self.measured = True

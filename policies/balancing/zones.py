@@ -23,8 +23,8 @@ def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None
     total = sum(capacity.values())
     named = sum(zone is not None for zone in capacity)
     here = 1 / named if traffic is None else traffic
-    kept = capacity[own] / (total * here)
-    if kept >= 1 or len(capacity) == 1:
+    own_share = capacity[own] / (total * here)
+    if own_share >= 1 or len(capacity) == 1:
         return {own: 1.0}
     elsewhere = (1 - here) / (named - 1) if named > 1 else 0.0
     spare = {
@@ -32,8 +32,8 @@ def shares(capacity: Mapping[str | None, float], own: str, traffic: float | None
         for zone, size in capacity.items()
         if zone != own
     }
-    scale = (1 - kept) / sum(spare.values())
-    return {own: kept, **{zone: scale * room for zone, room in spare.items()}}
+    scale = (1 - own_share) / sum(spare.values())
+    return {own: own_share, **{zone: scale * room for zone, room in spare.items()}}
 
 
 class NearFirst:

@@ -16,8 +16,8 @@ class DeviceTime:
         """Expected milliseconds for a request with `rows` rows; 0 before the first report."""
         return self._by_model.get(model, 0.0) * max(1, rows)
 
-    def told(self, model: str, rows: int, milliseconds: float) -> None:
+    def record(self, model: str, rows: int, milliseconds: float) -> None:
         """Record the reported time of a request. The models are those of the configuration, so memory is bounded."""
         each = milliseconds / max(1, rows)
-        known = self._by_model.get(model)
-        self._by_model[model] = each if known is None else known + WEIGHT * (each - known)
+        mean = self._by_model.get(model)
+        self._by_model[model] = each if mean is None else mean + WEIGHT * (each - mean)

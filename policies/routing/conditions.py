@@ -24,14 +24,14 @@ _COMPARE: dict[str, Callable[[int, int], bool]] = {
 _NAMES: dict[str, Callable[[Facts], str]] = {
     "tenant": attrgetter("tenant"),
     "key": attrgetter("key"),
-    "model": attrgetter("asked"),
+    "model": attrgetter("requested"),
     "version": attrgetter("version"),
     "front": attrgetter("front"),
 }
 _FEATURES: tuple[Feature, ...] = ("tools", "json_schema", "vision")
 
 
-class Want(NamedTuple):
+class Requirement(NamedTuple):
     """One condition of a ``when``: its field, its text, and its predicate."""
 
     field: str
@@ -41,47 +41,47 @@ class Want(NamedTuple):
 
 def conditions(when: MatchConfig, price: Price | None) -> tuple[Condition, ...]:
     """One predicate for each condition, the cheapest first; empty if every request matches."""
-    return tuple(want.holds for want in wants(when, price))
+    return tuple(requirement.holds for requirement in requirements(when, price))
 
 
-def wants(when: MatchConfig, price: Price | None) -> tuple[Want, ...]:
+def requirements(when: MatchConfig, price: Price | None) -> tuple[Requirement, ...]:
     """The conditions with their names. Raises ValueError for a cost without a price."""
     return (*_of_numbers(when), *_of_names(when), *_of_the_rest(when, price))
 
 
-def _of_numbers(when: MatchConfig) -> Iterator[Want]:
+def _of_numbers(when: MatchConfig) -> Iterator[Requirement]:
     if when.stream is not None:
-        yield Want("stream", _word(when.stream), _stream(when.stream))
+        yield Requirement("stream", _word(when.stream), _stream(when.stream))
     if when.prompt_tokens is not None:
-        yield Want("prompt_tokens", when.prompt_tokens, _prompt_tokens(when.prompt_tokens))
+        yield Requirement("prompt_tokens", when.prompt_tokens, _prompt_tokens(when.prompt_tokens))
     if when.max_tokens is not None:
-        yield Want("max_tokens", when.max_tokens, _max_tokens(when.max_tokens))
+        yield Requirement("max_tokens", when.max_tokens, _max_tokens(when.max_tokens))
     if when.time is not None:
         window = Window(when.time)
-        yield Want("time", str(window), lambda facts: window.holds(facts.time))
+        yield Requirement("time", str(window), lambda facts: window.holds(facts.time))
 
 
-def _of_names(when: MatchConfig) -> Iterator[Want]:
+def _of_names(when: MatchConfig) -> Iterator[Requirement]:
     for field, read in _NAMES.items():
         patterns: tuple[str, ...] | None = getattr(when, field)
         if patterns is not None:
-            yield Want(field, listed(patterns), _name(read, GlobSet(patterns)))
+            yield Requirement(field, listed(patterns), _name(read, GlobSet(patterns)))
     if when.role is not None:
-        yield Want("role", listed(when.role), _role(GlobSet(when.role)))
+        yield Requirement("role", listed(when.role), _role(GlobSet(when.role)))
     for name, pattern in (when.label or {}).items():
-        yield Want(f"label {name}", pattern, _value(attrgetter("labels"), name, glob(pattern)))
+        yield Requirement(f"label {name}", pattern, _value(attrgetter("labels"), name, glob(pattern)))
     for name, pattern in (when.header or {}).items():
-        yield Want(f"header {name.lower()}", pattern, _value(attrgetter("headers"), name.lower(), glob(pattern)))
+        yield Requirement(f"header {name.lower()}", pattern, _value(attrgetter("headers"), name.lower(), glob(pattern)))
 
 
-def _of_the_rest(when: MatchConfig, price: Price | None) -> Iterator[Want]:
+def _of_the_rest(when: MatchConfig, price: Price | None) -> Iterator[Requirement]:
     """The expensive conditions."""
     if when.cost is not None:
-        yield Want("cost", when.cost, _cost(when.cost, price))
+        yield Requirement("cost", when.cost, _cost(when.cost, price))
     for feature in _FEATURES:
-        wanted: bool | None = getattr(when, feature)
-        if wanted is not None:
-            yield Want(feature, _word(wanted), _feature(feature, wanted))
+        required: bool | None = getattr(when, feature)
+        if required is not None:
+            yield Requirement(feature, _word(required), _feature(feature, required))
 
 
 def listed(names: Iterable[str]) -> str:
@@ -93,8 +93,8 @@ def _word(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _stream(wanted: bool) -> Condition:
-    return lambda facts: facts.stream is wanted
+def _stream(required: bool) -> Condition:
+    return lambda facts: facts.stream is required
 
 
 def _prompt_tokens(comparison: str) -> Condition:
@@ -145,5 +145,5 @@ def _cost(comparison: str, price: Price | None) -> Condition:
     return lambda facts: compare(price.estimate(facts.prompt_tokens, facts.max_tokens, facts.n).picos, bound.picos)
 
 
-def _feature(feature: Feature, wanted: bool) -> Condition:
-    return lambda facts: facts.uses_feature(feature) is wanted
+def _feature(feature: Feature, required: bool) -> Condition:
+    return lambda facts: facts.uses_feature(feature) is required

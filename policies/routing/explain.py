@@ -10,7 +10,7 @@ from config.schema.config import Config, ModelConfig, QuotaConfig, RouteConfig, 
 from policies.clock import Window
 from policies.globs import GlobSet
 from policies.limits.price import Price
-from policies.routing.conditions import Want, wants
+from policies.routing.conditions import Requirement, requirements
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields
 from policies.routing.rules import ARM_SIGN, targets
@@ -22,7 +22,7 @@ MAX_SHOWN = 128
 
 _READ: dict[str, Callable[[Facts], object]] = {
     **{name: attrgetter(name) for name in ("tenant", "key", "version", "front", "stream")},
-    "model": attrgetter("asked"),
+    "model": attrgetter("requested"),
     "role": lambda facts: ", ".join(sorted(facts.roles)),
     "prompt_tokens": attrgetter("prompt_tokens"),
     "max_tokens": attrgetter("max_tokens"),
@@ -36,7 +36,7 @@ class Check(msgspec.Struct, frozen=True):
     """One condition of a route, and the request's value."""
 
     field: str
-    wanted: str
+    required: str
     seen: str
     holds: bool
 
@@ -76,7 +76,7 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """The explanation of one request."""
 
     tenant: str
-    asked: str
+    requested: str
     model: str | None = None
     version: str | None = None
     refused: str | None = None
@@ -103,7 +103,7 @@ def routes_of(config: Config, index: int, facts: Facts) -> Iterator[RouteCheck]:
     model = config.models[index]
     price = None if model.price is None else Price(model.price)
     for i, route in enumerate(model.routes):
-        checks = tuple(_check(want, route, facts, price) for want in wants(route.when, price))
+        checks = tuple(_check(requirement, route, facts, price) for requirement in requirements(route.when, price))
         matches = all(check.holds for check in checks)
         yield RouteCheck(i, matches, route.name, config.line_of(index, i), checks)
         if matches:
@@ -148,8 +148,13 @@ def settings_of(route: RouteConfig) -> dict[str, Any]:
     return route.model_dump(mode="json", exclude=apart, exclude_none=True)
 
 
-def _check(want: Want, route: RouteConfig, facts: Facts, price: Price | None) -> Check:
-    return Check(want.field, want.written, _seen(want.field, route, facts, price)[:MAX_SHOWN], want.holds(facts))
+def _check(requirement: Requirement, route: RouteConfig, facts: Facts, price: Price | None) -> Check:
+    return Check(
+        requirement.field,
+        requirement.written,
+        _seen(requirement.field, route, facts, price)[:MAX_SHOWN],
+        requirement.holds(facts),
+    )
 
 
 def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> str:
@@ -179,13 +184,13 @@ def _sides(
         fallback = tuple(Later(tuple(sorted(step.on)), tuple(step.target.pools())) for step in where.fallback)
         yield Side(target.pool or "", share, ARM_SIGN.join(arms) or None, fallback), chosen
         return
-    kept, total = _kept(split, facts), sum(weight for _, weight in split.arms)
+    sticky, total = _sticky_arm(split, facts), sum(weight for _, weight in split.arms)
     for arm, weight in split.arms:
-        possible = chosen and weight > 0 and kept in (None, arm)
+        possible = chosen and weight > 0 and sticky in (None, arm)
         yield from _sides(split.targets[arm], facts, (*arms, arm), steps, share * weight / total, possible)
 
 
-def _kept(split: Split, facts: Facts) -> str | None:
+def _sticky_arm(split: Split, facts: Facts) -> str | None:
     """The arm of the request's subject; None for a random split, or an unknown subject."""
     subject = steady_subject(split.sticky, facts, facts)
     return None if subject is None else choose(subject, split.salt, split.arms)

@@ -22,7 +22,7 @@ class Facts(NamedTuple):
     request_id: str
     roles: frozenset[str] = frozenset()
     labels: Mapping[str, str] = NOTHING  # the key's
-    asked: str = ""  # the requested model, without the version
+    requested: str = ""  # the requested model, without the version
     version: str = ""  # empty if the client names none
     front: str = "chat"
     max_tokens: int | None = None

@@ -62,12 +62,12 @@ class Rewrite:
             elif exact == name and name not in self.gone:
                 sent[name] = self._at_most(name, value)
         for name, value in self._added.items():
-            if (known := _known(name, takes)) is not None:
-                sent[known] = value
+            if (accepted := _accepted_name(name, takes)) is not None:
+                sent[accepted] = value
         for name, value in self._defaults.items():
-            known = _known(name, takes)
-            if known is not None and all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
-                sent[known] = value
+            accepted = _accepted_name(name, takes)
+            if accepted is not None and all(sent.get(twin, _NULL) == _NULL for twin in twins(name)):
+                sent[accepted] = value
         return sent
 
     def _at_most(self, name: str, value: Raw) -> Raw:
@@ -81,7 +81,7 @@ class Rewrite:
             raise NotANumber(name) from None
 
 
-def _known(name: str, takes: Takes) -> str | None:
+def _accepted_name(name: str, takes: Takes) -> str | None:
     """The operation's name of a field: an operation may have only one of several names of a field."""
     return name if takes(name) else next(filter(takes, sorted(twins(name))), None)
 

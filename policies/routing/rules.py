@@ -48,13 +48,13 @@ class Rules:
         return None
 
 
-class Known(NamedTuple):
+class ResolvedModel(NamedTuple):
     """The model of a requested name."""
 
     rules: Rules
     name: str = ""
     """The model's own name. Empty for a family, which has no single name."""
-    asked: str = ""
+    requested: str = ""
     """The name without the version. Empty for a family."""
     version: str = ""
 
@@ -67,7 +67,7 @@ class Catalogue:
     def __init__(self, models: Sequence[ModelConfig]) -> None:
         self._table = GlobTable(entry for model in models for entry in _entries(model))
 
-    def find(self, name: str) -> Known | None:
+    def find(self, name: str) -> ResolvedModel | None:
         """The model with exactly this name, else the first in the file whose glob matches."""
         return self._table.find(name)
 
@@ -102,13 +102,13 @@ def targets(model: ModelConfig) -> Iterator[Target]:
         yield target
 
 
-def _entries(model: ModelConfig) -> Iterator[tuple[str, Known]]:
+def _entries(model: ModelConfig) -> Iterator[tuple[str, ResolvedModel]]:
     rules = Rules(model)
     if is_glob(model.name):
-        yield model.name, Known(rules)
+        yield model.name, ResolvedModel(rules)
         return
-    for written, asked, version in names(model):
-        yield written, Known(rules, model.name, asked, version)
+    for written, requested, version in names(model):
+        yield written, ResolvedModel(rules, model.name, requested, version)
 
 
 def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:

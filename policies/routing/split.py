@@ -28,7 +28,11 @@ class SplitRequest(Protocol):
 def arm_for(sticky: str, request: SplitRequest, caller: Caller, salt: str, arms: Arms, rng: Random) -> str:
     """The arm of a request's subject."""
     subject = subject_of(sticky, request, caller, rng)
-    return choose(subject, salt, arms) if sticky == "request" or len(subject) > LONGEST else _known(subject, salt, arms)
+    return (
+        choose(subject, salt, arms)
+        if sticky == "request" or len(subject) > LONGEST
+        else _cached_choice(subject, salt, arms)
+    )
 
 
 def choose(subject: str, salt: str, arms: Arms) -> str:
@@ -54,7 +58,7 @@ def choose(subject: str, salt: str, arms: Arms) -> str:
     return chosen
 
 
-_known = lru_cache(REMEMBERED)(choose)
+_cached_choice = lru_cache(REMEMBERED)(choose)
 
 
 def subject_of(sticky: str, request: SplitRequest, caller: Caller, rng: Random) -> str:

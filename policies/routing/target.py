@@ -52,12 +52,12 @@ def compiled(config: TargetConfig, salt: str) -> Target:
 
 def chain(pool: str, steps: tuple[Step, ...]) -> Target:
     """A target of one pool, with the steps that lead to other pools."""
-    kept: dict[object, Step] = {}
+    unique: dict[object, Step] = {}
     for step in steps:
         place: object = (step.target.pool, step.on) if _is_plain(step.target) else id(step)
         if not _is_plain(step.target) or step.target.pool != pool:
-            kept.setdefault(place, step)
-    return Target(pool, None, tuple(kept.values()))
+            unique.setdefault(place, step)
+    return Target(pool, None, tuple(unique.values()))
 
 
 def _is_plain(target: Target) -> bool:

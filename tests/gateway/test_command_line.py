@@ -117,7 +117,7 @@ def test_explain_as_json(tmp_path: Path) -> None:
             "route": 0,
             "matches": True,
             "line": 8,
-            "checks": [{"field": "stream", "wanted": "true", "seen": "true", "holds": True}],
+            "checks": [{"field": "stream", "required": "true", "seen": "true", "holds": True}],
         }
     ]
 

@@ -35,13 +35,13 @@ def test_the_memo_is_bounded_in_entries_and_in_length_and_holds_hits_only() -> N
     table = GlobTable([("chat", "exact"), ("v-*", "glob")])
     for i in range(3 * MEMO_ENTRIES):
         assert table.find(f"v-{i}") == "glob"
-        assert len(table._known) <= MEMO_ENTRIES + 1
+        assert len(table._cached) <= MEMO_ENTRIES + 1
     assert table.find("chat") == "exact"
 
-    size = len(table._known)
+    size = len(table._cached)
     assert table.find("v-" + "x" * MEMO_NAME_LENGTH) == "glob"
     assert table.find("nothing") is None
-    assert len(table._known) == size
+    assert len(table._cached) == size
 
 
 def test_a_repeated_glob_hit_comes_from_the_memo() -> None:

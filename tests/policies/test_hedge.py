@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.hedge import EVERY, LEAST, WINDOW, Fixed, Learned, Quantile, patience
+from policies.hedge import EVERY, LEAST, WINDOW, Fixed, MeasuredDelay, Quantile, patience
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=2 * WINDOW), st.sampled_from([0.5, 0.9, 0.95, 0.999]))
@@ -21,7 +21,7 @@ def test_a_quantile_is_that_of_the_recent_past(measured: list[float], share: flo
 
 
 def test_streams_and_wholes_are_learned_apart() -> None:
-    learned = Learned(0.5)
+    learned = MeasuredDelay(0.5)
     for _ in range(LEAST):
         learned.observe(0.25, stream=True)
     assert learned.seconds(stream=True) == 0.25

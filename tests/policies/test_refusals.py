@@ -41,7 +41,7 @@ def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
         if event.what in ("own", "unknown"):
             others = [at for name, (at, what) in refused.items() if name != event.tenant and what == "unknown"]
             known = event.what == "own"
-            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, known=known)
+            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, tenant_only=known)
             assert blamed == (not known and any(now - at < WITNESS for at in others))
             refused[event.tenant] = now, event.what
         elif event.what == "answered":
@@ -62,7 +62,7 @@ def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
 
 def test_a_tenant_is_held_off_for_as_long_as_it_was_told_to_wait() -> None:
     refusals = Refusals()
-    refusals.refused("a", 5.0, 0.0, LIKE, known=False)
+    refusals.refused("a", 5.0, 0.0, LIKE, tenant_only=False)
     assert [refusals.allows("a", now) for now in (0.0, 4.9, 5.0)] == [False, False, True]
     assert refusals.rests("a", 1.0) == 4.0
 
@@ -71,7 +71,7 @@ def test_refusals_without_a_time_open_as_a_breaker_does() -> None:
     refusals = Refusals()
     for now in range(3):
         assert refusals.allows("a", now)
-        refusals.refused("a", None, now, LIKE, known=True)
+        refusals.refused("a", None, now, LIKE, tenant_only=True)
     assert not refusals.allows("a", 3.0)
     assert refusals.allows("b", 3.0)
     assert refusals.allows("a", 12.0)
@@ -81,6 +81,6 @@ def test_refusals_without_a_time_open_as_a_breaker_does() -> None:
 def test_the_tenants_that_are_remembered_are_bounded(known: bool) -> None:
     refusals = Refusals()
     for number in range(MOST + 10):
-        refusals.refused(str(number), 10.0, 0.0, LIKE, known=known)
+        refusals.refused(str(number), 10.0, 0.0, LIKE, tenant_only=known)
     assert len(refusals.tenants) == MOST
     assert refusals.allows("0", 0.0)

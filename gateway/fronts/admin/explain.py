@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 from aiohttp import web
 
-from config.cases import AskedConfig, asked
+from config.cases import RequestConfig, described_request
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
@@ -28,27 +28,27 @@ class Explain:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        return [web.post("/admin/explain", self._ask)]
+        return [web.post("/admin/explain", self._explain)]
 
     async def close(self, _: web.Application) -> None:
         """Stop the threads. Running look-ups end by themselves."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, request: web.Request) -> web.Response:
+    async def _explain(self, request: web.Request) -> web.Response:
         """Explain the request in the body, in the form of `request` in a test of a policy."""
         recorded(request)  # an explanation changes nothing
-        body = await read_object(request, **dict.fromkeys(AskedConfig.model_fields, object))
+        body = await read_object(request, **dict.fromkeys(RequestConfig.model_fields, object))
         try:
-            question = asked(body)
+            description = described_request(body)
         except ConfigError as error:
             first = error.problems[0]
             raise Refused(400, "invalid_request", first.message, param=first.path or None) from None
         policy = self._in_force()
-        holder = policy.holder(question.key) if question.key else None
-        if question.key and holder is None:
-            holder = await asyncio.get_running_loop().run_in_executor(self._thread, self._issued, question)
-        found = policy.asked(question, time.time(), holder)
-        return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+        holder = policy.holder(description.key) if description.key else None
+        if description.key and holder is None:
+            holder = await asyncio.get_running_loop().run_in_executor(self._thread, self._issued, description)
+        explanation = policy.explain_description(description, time.time(), holder)
+        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")
 
     def _in_force(self) -> Policy:
         config = self._backend.config
@@ -56,10 +56,10 @@ class Explain:
             self._policy = config, Policy.of(config)
         return self._policy[1]
 
-    def _issued(self, question: AskedConfig) -> Principal | None:
+    def _issued(self, description: RequestConfig) -> Principal | None:
         """The holder of an issued key. Blocks."""
-        for key in self._backend.store.read_all(question.tenant):
-            if key.id == question.key:
+        for key in self._backend.store.read_all(description.tenant):
+            if key.id == description.key:
                 grant = {"role": key.role, "scopes": dict(key.scopes) or None, "labels": dict(key.labels)}
                 return granted(key.tenant, key.id, GrantConfig.model_validate(grant))
         return None

@@ -8,10 +8,10 @@ import pytest
 from adapters.base import Answer
 from adapters.errors import InferenceError
 from adapters.fake import FakeAdapter
-from config.cases import AskedConfig, asked
+from config.cases import RequestConfig, described_request
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
-from gateway.explain.asked import headers_of, principal_of, request_of
+from gateway.explain.requests import headers_of, principal_of, request_of
 from gateway.explain.why import Policy
 from gateway.telemetry import Record
 from policies.routing.explain import Explanation
@@ -48,7 +48,9 @@ CONFIG = config(
 
 
 def ask(**question: Any) -> Explanation:
-    return Policy.of(CONFIG).asked(asked({"tenant": "acme", "model": "chat", **question}), 0.0)
+    return Policy.of(CONFIG).explain_description(
+        described_request({"tenant": "acme", "model": "chat", **question}), 0.0
+    )
 
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -74,7 +76,7 @@ QUESTIONS: list[dict[str, Any]] = [
 ]
 
 
-async def handled(one: Rig, written: AskedConfig, record: Record) -> Answer:
+async def handled(one: Rig, written: RequestConfig, record: Record) -> Answer:
     request = request_of(written)
     return await one.core.handle(principal_of(written, None), request, headers_of(written), record)
 
@@ -84,7 +86,7 @@ async def handled(one: Rig, written: AskedConfig, record: Record) -> Answer:
 async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> None:
     one = Rig(CONFIG, {name: [FakeAdapter()] for name in POOLS})
     found = ask(**question)
-    written = asked({"tenant": "acme", "model": "chat", **question})
+    written = described_request({"tenant": "acme", "model": "chat", **question})
     record = one.record()
     if found.refused is not None:
         assert found.because
@@ -131,7 +133,7 @@ def test_the_cost_is_that_of_what_is_sent() -> None:
 def test_scopes_count(scope: Scope, refused: str | None, because: str | None) -> None:
     policy = Policy.of(CONFIG)
     holder = Principal("acme", "k", scope=scope)
-    found = policy.asked(asked({"tenant": "acme", "model": "chat", "key": "k"}), 0.0, holder)
+    found = policy.explain_description(described_request({"tenant": "acme", "model": "chat", "key": "k"}), 0.0, holder)
     assert (found.refused, found.because) == (refused, because)
 
 

@@ -122,9 +122,9 @@ def test_round_robin_forgets_endpoints_that_left() -> None:
 
 def test_the_quicker_of_two_is_picked_until_its_queue_is_as_long() -> None:
     slow, quick = candidates(1, 1)
-    slow.latency.asked(0.0)
+    slow.latency.sent(0.0)
     slow.latency.answered(1.0, 0.0)
-    quick.latency.asked(0.0)
+    quick.latency.sent(0.0)
     quick.latency.answered(0.25, 0.0)
     picked: Counter[Candidate] = Counter()
     for _ in range(50):
@@ -136,7 +136,7 @@ def test_the_quicker_of_two_is_picked_until_its_queue_is_as_long() -> None:
 
 def test_one_that_never_answered_is_tried_with_one_request_at_a_time() -> None:
     known, new = candidates(1, 1)
-    known.latency.asked(0.0)
+    known.latency.sent(0.0)
     known.latency.answered(1.0, 0.0)
     known.in_flight = 5
     assert PeakEwmaTwoChoices().pick([known, new], ANYONE, ANYONE, 0.0, Random(1)) is new
@@ -149,7 +149,7 @@ def test_one_that_never_answered_is_tried_with_one_request_at_a_time() -> None:
 def test_peak_ewma_never_picks_the_strictly_longest_wait(states: list[tuple[float, int]], seed: int) -> None:
     pool = candidates(*[1.0] * len(states))
     for candidate, (seconds, in_flight) in zip(pool, states, strict=True):
-        candidate.latency.asked(0.0)
+        candidate.latency.sent(0.0)
         candidate.latency.answered(seconds, 0.0)
         candidate.in_flight = in_flight
     waits = sorted(expected_wait(c, 1.0) for c in pool)

@@ -10,7 +10,7 @@ seconds = st.floats(0, 1e3)
 
 
 def answer(latency: PeakEwma, seconds: float, now: float) -> None:
-    latency.asked(now)
+    latency.sent(now)
     latency.answered(seconds, now)
 
 
@@ -33,10 +33,10 @@ def test_what_is_not_measured_again_is_forgotten() -> None:
 def test_a_quick_failure_does_not_look_quick_and_a_slow_one_looks_slow() -> None:
     latency = PeakEwma()
     answer(latency, 1.0, 0.0)
-    latency.asked(0.0)
+    latency.sent(0.0)
     latency.unanswered(0.001, 5.0)
     assert latency.value(5.0) == pytest.approx(exp(-5 / DECAY))
-    latency.asked(5.0)
+    latency.sent(5.0)
     latency.unanswered(30.0, 35.0)
     assert latency.value(35.0) == 30.0
 
@@ -60,8 +60,8 @@ def test_a_clock_that_steps_back_changes_nothing() -> None:
 def test_silence_counts_while_somebody_waits() -> None:
     latency = PeakEwma()
     answer(latency, 0.1, 0.0)
-    latency.asked(5.0)
-    latency.asked(6.0)
+    latency.sent(5.0)
+    latency.sent(6.0)
     assert latency.value(25.0) == 20.0
     latency.answered(20.0, 25.0)
     assert latency.value(25.0) == 20.0

@@ -9,7 +9,7 @@ def test_nothing_is_expected_before_anything_was_told() -> None:
 
 def test_what_was_told_counts_by_the_row() -> None:
     time = DeviceTime()
-    time.told("m", 4, 8.0)
+    time.record("m", 4, 8.0)
     assert time.expected("m", 1) == 2.0
     assert time.expected("m", 10) == 20.0
     assert time.expected("another", 1) == 0
@@ -17,15 +17,15 @@ def test_what_was_told_counts_by_the_row() -> None:
 
 def test_the_mean_follows_what_is_told() -> None:
     time = DeviceTime()
-    time.told("m", 1, 10.0)
-    time.told("m", 1, 20.0)
+    time.record("m", 1, 10.0)
+    time.record("m", 1, 20.0)
     assert time.expected("m", 1) == pytest.approx(10.0 + WEIGHT * 10.0)
     for _ in range(200):
-        time.told("m", 1, 20.0)
+        time.record("m", 1, 20.0)
     assert time.expected("m", 1) == pytest.approx(20.0, rel=1e-3)
 
 
 def test_a_request_without_rows_is_one() -> None:
     time = DeviceTime()
-    time.told("m", 0, 3.0)
+    time.record("m", 0, 3.0)
     assert time.expected("m", 0) == 3.0

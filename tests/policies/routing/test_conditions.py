@@ -4,11 +4,11 @@ import pytest
 
 from config.schema.config import MatchConfig, PriceConfig
 from policies.limits.price import Price
-from policies.routing.conditions import conditions, wants
+from policies.routing.conditions import conditions, requirements
 from policies.routing.facts import Facts, Feature
 
 PRICE = Price(PriceConfig.model_validate({"prompt": "1 usd/1k", "completion": "2 usd/1k"}))
-BASE = Facts("acme", "key-1", "chat", {}, False, 10, None, "req-1", asked="chat")
+BASE = Facts("acme", "key-1", "chat", {}, False, 10, None, "req-1", requested="chat")
 
 
 def matches(when: dict[str, Any], **facts: Any) -> bool:
@@ -29,7 +29,7 @@ def matches(when: dict[str, Any], **facts: Any) -> bool:
         ({"label": {"team": "search*"}}, {"labels": {"team": "ads"}}, False),
         ({"label": {"team": "*"}}, {}, False),
         ({"label": {"team": "*", "env": "prod"}}, {"labels": {"team": "", "env": "prod"}}, True),
-        ({"model": ["gpt-*"]}, {"asked": "gpt-4o"}, True),
+        ({"model": ["gpt-*"]}, {"requested": "gpt-4o"}, True),
         ({"model": ["gpt-*"]}, {}, False),
         ({"version": ["2"]}, {"version": "2"}, True),
         ({"version": ["*"]}, {"version": ""}, False),
@@ -82,7 +82,7 @@ def test_everything_wanted_has_a_name_and_is_shown_as_written() -> None:
         "tenant": ["a", "b-*"], "header": {"X-Tier": "gold*"}, "label": {"team": "x"}, "stream": False,
         "prompt_tokens": ">4", "time": {"between": "22:00-06:00", "days": ["fri"], "zone": "Europe/Berlin"},
     }  # fmt: skip
-    assert [(want.field, want.written) for want in wants(MatchConfig.model_validate(when), None)] == [
+    assert [(want.field, want.written) for want in requirements(MatchConfig.model_validate(when), None)] == [
         ("stream", "false"),
         ("prompt_tokens", ">4"),
         ("time", "22:00-06:00 fri Europe/Berlin"),

@@ -96,7 +96,7 @@ def test_each_field_is_shown_as_the_request_has_it() -> None:
         }
     )
     facts = Facts(
-        "acme", "k1", "chat", {"x-a": "y" * 200}, False, 7, None, "r", frozenset({"user", "dev"}), asked="gpt"
+        "acme", "k1", "chat", {"x-a": "y" * 200}, False, 7, None, "r", frozenset({"user", "dev"}), requested="gpt"
     )
     (found,) = routes_of(priced, 0, facts)
     assert {check.field: check.seen for check in found.checks} == {

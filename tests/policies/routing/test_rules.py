@@ -24,7 +24,7 @@ def facts(
     prompt_tokens: int = 10,
     user: str | None = None,
 ) -> Facts:
-    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1", asked=model)
+    return Facts(tenant, "key-1", model, headers or {}, stream, prompt_tokens, user, "req-1", requested=model)
 
 
 def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
@@ -222,7 +222,7 @@ def test_a_model_is_known_by_every_one_of_its_names() -> None:
     }  # fmt: skip
     found = catalogue.find("gpt-4o@2")
     assert found is not None
-    assert (found.name, found.asked, found.version, found.rules.model) == ("chat", "gpt-4o", "2", "chat")
+    assert (found.name, found.requested, found.version, found.rules.model) == ("chat", "gpt-4o", "2", "chat")
     family = catalogue.find("gpt-4@2")
     assert family is not None
     assert (family.name, family.rules.model) == ("", "gpt-*")
