@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -60,8 +61,11 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(name: str, command: Sequence[str], seconds: float = INSTALL_TIMEOUT_S) -> None:
+    # A source package compiles with one job for each core. CMake's default has no bound: a hundred compilers take all
+    # of the memory.
+    environment = {**os.environ, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
     except subprocess.TimeoutExpired:
         raise InstallError(f"{name}: installing took longer than {seconds:.0f} s") from None
     if done.returncode:
