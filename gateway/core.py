@@ -148,11 +148,11 @@ class Core:
         Only the admin listener gives orders: there is no tenant. Raises the first failure when all calls have ended.
         """
         snapshot, now = self.snapshot, self.clock()
-        known = snapshot.catalogue.find(order.model)
-        if known is None:
+        model = snapshot.catalogue.find(order.model)
+        if model is None:
             raise NotFound(f"The model `{order.model[:128]}` does not exist.", param="model")
-        order.model = known.name or order.model
-        routes = next(m.routes for m in snapshot.config.models if m.name == known.rules.model)
+        order.model = model.name or order.model
+        routes = next(m.routes for m in snapshot.config.models if m.name == model.rules.model)
         pools = dict.fromkeys(pool for route in routes for pool in route.pools())
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
         endpoints = [endpoint for pool in pools for endpoint in snapshot.pools[pool].endpoints]
@@ -196,24 +196,24 @@ class Core:
     ) -> tuple[Facts, Decision]:
         """Route the request. A client receives the same error for a model that is unknown, not allowed, out of scope or
         without a matching route."""
-        asked, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
-        known = snapshot.catalogue.find(asked)
-        name = asked if known is None else known.name or asked
+        requested, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
+        model = snapshot.catalogue.find(requested)
+        name = requested if model is None else model.name or requested
         if (
-            known is not None
-            and (known.name or asked.isprintable())  # the client chooses a family's names
+            model is not None
+            and (model.name or requested.isprintable())  # the client chooses a family's names
             and allowed.allows(name)
             and (scope is None or scope.allows_model(name))
         ):
-            record.model = known.rules.model
-            if name != asked:
+            record.model = model.rules.model
+            if name != requested:
                 request.codec.rename(request, name)
-            facts = facts_of(principal, request, known, headers, record.request_id, self.wall())
-            decision = known.rules.decide(facts, self.rng)
+            facts = facts_of(principal, request, model, headers, record.request_id, self.wall())
+            decision = model.rules.decide(facts, self.rng)
             if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
                 return facts, decision
-        raise NotFound(f"The model `{asked[:128]}` does not exist or you may not use it.", param="model")
+        raise NotFound(f"The model `{requested[:128]}` does not exist or you may not use it.", param="model")
 
     def _finish(
         self,
@@ -276,7 +276,7 @@ def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Dead
 def facts_of(
     principal: Principal,
     request: ModelRequest,
-    known: ResolvedModel,
+    model: ResolvedModel,
     headers: Mapping[str, str],
     id: str,
     now_utc: float,
@@ -293,8 +293,8 @@ def facts_of(
         id,
         principal.roles,
         principal.labels,
-        known.requested or request.model,
-        known.version or request.version,
+        model.requested or request.model,
+        model.version or request.version,
         request.operation,
         request.max_tokens,
         request.n,

@@ -26,8 +26,8 @@ async def command(config: Config, base: str, key: str) -> list[str]:
     pools = {pool for route in model.routes for pool in route.pools()}
     serves = {kind for pool in config.pools if pool.name in pools for kind in pool.serves}
     if "text" in serves:
-        asked = {"model": model.name, "messages": [{"role": "user", "content": "What is a river?"}]}
-        return _curl(f"{base}/v1/chat/completions", key, asked)
+        body = {"model": model.name, "messages": [{"role": "user", "content": "What is a river?"}]}
+        return _curl(f"{base}/v1/chat/completions", key, body)
     if "tensors" not in serves:
         return _curl(f"{base}/v1/models", key)
     url = f"{base}/v2/models/{quote(model.name, safe='')}"
@@ -58,10 +58,10 @@ async def _described(url: str, key: str) -> tuple[Object, Object]:
 
 def _inference(described: Object, settings: Object) -> Object:
     optional = {one["name"] for one in settings.get("input", ()) if one.get("optional")}
-    asked: Object = {"inputs": [_tensor(one) for one in described.get("inputs", ()) if one["name"] not in optional]}
+    body: Object = {"inputs": [_tensor(one) for one in described.get("inputs", ()) if one["name"] not in optional]}
     if "sequence_batching" in settings:
-        asked["parameters"] = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
-    return asked
+        body["parameters"] = {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
+    return body
 
 
 def _tensor(described: Object) -> Object:

@@ -95,7 +95,7 @@ def build(
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
         tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
-        responses_models=frozenset(model.name for model in config.models if _knows_responses(model, configs)),
+        responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
         composer=Composer(pools, configs, plan_state, rng, clock),
@@ -115,7 +115,7 @@ def _salt(secret: bytes, tenant: str) -> str:
     return hmac.digest(secret, tenant.encode(errors="surrogatepass"), "sha256").hex()[:32]
 
 
-def _knows_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+def _serves_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
     return all(getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools())
 
 

@@ -115,13 +115,13 @@ def verify(connection: Connection, pepper: bytes) -> Verdict:
 
 def holds(connection: Connection, head: str) -> bool:
     """Whether the log still has the entry that was its head once: `SEQ:DIGEST`, as `verify` told it."""
-    seq, _, known = head.partition(":")
+    seq, _, recorded = head.partition(":")
     if not seq.isdecimal():
         return False
     if int(seq) == 0:
-        return known == _START
-    found = connection.execute(select(audit.c.digest).where(audit.c.seq == int(seq))).scalar_one_or_none()
-    return found is not None and hmac.compare_digest(found, known)
+        return recorded == _START
+    stored = connection.execute(select(audit.c.digest).where(audit.c.seq == int(seq))).scalar_one_or_none()
+    return stored is not None and hmac.compare_digest(stored, recorded)
 
 
 def _all(connection: Connection) -> Iterator[Entry]:
@@ -137,8 +137,8 @@ def _all(connection: Connection) -> Iterator[Entry]:
 
 
 def _digest(pepper: bytes, entry: Entry) -> str:
-    said = json.dumps(list(entry[:-1]), ensure_ascii=True, separators=(",", ":"))
-    return digest(pepper, f"headrace audit {said}").hex()
+    encoded = json.dumps(list(entry[:-1]), ensure_ascii=True, separators=(",", ":"))
+    return digest(pepper, f"headrace audit {encoded}").hex()
 
 
 def _bounded(text: str) -> str:

@@ -10,7 +10,7 @@ from rich.table import Column, Table
 
 from gateway.auth.audit import Entry
 from gateway.auth.listing import utc
-from gateway.auth.terminal import ConfigFile, open_store, plain_errors, say, settings_of, stop
+from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop
 
 app = typer.Typer(name="audit", help="List and verify the audit log.", no_args_is_help=True)
 
@@ -43,13 +43,15 @@ def verify(
 ) -> None:
     """Verify the chain of digests and print its head, to store elsewhere. Exit status 1 if the chain is broken."""
     with plain_errors():
-        found = open_store(settings_of(config)).verify_audit(head)
-    if found.problem:
-        stop(f"the audit log is not whole: {found.problem}", status=1)
-    say(f"{found.entries} entries, each follows the one before it.")
-    if found.unchecked:
-        say(f"The first {found.unchecked} were written under another pepper: their contents could not be checked.")
-    typer.echo(found.head)
+        result = open_store(settings_of(config)).verify_audit(head)
+    if result.problem:
+        stop(f"the audit log is not whole: {result.problem}", status=1)
+    print_status(f"{result.entries} entries, each follows the one before it.")
+    if result.unchecked:
+        print_status(
+            f"The first {result.unchecked} were written under another pepper: their contents could not be checked."
+        )
+    typer.echo(result.head)
 
 
 def as_object(entry: Entry) -> dict[str, Any]:

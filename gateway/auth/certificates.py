@@ -25,8 +25,8 @@ class Certificates:
             for entry in tenant.certificates:
                 for kind, name in entry.names():
                     if name is not None:
-                        known = _comparable(kind, name)
-                        self._holders[known] = granted(tenant.name, holder_id("cert", known[1]), entry)
+                        comparable = _comparable(kind, name)
+                        self._holders[comparable] = granted(tenant.name, holder_id("cert", comparable[1]), entry)
 
     def authenticate(self, certificate: PeerCertificate, now_utc: float) -> Principal:
         """Whose it is, by the first of its names that is known.
@@ -45,7 +45,7 @@ def _names(certificate: PeerCertificate) -> Iterator[_Name]:
     """URIs, DNS names, then the common name, where there is but one."""
     alternatives = certificate.get("subjectAltName", ())
     for label, kind in (("URI", "san_uri"), ("DNS", "san_dns")):
-        yield from (_comparable(kind, name) for found, name in alternatives if found == label)
+        yield from (_comparable(kind, name) for entry_label, name in alternatives if entry_label == label)
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     if len(common) == 1:
         yield ("subject_cn", common[0])

@@ -16,7 +16,7 @@ from gateway.auth.grants import check_label, check_tenant, parse_end, parse_gran
 from gateway.auth.keys import digest, new_key
 from gateway.auth.listing import as_json, listed, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
-from gateway.auth.terminal import ConfigFile, open_store, plain_errors, say, settings_of, stop, whoever_types
+from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
 
 app = typer.Typer(name="keys", help="Issue, list, revoke and rotate API keys.", no_args_is_help=True)
 
@@ -55,8 +55,8 @@ def create(
             _create_yaml(settings, tenant, label, ends, grant)
             return
         store = open_store(settings)
-        key = store.create(tenant, label, by=whoever_types(), now=now, expires_at=ends, grant=grant)
-    say(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
+        key = store.create(tenant, label, by=terminal_user(), now=now, expires_at=ends, grant=grant)
+    print_status(f"Key {key.id} for tenant {tenant}{f', until {utc(ends)}' if ends else ''}. It is shown only once:")
     typer.echo(key.plaintext)
 
 
@@ -80,8 +80,8 @@ def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
     with plain_errors():
         settings = settings_of(config)
         _check_issued(settings, key_id)
-        open_store(settings).revoke(key_id, by=whoever_types(), now=time.time())
-    say(f"Key {key_id} is revoked.")
+        open_store(settings).revoke(key_id, by=terminal_user(), now=time.time())
+    print_status(f"Key {key_id} is revoked.")
 
 
 @app.command()
@@ -100,8 +100,8 @@ def rotate(
         _check_issued(settings, key_id)
         ends = parse_end(expires, now)
         seconds = parse_overlap(overlap, now)
-        key = open_store(settings).rotate(key_id, seconds, by=whoever_types(), now=now, expires_at=ends)
-    say(f"Key {key.id} replaces {key_id}, which expires at {utc(now + seconds)}. It is shown only once:")
+        key = open_store(settings).rotate(key_id, seconds, by=terminal_user(), now=now, expires_at=ends)
+    print_status(f"Key {key.id} replaces {key_id}, which expires at {utc(now + seconds)}. It is shown only once:")
     typer.echo(key.plaintext)
 
 
@@ -112,10 +112,10 @@ def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, 
     given = grant.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     more = "".join(f", {name}: {json_text.dumps(value)}" for name, value in given.items())  # JSON is YAML too
     line = f'- {{id: "{key.id}", hash: "{digest(load_pepper(settings), key.plaintext).hex()}"{until}{more}}}'
-    say(f"Paste this under `keys:` of tenant {tenant}:\n  {line}{f'  # {label}' if label else ''}")
+    print_status(f"Paste this under `keys:` of tenant {tenant}:\n  {line}{f'  # {label}' if label else ''}")
     if path := pepper_path(settings):
-        say(f"It is valid only with the pepper in {path}; set auth.pepper to share it between machines.")
-    say("The key itself, shown only once:")
+        print_status(f"It is valid only with the pepper in {path}; set auth.pepper to share it between machines.")
+    print_status("The key itself, shown only once:")
     typer.echo(key.plaintext)
 
 

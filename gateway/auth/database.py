@@ -42,7 +42,7 @@ def stamp(database: str, now: float) -> Stamp | None:
     path = sqlite_path(database)
     if path is None:
         return None
-    found = []
+    stamps = []
     for name in (path, path.with_name(path.name + "-wal")):
         try:
             status = name.stat()
@@ -54,8 +54,8 @@ def stamp(database: str, now: float) -> Stamp | None:
             return None
         if status.st_mtime > now - _FRESH:
             return None
-        found.append((status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
+        stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 def open_engine(database: str) -> Engine:

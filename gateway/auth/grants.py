@@ -42,7 +42,7 @@ def parse_grant(config: Config, written: Mapping[str, Any]) -> GrantConfig:
 
 def check_tenant(config: Config, tenant: str) -> None:
     """Raises `WrongGrant` for a tenant that the file does not have."""
-    names = [known.name for known in config.tenants]
+    names = [one.name for one in config.tenants]
     if tenant not in names:
         raise WrongGrant("tenant", _unknown("tenant", tenant, names))
 
@@ -80,8 +80,8 @@ def parse_overlap(text: str, now: float) -> float:
     return seconds
 
 
-def _unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    suggestion = closest(name, known)
+def _unknown(kind: str, name: str, names: Iterable[str]) -> str:
+    suggestion = closest(name, names)
     return f"no {kind} {name[:128]!r} in the configuration" + (f"; did you mean {suggestion!r}?" if suggestion else "")
 
 

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 MAX_BYTES = 256 * 1024
 MAX_KEYS = 64
 FETCH_SECONDS = 5.0
-ASK_SECONDS = 30.0
+UNKNOWN_KEY_SECONDS = 30.0
 """Between two fetches that tokens with an unknown key cause, and between two attempts in an outage."""
 _MIN_RSA_BITS = 2048
 
@@ -125,8 +125,8 @@ class Jwks:
         self._body = b""
         self._keys = KeySet({})
         self._fetched = -math.inf
-        self._may_ask = -math.inf
-        self._asked = asyncio.Event()
+        self._next_fetch = -math.inf
+        self._fetch_now = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -139,23 +139,23 @@ class Jwks:
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
         """A key known now. An unknown one is asked for, seldom, and later tokens have it."""
         key = self._keys.find(kid, algorithm)
-        if key is None and (now := self._clock()) >= self._may_ask:
-            self._may_ask = now + ASK_SECONDS
-            self._asked.set()
+        if key is None and (now := self._clock()) >= self._next_fetch:
+            self._next_fetch = now + UNKNOWN_KEY_SECONDS
+            self._fetch_now.set()
         return key
 
     def file_may_have_changed(self) -> None:
         """Read a file again now; a URL keeps its time."""
         if self._source.startswith("file:"):
-            self._asked.set()
+            self._fetch_now.set()
 
     async def run(self) -> None:
         """Fetch when it is time or when asked, until cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(ASK_SECONDS if self.error else self._interval):
-                    await self._asked.wait()
-            self._asked.clear()
+                async with asyncio.timeout(UNKNOWN_KEY_SECONDS if self.error else self._interval):
+                    await self._fetch_now.wait()
+            self._fetch_now.clear()
             await self.refresh()
 
     async def refresh(self) -> None:

@@ -17,13 +17,13 @@ from gateway.auth.table import written_keys
 
 @dataclass(frozen=True, slots=True)
 class ListedKey:
-    """One line: a key in the database or in the YAML file (`kept_in`); times are ISO 8601 in UTC."""
+    """One line: a key in the database or in the YAML file (`stored_in`); times are ISO 8601 in UTC."""
 
     id: str
     tenant: str
     label: str
     status: Status
-    kept_in: str
+    stored_in: str
     created: str | None
     expires: str | None
     revoked: str | None
@@ -81,7 +81,7 @@ def _last_day(expires: str | None) -> str:
 
 def _notes(key: ListedKey) -> str:
     notes = [key.label, _grant(key)]
-    if key.kept_in == "file":
+    if key.stored_in == "file":
         notes.append("in the file")
     if key.replaced_by is not None:
         notes.append(f"replaced by {key.replaced_by}")

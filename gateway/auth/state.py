@@ -97,13 +97,13 @@ def this_process() -> Actor:
     return Actor(f"gateway@{socket.gethostname()}")
 
 
-def _other_schema(found: int) -> str:
-    if found > SCHEMA_VERSION:
+def _other_schema(stored: int) -> str:
+    if stored > SCHEMA_VERSION:
         return (
-            f"the key database has schema {found} of a newer release; this release supports {SCHEMA_VERSION}: "
+            f"the key database has schema {stored} of a newer release; this release supports {SCHEMA_VERSION}: "
             "use the newer release, or another database"
         )
-    return f"the key database has schema {found or 'no version'}, this release needs {SCHEMA_VERSION}"
+    return f"the key database has schema {stored or 'no version'}, this release needs {SCHEMA_VERSION}"
 
 
 def _unavailable(error: DBAPIError | PoolTimeout) -> StoreUnavailable:

@@ -119,8 +119,8 @@ class KeyStore:
             if (status := old.status(now)) != "active":
                 by_whom = f" by {old.replaced_by}" if status == "replaced" else ""
                 raise KeyEnded(f"key {key_id} is {status}{by_whom} already")
-            kept = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
-            row = dict(connection.execute(kept.where(keys.c.id == key_id)).mappings().one())
+            columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
+            row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
             self._insert(connection, new, row, now)
             end = min(now + overlap, old.expires_at or math.inf)
@@ -174,10 +174,10 @@ class KeyStore:
     def verify_audit(self, head: str | None = None) -> Verdict:
         """Whether the log is whole, and still holds what was its head once."""
         with self._database.transaction() as connection:
-            found = audit.verify(connection, self._pepper)
-            if head is not None and not found.problem and not audit.holds(connection, head):
-                return found._replace(problem=f"{head} is no longer in the log")
-            return found
+            result = audit.verify(connection, self._pepper)
+            if head is not None and not result.problem and not audit.holds(connection, head):
+                return result._replace(problem=f"{head} is no longer in the log")
+            return result
 
     def close(self) -> None:
         """Give up pooled connections."""
@@ -201,10 +201,10 @@ def _read(connection: Connection, *where: ColumnElement[bool]) -> tuple[StoredKe
 
 
 def _find(connection: Connection, key_id: str, tenant: str | None = None) -> StoredKey:
-    found = _read(connection, keys.c.id == key_id)
-    if not found or tenant not in (None, found[0].tenant):
+    matching = _read(connection, keys.c.id == key_id)
+    if not matching or tenant not in (None, matching[0].tenant):
         raise NoSuchKey(f"no issued key has the id {key_id!r}")
-    return found[0]
+    return matching[0]
 
 
 def _columns(grant: GrantConfig) -> dict[str, str | None]:

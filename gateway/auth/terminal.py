@@ -36,7 +36,7 @@ def open_store(settings: Config) -> KeyStore:
     return KeyStore(settings.state.database, load_pepper(settings))
 
 
-def whoever_types() -> Actor:
+def terminal_user() -> Actor:
     """The user of this machine, as the audit log names it."""
     try:
         user = getpass.getuser()
@@ -59,12 +59,12 @@ def plain_errors() -> Iterator[None]:
         stop(str(error), status=1)
 
 
-def say(text: str) -> None:
+def print_status(text: str) -> None:
     """For the person, beside what a script reads."""
     typer.echo(text, err=True)
 
 
 def stop(sentence: str, *, status: int = 2) -> NoReturn:
     """Say why, and leave."""
-    say(f"error: {sentence}")
+    print_status(f"error: {sentence}")
     raise typer.Exit(status)

@@ -58,13 +58,13 @@ class Tokens:
         if not self._issuers or len(token) > MAX_TOKEN:
             raise CredentialError(REFUSED)
         digest = hashlib.sha256(token.encode()).digest()
-        found = self._verified.get(digest)
-        if found is None or not found.since <= now_utc < found.until:
-            found = self._verify(token, now_utc)
-            self._remember(digest, found)
-        if found.principal.tenant not in tenants:
+        verified = self._verified.get(digest)
+        if verified is None or not verified.since <= now_utc < verified.until:
+            verified = self._verify(token, now_utc)
+            self._remember(digest, verified)
+        if verified.principal.tenant not in tenants:
             raise CredentialError(REFUSED)
-        return found.principal
+        return verified.principal
 
     def _verify(self, token: str, now_utc: float) -> _Verified:
         try:
@@ -72,8 +72,8 @@ class Tokens:
             header, name = unverified["header"], unverified["payload"].get("iss")
             if "crit" not in header:  # no extension is understood here
                 for issuer in self._issuers:
-                    if issuer.name == name and (found := issuer.verify(token, header, now_utc)):
-                        return found
+                    if issuer.name == name and (verified := issuer.verify(token, header, now_utc)):
+                        return verified
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
             pass  # whatever a token is made of, this is all that is said of it
         raise CredentialError(REFUSED)
@@ -145,8 +145,8 @@ class _Issuer:
         named: dict[str, list[str]] = {}
         for text in _texts(claims, self._config.claims.scope) or ():
             for entry in text.split():
-                kind, found, name = entry.partition(":")
-                if found and kind in _SCOPES:
+                kind, separator, name = entry.partition(":")
+                if separator and kind in _SCOPES:
                     named.setdefault(kind, []).append(name)
         return Scope(**named) if named else None
 

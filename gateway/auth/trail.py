@@ -53,7 +53,7 @@ class Trail:
             try:
                 await self._write_out()
             except KeysError as error:
-                self._tell_away(str(error))
+                self._report_unavailable(str(error))
                 self._noted.set()
                 await asyncio.sleep(RETRY)
 
@@ -82,7 +82,7 @@ class Trail:
         self._write(batch)
         return len(batch)
 
-    def _tell_away(self, why: str) -> None:
+    def _report_unavailable(self, why: str) -> None:
         if not self._away:
             _log.warning("%s; the audit log is written when it answers", why)
         self._away = True

@@ -49,7 +49,7 @@ class Discoverer:
         self._clock = clock
         self._rng = rng
         self._heard = -math.inf
-        self._told = asyncio.Event()
+        self._reported = asyncio.Event()
         self._giving_up: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -72,10 +72,10 @@ class Discoverer:
         """Wait, a while, until the source has said what there is; whether it has."""
         try:
             async with asyncio.timeout(FIRST_SECONDS):
-                await self._told.wait()
+                await self._reported.wait()
         except TimeoutError:
             self.error = self.error or "has not answered yet"
-        return self._told.is_set()
+        return self._reported.is_set()
 
     async def _run(self) -> None:
         backoff, longest = BACKOFF
@@ -90,10 +90,10 @@ class Discoverer:
 
     def _report(self, targets: Iterable[Target]) -> None:
         # In one order everywhere, so that all gateways leave out the same ones.
-        found = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
+        endpoints = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
         self._heard = self._clock()
-        self._told.set()
-        if not found and self.targets:
+        self._reported.set()
+        if not endpoints and self.targets:
             self._fail("returned no endpoint")
             if self._giving_up is None:
                 self._giving_up = asyncio.get_running_loop().call_later(self.config.grace, self._use, ())
@@ -101,14 +101,14 @@ class Discoverer:
         if self._giving_up is not None:
             self._giving_up.cancel()
             self._giving_up = None
-        if len(found) > MAX_TARGETS:
-            self._fail(f"lists {len(found)} endpoints, of which {MAX_TARGETS} are used")
-        elif not found:
+        if len(endpoints) > MAX_TARGETS:
+            self._fail(f"lists {len(endpoints)} endpoints, of which {MAX_TARGETS} are used")
+        elif not endpoints:
             self._fail("returned no endpoint")
         elif self.error:
             log.info("pool %s: discovery works again", self._pool)
             self.error = ""
-        self._use(tuple(found[:MAX_TARGETS]))
+        self._use(tuple(endpoints[:MAX_TARGETS]))
 
     def _use(self, targets: tuple[Target, ...]) -> None:
         self._giving_up = None

@@ -22,9 +22,9 @@ class Lookup:
 
     def __init__(self, config: DiscoverConfig) -> None:
         self._resolver = _resolver(config.nameserver)
-        self._known: dict[tuple[str, str], list[str]] = {}
+        self._cached: dict[tuple[str, str], list[str]] = {}
 
-    async def ask(self, name: str, kind: RecordType) -> "Answer | None":
+    async def query(self, name: str, kind: RecordType) -> "Answer | None":
         """The records; None where there are none or no such name. Raises `DiscoveryError` when nobody could say."""
         from dns.exception import DNSException
         from dns.resolver import NXDOMAIN, LifetimeTimeout, NoAnswer
@@ -38,31 +38,31 @@ class Lookup:
         except (DNSException, OSError, ValueError) as error:
             raise DiscoveryError(f"{name} {kind} cannot be looked up: {error}") from None
 
-    async def addresses(self, host: str) -> "Found":
+    async def addresses(self, host: str) -> "ResolvedHost":
         """Of both families. One that cannot be looked up keeps what it had, and the other counts."""
-        v4, v6 = await asyncio.gather(self.ask(host, "A"), self.ask(host, "AAAA"), return_exceptions=True)
-        found = Found([], float("inf"))
+        v4, v6 = await asyncio.gather(self.query(host, "A"), self.query(host, "AAAA"), return_exceptions=True)
+        resolved = ResolvedHost([], float("inf"))
         for kind, answer in (("A", v4), ("AAAA", v6)):
             if isinstance(answer, DiscoveryError):
-                found.addresses.extend(self._known.get((host, kind), ()))
-                found = found._replace(ttl=0.0)
+                resolved.addresses.extend(self._cached.get((host, kind), ()))
+                resolved = resolved._replace(ttl=0.0)
             elif isinstance(answer, BaseException):
                 raise answer
             elif answer is None:
-                self._known.pop((host, kind), None)
+                self._cached.pop((host, kind), None)
             else:
-                addresses = self._known[host, kind] = [record.address for record in answer]
-                found.addresses.extend(addresses)
-                found = found._replace(ttl=min(found.ttl, answer.chaining_result.minimum_ttl))
+                addresses = self._cached[host, kind] = [record.address for record in answer]
+                resolved.addresses.extend(addresses)
+                resolved = resolved._replace(ttl=min(resolved.ttl, answer.chaining_result.minimum_ttl))
         failures = [answer for answer in (v4, v6) if isinstance(answer, DiscoveryError)]
-        if len(failures) == 2 or (failures and not found.addresses):
+        if len(failures) == 2 or (failures and not resolved.addresses):
             raise failures[0]
-        if len(self._known) > 4 * MAX_TARGETS:
-            self._known.clear()  # targets that come and go for weeks; a family's failure is rare
-        return found
+        if len(self._cached) > 4 * MAX_TARGETS:
+            self._cached.clear()  # targets that come and go for weeks; a family's failure is rare
+        return resolved
 
 
-class Found(NamedTuple):
+class ResolvedHost(NamedTuple):
     """The addresses of one host, and for how many seconds they hold; infinite when there are none."""
 
     addresses: list[str]
@@ -82,9 +82,9 @@ class Addresses:
     async def follow(self, report: Report) -> None:
         scheme, name = self._config.scheme, self._host.rstrip(".")
         while True:
-            found = await self._lookup.addresses(self._host)
-            report(Target(url(scheme, ip, self._port), server_name=name) for ip in found.addresses)
-            await asyncio.sleep(held(found.ttl, self._config))
+            resolved = await self._lookup.addresses(self._host)
+            report(Target(url(scheme, ip, self._port), server_name=name) for ip in resolved.addresses)
+            await asyncio.sleep(held(resolved.ttl, self._config))
 
 
 class ServiceRecords:
@@ -98,7 +98,7 @@ class ServiceRecords:
 
     async def follow(self, report: Report) -> None:
         while True:
-            answer = await self._lookup.ask(self._name, "SRV")
+            answer = await self._lookup.query(self._name, "SRV")
             if answer is None:
                 report(())
                 await asyncio.sleep(held(float("inf"), self._config))
@@ -106,14 +106,14 @@ class ServiceRecords:
             first = min(record.priority for record in answer)
             records = [record for record in answer if record.priority == first and str(record.target) != "."]
             hosts = [record.target.to_text() for record in records]
-            found = await asyncio.gather(*map(self._lookup.addresses, hosts))
+            resolved = await asyncio.gather(*map(self._lookup.addresses, hosts))
             weights = [record.weight for record in records]
             report(
                 Target(url(self._config.scheme, ip, record.port), weight / len(at.addresses), None, host.rstrip("."))
-                for record, host, at, weight in zip(records, hosts, found, relative(weights), strict=True)
+                for record, host, at, weight in zip(records, hosts, resolved, relative(weights), strict=True)
                 for ip in at.addresses
             )
-            ttl = min([answer.chaining_result.minimum_ttl, *(at.ttl for at in found)])
+            ttl = min([answer.chaining_result.minimum_ttl, *(at.ttl for at in resolved)])
             await asyncio.sleep(held(ttl, self._config))
 
 

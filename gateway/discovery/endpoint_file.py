@@ -33,14 +33,14 @@ class EndpointFile:
         self._seen: Stamp | None = None
 
     async def follow(self, report: Report) -> None:
-        known: Stamp | None = None
+        current: Stamp | None = None
         while True:
             stamp = await asyncio.to_thread(self._stamp)
             settled = self._seen in (None, stamp)
             self._seen = stamp
-            if settled and stamp != known:
+            if settled and stamp != current:
                 report(await asyncio.to_thread(self._read))
-                known = stamp
+                current = stamp
             await asyncio.sleep(LOOK_SECONDS)
 
     def _stamp(self) -> Stamp:

@@ -42,7 +42,7 @@ class EndpointSlices:
         self._config = config
         self._scheme = scheme
         self._api = Access(config)
-        self._known: dict[str, Slice] = {}
+        self._slices: dict[str, Slice] = {}
         self._version = ""
 
     async def follow(self, report: Report) -> None:
@@ -50,7 +50,7 @@ class EndpointSlices:
             async with self._api.session() as http:
                 while True:
                     await self._list(http)
-                    self._tell(report)
+                    self._report_targets(report)
                     await self._watch_until_resync(http, report)
                     await asyncio.sleep(PAUSE_SECONDS)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -69,20 +69,20 @@ class EndpointSlices:
             return
 
     async def _list(self, http: aiohttp.ClientSession) -> None:
-        known: dict[str, Slice] = {}
+        slices: dict[str, Slice] = {}
         params = {"limit": str(PAGE)}
         while True:
             async with asyncio.timeout(ANSWER_SECONDS), self._api.get(http, params) as response:
                 _check(response)
                 page = msgspec.json.decode(await _bounded(response))
-            known |= {item["metadata"]["name"]: item for item in page.get("items") or ()}
-            if len(known) > MAX_SLICES:
+            slices |= {item["metadata"]["name"]: item for item in page.get("items") or ()}
+            if len(slices) > MAX_SLICES:
                 raise DiscoveryError(f"the service has more than {MAX_SLICES} EndpointSlices")
             metadata = page.get("metadata") or {}
             if not metadata.get("continue"):
                 break
             params = {"limit": str(PAGE), "continue": metadata["continue"]}
-        self._known, self._version = known, str(metadata.get("resourceVersion") or "")
+        self._slices, self._version = slices, str(metadata.get("resourceVersion") or "")
 
     async def _watch(self, http: aiohttp.ClientSession, seconds: float, report: Report) -> None:
         params = {
@@ -98,7 +98,7 @@ class EndpointSlices:
                 _check(response)
                 async for line in _lines(response):
                     if self._take(msgspec.json.decode(line)):
-                        self._tell(report)
+                        self._report_targets(report)
         except TimeoutError:
             return
 
@@ -112,15 +112,15 @@ class EndpointSlices:
         metadata = item["metadata"]
         self._version = str(metadata.get("resourceVersion") or self._version)
         if kind in ("ADDED", "MODIFIED"):
-            self._known[metadata["name"]] = item
+            self._slices[metadata["name"]] = item
         elif kind == "DELETED":
-            self._known.pop(metadata["name"], None)
+            self._slices.pop(metadata["name"], None)
         return kind in ("ADDED", "MODIFIED", "DELETED")
 
-    def _tell(self, report: Report) -> None:
+    def _report_targets(self, report: Report) -> None:
         config = self._config
         name = f"{config.service}.{self._api.namespace}.svc"
-        report(targets(self._known.values(), self._scheme, config.port, name))
+        report(targets(self._slices.values(), self._scheme, config.port, name))
 
 
 class Access:

@@ -14,7 +14,7 @@ def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name:
     (The rule of kube-proxy: a service whose pods all leave has them until they are gone.) A pod with an address
     of each family stands in two slices and counts once, by IPv4.
     """
-    found: dict[str, tuple[bool, Target]] = {}
+    by_pod: dict[str, tuple[bool, Target]] = {}
     for one in sorted(slices, key=lambda one: str(one.get("addressType"))):  # IPv4 comes before IPv6
         number = _port(one, port)
         for endpoint in _entries(one.get("endpoints")) if number else ():
@@ -26,9 +26,9 @@ def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name:
             host = f"[{address}]" if ":" in address else address
             zone = endpoint.get("zone") or None
             target = Target(f"{scheme}://{host}:{number}", 1.0, zone, server_name)
-            found.setdefault(str(pod), (ready, target))
-    any_ready = any(ready for ready, _ in found.values())
-    return [target for ready, target in found.values() if ready or not any_ready]
+            by_pod.setdefault(str(pod), (ready, target))
+    any_ready = any(ready for ready, _ in by_pod.values())
+    return [target for ready, target in by_pod.values() if ready or not any_ready]
 
 
 def _usable(endpoint: Mapping[str, Any]) -> bool | None:
@@ -43,11 +43,11 @@ def _usable(endpoint: Mapping[str, Any]) -> bool | None:
     return False if terminating and conditions.get("serving") is not False else None
 
 
-def _port(one: Slice, wanted: str | None) -> int | None:
+def _port(one: Slice, named: str | None) -> int | None:
     """The number of the port that is wanted, by name or number; of the only one, when none is named."""
     ports = [port for port in _entries(one.get("ports")) if isinstance(port.get("port"), int)]
     for port in ports:
-        if wanted in (port.get("name"), str(port["port"])) or (wanted is None and len(ports) == 1):
+        if named in (port.get("name"), str(port["port"])) or (named is None and len(ports) == 1):
             return int(port["port"])
     return None
 

@@ -57,22 +57,22 @@ class Embed:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, EmbeddingRequest):
             return await self._upstream.call(request, call)
-        wanted = await offload.parse(request.prompt, wire.decode, request.fields)
-        rows = await self._embedder.texts.rows(wanted.inputs)
+        fields = await offload.parse(request.prompt, wire.decode, request.fields)
+        rows = await self._embedder.texts.rows(fields.inputs)
         tokens = sum(map(len, rows))
-        known = await self._known(wanted.model, request, call)
-        job = _Job(self._upstream, self._embedder, known, request, call, wanted)
+        metadata = await self._metadata_of(fields.model, request, call)
+        job = _Job(self._upstream, self._embedder, metadata, request, call, fields)
         vectors = await job.run(self._embedder.texts.batches(rows))
         size = sum([len(vector.data) for vector in vectors])
         body = await offload.run(
-            size, wire.encode, vectors, model=request.model, tokens=tokens, in_base64=wanted.base64
+            size, wire.encode, vectors, model=request.model, tokens=tokens, in_base64=fields.base64
         )
         usage = replace(job.usage, prompt_tokens=tokens, exact=True, bytes=len(body))
         answer = Answer(content_type="application/json", body=body, usage=usage)
         answer.pool, answer.endpoint = job.pool, job.endpoint
         return answer
 
-    async def _known(self, model: str, request: ModelRequest, call: Call) -> ModelMetadata:
+    async def _metadata_of(self, model: str, request: ModelRequest, call: Call) -> ModelMetadata:
         """The model's inputs, asked for once in a while."""
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
@@ -97,14 +97,14 @@ class _Job:
         model: ModelMetadata,
         request: EmbeddingRequest,
         call: Call,
-        wanted: EmbeddingFields,
+        fields: EmbeddingFields,
     ) -> None:
         self._upstream = upstream
         self._config = embedder.config
         self._model = model
         self._request = request
         self._call = call
-        self._wanted = wanted
+        self._fields = fields
         self._places = asyncio.Semaphore(AT_ONCE)
         self._vectors: dict[int, Vector] = {}
         self.usage = Usage()
@@ -122,7 +122,7 @@ class _Job:
 
     async def _one(self, batch: Batch) -> None:
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
-        inference = Inference(self._wanted.model, self._request.version, outputs=outputs)
+        inference = Inference(self._fields.model, self._request.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
         request = oip_view.request_from(inference, 0)
         async with self._places:
@@ -133,7 +133,7 @@ class _Job:
         self.usage.rows += len(batch.rows)
         self.usage.device_ms += answer.usage.device_ms
         self.pool, self.endpoint = answer.pool, answer.endpoint
-        args = (batch.rows, await decode(answer), self._config, self._wanted.dimensions)
+        args = (batch.rows, await decode(answer), self._config, self._fields.dimensions)
         large = len(answer.body) > INLINE
         made = await asyncio.to_thread(vectors_of, *args) if large else vectors_of(*args)
         self._vectors.update(zip(batch.places, made, strict=True))

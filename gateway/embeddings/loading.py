@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def embedders(config: Config) -> "Mapping[str, Embedder]":
     """Raises `FleetError`. A tokenizer that is loaded already is used again."""
-    wanted = {model.name: model.embeddings for model in config.models if model.embeddings is not None}
-    if not wanted:
+    sections = {model.name: model.embeddings for model in config.models if model.embeddings is not None}
+    if not sections:
         return {}
     try:
         from gateway.embeddings.embed import Embedder
@@ -22,7 +22,7 @@ def embedders(config: Config) -> "Mapping[str, Embedder]":
         needed = f"embeddings needs {error.name}, which an extra installs: pip install 'headrace[embeddings]'"
         raise FleetError(needed) from None
     made = {}
-    for name, section in wanted.items():
+    for name, section in sections.items():
         try:
             made[name] = Embedder(section)
         except TokenizerError as error:

@@ -32,10 +32,10 @@ def inputs_of(rows: list[Row], config: EmbeddingsConfig, model: ModelMetadata) -
         mask[i, : len(row)] = 1
     names = config.inputs
     values = {names.ids: ids, names.mask: mask, names.types: np.zeros_like(ids)}
-    known = {tensor.name: tensor.datatype for tensor in model.inputs}
-    if names.ids not in known:
+    datatypes = {tensor.name: tensor.datatype for tensor in model.inputs}
+    if names.ids not in datatypes:
         raise BackendError(f"The model has no input `{names.ids}` for tokens.", code="upstream_bad_response")
-    return [_tensor(name, known[name], array) for name, array in values.items() if name in known]
+    return [_tensor(name, datatypes[name], array) for name, array in values.items() if name in datatypes]
 
 
 def _tensor(name: str, datatype: str, array: NDArray[np.int64]) -> Tensor:
@@ -62,10 +62,10 @@ def vectors_of(rows: list[Row], response: Inferred, config: EmbeddingsConfig, di
 
 def _output(response: Inferred, name: str | None) -> Tensor:
     by_name: Mapping[str, Tensor] = {tensor.name: tensor for tensor in response.outputs}
-    found = by_name.get(name) if name is not None else next(iter(response.outputs), None)
-    if found is None:
+    output = by_name.get(name) if name is not None else next(iter(response.outputs), None)
+    if output is None:
         raise BackendError(f"The model gave no output `{name}`." if name else "The model gave no output.")
-    return found
+    return output
 
 
 def _array(tensor: Tensor) -> Floats:

@@ -58,12 +58,12 @@ def conformance(
 async def _examined(pool: PoolConfig, model: str, metrics: str, load: str) -> list[Cell]:
     version = ""
     if pool.protocol.name == "auto" or not model:
-        found = await detect(pool, address_of(pool))
-        if found is None and pool.protocol.name == "auto":
+        detection = await detect(pool, address_of(pool))
+        if detection is None and pool.protocol.name == "auto":
             stop("error: the server's protocol cannot be detected: give it with --protocol", 2)
-        if found is not None:
-            way = found.pools[0]
-            version = found.version
+        if detection is not None:
+            way = detection.pools[0]
+            version = detection.version
             model = model or next((one.name for one in way.models), "")
             if pool.protocol.name == "auto":
                 pool = _speaking(pool, dict(way.protocol))

@@ -33,9 +33,9 @@ def probe(
     """
     pool = pool_at(url, "auto", key, key_header, ca)
     try:
-        found = asyncio.run(detect(pool, address_of(pool), names=tuple(model or ()), seconds=timeout))
+        detection = asyncio.run(detect(pool, address_of(pool), names=tuple(model or ()), seconds=timeout))
     except InferenceError as error:
         stop(f"{url}: {error.message}", 1)
-    if found is None:
+    if detection is None:
         stop(f"{url}: the server answers, but its protocol is not supported. Use `protocol: http` for an HTTP app.", 1)
-    typer.echo(written(found, url, as_written(key, key_header, ca)), nl=False)
+    typer.echo(written(detection, url, as_written(key, key_header, ca)), nl=False)

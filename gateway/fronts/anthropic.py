@@ -91,7 +91,7 @@ class AnthropicFront:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
             estimate = await messages.estimate(request.chat, request.size)
-            response = self._told(record, _encode({"input_tokens": estimate}))
+            response = self._respond(record, _encode({"input_tokens": estimate}))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], answer.body or b"")
 
@@ -99,15 +99,15 @@ class AnthropicFront:
         """All models that serve chats, on one page."""
         snapshot = self._core.snapshot
         visible = [model for model in self._door.visible(principal) if model.name not in snapshot.tensor_models]
-        told = [wire.model(name, self._created) for model in visible for name, _, _ in rules.names(model)]
-        return self._told(record, wire.encode_models(told))
+        models = [wire.model(name, self._created) for model in visible for name, _, _ in rules.names(model)]
+        return self._respond(record, wire.encode_models(models))
 
     async def _model(self, principal: Principal, http: Request, record: Record) -> Response:
         name = http.path.removeprefix(MODELS.decode() + "/")
-        self._door.known(principal, name)
-        return self._told(record, _encode(wire.model(name, self._created)))
+        self._door.model_of(principal, name)
+        return self._respond(record, _encode(wire.model(name, self._created)))
 
-    def _told(self, record: Record, body: bytes) -> Response:
+    def _respond(self, record: Record, body: bytes) -> Response:
         self._core.end(record)
         return Response(200, [("content-type", "application/json"), *self._headers(record)], body)
 

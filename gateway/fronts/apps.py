@@ -92,11 +92,11 @@ class AppsFront:
         return response_of(answer, self._door.headers(record))
 
 
-def response_of(answer: Answer, told: Fields) -> Response:
+def response_of(answer: Answer, headers: Fields) -> Response:
     """The app's own status, type and body. A header of a stream prevents proxies from buffering the stream."""
     if answer.body is None:
-        told = [*told, UNBUFFERED]
-    fields = [*([("content-type", answer.content_type)] if answer.content_type else []), *told, *answer.headers]
+        headers = [*headers, UNBUFFERED]
+    fields = [*([("content-type", answer.content_type)] if answer.content_type else []), *headers, *answer.headers]
     return Response(answer.status, fields, AppBody(answer) if answer.body is None else answer.body)
 
 

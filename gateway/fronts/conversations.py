@@ -51,64 +51,64 @@ class ConversationsFront:
     # ── conversations ─────────────────────────────────────────────────────────────────────────────────
 
     async def _created(self, principal: Principal, http: Request, record: Record) -> Response:
-        keeper, fields = self._kept(), await _fields(http)
+        keeper, fields = self._open_keeper(), await _fields(http)
         items, metadata = _items_of(fields), metadata_of(fields.get("metadata"))
         now, id_ = keeper.wall(), new_id("conv")
         made = Conversation(principal.tenant, id_, now, keeper.expires_at, encode(metadata))
         await keeper.read(lambda store: store.create(made, stored(items)))
-        return self._door.told(record, _told(made))
+        return self._door.respond(record, _encoded(made))
 
     async def _changed(self, principal: Principal, http: Request, record: Record) -> Response:
-        keeper, found = self._kept(), await self._found(principal, http)
-        tenant, id_, now, expires_at = found.tenant, found.id, keeper.wall(), keeper.expires_at
+        keeper, conversation = self._open_keeper(), await self._conversation(principal, http)
+        tenant, id_, now, expires_at = conversation.tenant, conversation.id, keeper.wall(), keeper.expires_at
         if http.method == "DELETE":
             await keeper.read(lambda store: store.delete_conversation(tenant, id_, now))
-            return self._door.told(record, encode({"id": id_, "object": "conversation.deleted", "deleted": True}))
+            return self._door.respond(record, encode({"id": id_, "object": "conversation.deleted", "deleted": True}))
         if http.method == "POST":
             metadata = encode(metadata_of((await _fields(http)).get("metadata")))
             await keeper.read(lambda store: store.set_metadata(tenant, id_, metadata, now, expires_at))
-            found = found._replace(metadata=metadata)
-        return self._door.told(record, _told(found))
+            conversation = conversation._replace(metadata=metadata)
+        return self._door.respond(record, _encoded(conversation))
 
     # ── items ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def _listed(self, principal: Principal, http: Request, record: Record) -> Response:
-        keeper, page = self._kept(), Page.of(dict(parse_qsl(http.query)))
+        keeper, page = self._open_keeper(), Page.of(dict(parse_qsl(http.query)))
         if http.method != "POST":
-            found = await self._found(principal, http)
-            return self._door.told(record, encode(page.of_items(await self._all(found))))
+            conversation = await self._conversation(principal, http)
+            return self._door.respond(record, encode(page.of_items(await self._all(conversation))))
         items = _items_of(await _fields(http))
-        found = await self._found(principal, http)
-        turn = Turn(found.tenant, None, found.id, stored(items), keeper.expires_at)
+        conversation = await self._conversation(principal, http)
+        turn = Turn(conversation.tenant, None, conversation.id, stored(items), keeper.expires_at)
         await keeper.read(lambda store: store.append(turn))
-        return self._door.told(record, encode(Page(limit=MOST_AT_ONCE, ascending=True).of_items(items)))
+        return self._door.respond(record, encode(Page(limit=MOST_AT_ONCE, ascending=True).of_items(items)))
 
     async def _single(self, principal: Principal, http: Request, record: Record) -> Response:
-        keeper, found = self._kept(), await self._found(principal, http)
+        keeper, conversation = self._open_keeper(), await self._conversation(principal, http)
         id_ = http.target.rpartition(b"/")[2].decode()
-        item = next((item for item in await self._all(found) if item["id"] == id_), None)
+        item = next((item for item in await self._all(conversation) if item["id"] == id_), None)
         if item is None:
             raise NotFound(f"Item with id '{id_}' not found.", code="item_not_found")
         if http.method != "DELETE":
-            return self._door.told(record, encode(item))
-        await keeper.read(lambda store: store.delete_item(found.tenant, found.id, id_))
-        return self._door.told(record, _told(found))
+            return self._door.respond(record, encode(item))
+        await keeper.read(lambda store: store.delete_item(conversation.tenant, conversation.id, id_))
+        return self._door.respond(record, _encoded(conversation))
 
-    async def _all(self, found: Conversation) -> list[Item]:
-        keeper = self._kept()
-        held = await keeper.read(lambda store: store.items(found.tenant, found.id, keeper.max_bytes))
+    async def _all(self, conversation: Conversation) -> list[Item]:
+        keeper = self._open_keeper()
+        held = await keeper.read(lambda store: store.items(conversation.tenant, conversation.id, keeper.max_bytes))
         return [msgspec.json.decode(item.item) for item in held]
 
-    async def _found(self, principal: Principal, http: Request) -> Conversation:
-        match, keeper = _TARGET.fullmatch(http.target), self._kept()
+    async def _conversation(self, principal: Principal, http: Request) -> Conversation:
+        match, keeper = _TARGET.fullmatch(http.target), self._open_keeper()
         assert match is not None
         id_, now = match[1].decode(), keeper.wall()
-        found = await keeper.read(lambda store: store.conversation(principal.tenant, id_, now))
-        if found is None:
+        conversation = await keeper.read(lambda store: store.conversation(principal.tenant, id_, now))
+        if conversation is None:
             raise no_conversation(id_)
-        return found
+        return conversation
 
-    def _kept(self) -> Keeper:
+    def _open_keeper(self) -> Keeper:
         if self._keeper is None:
             raise NotFound(_NONE, code="conversation_not_found")
         return self._keeper
@@ -133,6 +133,6 @@ def _items_of(fields: dict[str, Raw]) -> list[Item]:
     return items
 
 
-def _told(conversation: Conversation) -> bytes:
-    told = {"id": conversation.id, "object": "conversation", "created_at": int(conversation.created_at)}
-    return encode({**told, "metadata": Raw(conversation.metadata)})
+def _encoded(conversation: Conversation) -> bytes:
+    fields = {"id": conversation.id, "object": "conversation", "created_at": int(conversation.created_at)}
+    return encode({**fields, "metadata": Raw(conversation.metadata)})

@@ -54,7 +54,7 @@ class Cors:
             ("access-control-max-age", self._max_age),
             _VARY,
         ]
-        asked = http.headers.get("access-control-request-headers") or ""
-        if len(asked) <= MAX_HEADERS and _NAMES.fullmatch(asked):
-            fields.append(("access-control-allow-headers", asked))
+        requested = http.headers.get("access-control-request-headers") or ""
+        if len(requested) <= MAX_HEADERS and _NAMES.fullmatch(requested):
+            fields.append(("access-control-allow-headers", requested))
         return Response(200, fields)

@@ -81,11 +81,11 @@ async def _without(
         raise refusal
     fields = await offload.parse(body, open_body, body)
     error, removed = refusal, list[frozenset[str]]()
-    known = snapshot.catalogue.find(field(fields, "model", _string, required=True) or "")
-    while known is not None and error.param is not None:
+    model = snapshot.catalogue.find(field(fields, "model", _string, required=True) or "")
+    while model is not None and error.param is not None:
         name = re.split(r"[.\[]", error.param, maxsplit=1)[0]
         names = frozenset((name, *words(name)))
-        if name not in fields or not names & known.rules.dropped:
+        if name not in fields or not names & model.rules.dropped:
             break
         del fields[name]
         removed.append(names)

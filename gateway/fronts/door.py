@@ -30,7 +30,7 @@ STREAMED = (("cache-control", "no-cache"), UNBUFFERED)
 """Headers of a stream: they prevent caching, and buffering by nginx."""
 Shape = Callable[[InferenceError, Fields], Response]
 """Encodes an error in the shape of a front."""
-Told = Callable[[Record], Fields]
+HeadersOf = Callable[[Record], Fields]
 """The headers of a front's responses."""
 
 
@@ -55,7 +55,7 @@ class Door:
         route: Route | None,
         unknown: str,
         refusal: Shape,
-        told: Told | None = None,
+        headers_of: HeadersOf | None = None,
         event_of: EventOf | None = None,
     ) -> Awaitable[Response]:
         """Answer one request, and report its end exactly once. `unknown` is the message for a path without a route.
@@ -63,7 +63,7 @@ class Door:
         `event_of` is for a front with event streams, which may begin with comments.
         """
         record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
-        answering = self._answer(http, route, unknown, refusal, told or self.headers, record)
+        answering = self._answer(http, route, unknown, refusal, headers_of or self.headers, record)
         patience = self.core.snapshot.config.http.stream_comments
         if patience is None or event_of is None:
             return answering
@@ -72,12 +72,12 @@ class Door:
             """The headers of a stream that begins before the answer."""
             if not record.stream:
                 return None
-            return [("content-type", "text/event-stream"), *(told or self.headers)(record), *STREAMED]
+            return [("content-type", "text/event-stream"), *(headers_of or self.headers)(record), *STREAMED]
 
         return commented(answering, patience, fields, event_of)
 
     async def _answer(
-        self, http: Request, route: Route | None, unknown: str, refusal: Shape, told: Told, record: Record
+        self, http: Request, route: Route | None, unknown: str, refusal: Shape, headers_of: HeadersOf, record: Record
     ) -> Response:
         core = self.core
         try:
@@ -93,7 +93,7 @@ class Door:
                 record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
             return await route.answer(principal, http, record)
         except InferenceError as error:
-            response = refusal(error, told(record))
+            response = refusal(error, headers_of(record))
             core.end(record, error, response.status)
             return response
         except (Exception, asyncio.CancelledError) as error:
@@ -131,12 +131,12 @@ class Door:
         models = self.core.snapshot.config.models
         return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]
 
-    def known(self, principal: Principal, name: str) -> ResolvedModel:
+    def model_of(self, principal: Principal, name: str) -> ResolvedModel:
         """The model with a name. Raises `NotFound` for an unknown name, and for a model that the client may not use."""
-        known = self.core.snapshot.catalogue.find(name)
-        if known is None or not self._may_see(principal, known.name or name):
+        model = self.core.snapshot.catalogue.find(name)
+        if model is None or not self._may_see(principal, model.name or name):
             raise NotFound(f"The model `{name[:128]}` does not exist or you may not use it.", param="model")
-        return known
+        return model
 
     def _may_see(self, principal: Principal, model: str) -> bool:
         allowed, scope = self.core.snapshot.models_of(principal.tenant), principal.scope
@@ -144,7 +144,7 @@ class Door:
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
-    def told(self, record: Record, body: bytes, content_type: str = "application/json") -> Response:
+    def respond(self, record: Record, body: bytes, content_type: str = "application/json") -> Response:
         """End the exchange with a response of the gateway's own."""
         self.core.end(record)
         return Response(200, [("content-type", content_type), *self.headers(record)], body)

@@ -49,13 +49,13 @@ class InputTokens:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:
             tokens = await messages.estimate(request.chat, request.size)
-            response = self._door.told(record, _told(tokens))
+            response = self._door.respond(record, _encoded(tokens))
             return Response(200, [*response.headers, ESTIMATED], response.body)
         except CallerError as error:
             raise RESPONSES.of(error) from None
         fields = [("content-type", "application/json"), *self._door.headers(record)]
-        return Response(200, fields, _told(_count(answer.body or b"").input_tokens))
+        return Response(200, fields, _encoded(_count(answer.body or b"").input_tokens))
 
 
-def _told(tokens: int) -> bytes:
+def _encoded(tokens: int) -> bytes:
     return _encode({"object": "response.input_tokens", "input_tokens": tokens})

@@ -13,7 +13,7 @@ from gateway.core import Core
 from policies.limits.limits import TokenBucket
 
 FRESH_SECONDS = 30.0
-MAX_KNOWN = 4096
+MAX_CACHED = 4096
 LOOK_UPS = (100, 10.0)
 """The limit of look-ups of one tenant: a number, and the seconds in which they are allowed."""
 
@@ -26,7 +26,7 @@ class Metadata:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._budgets: dict[str, TokenBucket] = {}
-        self._known: OrderedDict[_Key, tuple[float, asyncio.Task[ModelMetadata]]] = OrderedDict()
+        self._cached: OrderedDict[_Key, tuple[float, asyncio.Task[ModelMetadata]]] = OrderedDict()
 
     async def of(
         self,
@@ -38,16 +38,16 @@ class Metadata:
     ) -> ModelMetadata:
         """The metadata of a model. Simultaneous requests share one call. Raises `InferenceError`."""
         key, now = (principal.tenant, model, version), self._core.clock()
-        at, asking = self._known.get(key, (0.0, None))
-        if asking is None or now - at > max_age or (asking.done() and _failed(asking)):
+        at, fetching = self._cached.get(key, (0.0, None))
+        if fetching is None or now - at > max_age or (fetching.done() and _failed(fetching)):
             self._spend(principal.tenant, now)
-            asking = asyncio.create_task(self._ask(principal, model, version, headers))
-            asking.add_done_callback(_failed)
-            self._known[key] = (now, asking)
-            self._known.move_to_end(key)
-            if len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
-        return await asyncio.shield(asking)
+            fetching = asyncio.create_task(self._fetch(principal, model, version, headers))
+            fetching.add_done_callback(_failed)
+            self._cached[key] = (now, fetching)
+            self._cached.move_to_end(key)
+            if len(self._cached) > MAX_CACHED:
+                self._cached.popitem(last=False)
+        return await asyncio.shield(fetching)
 
     def _spend(self, tenant: str, now: float) -> None:
         """Count a look-up. Look-ups are not charged, so their rate is limited. Raises `LimitExceeded`."""
@@ -58,7 +58,7 @@ class Metadata:
             message = "Metadata of too many different models and versions was requested. Try again later."
             raise LimitExceeded(message, limit="requests", retry_after=wait)
 
-    async def _ask(self, principal: Principal, model: str, version: str, headers: Mapping[str, str]) -> ModelMetadata:
+    async def _fetch(self, principal: Principal, model: str, version: str, headers: Mapping[str, str]) -> ModelMetadata:
         answer = await self._core.look_up(principal, ModelQuery(model=model, version=version), headers)
         if answer.body is None:
             await answer.aclose()

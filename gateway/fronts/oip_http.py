@@ -92,7 +92,7 @@ class OipFront:
         self._door = door
         self._core = door.core
         self._ready = ready
-        infer, ask = Route(("POST",), "infer", self._infer), Route(("GET",), "models", self._ask)
+        infer, query = Route(("POST",), "infer", self._infer), Route(("GET",), "models", self._query)
         elsewhere = Route(("GET", "POST"), "models", _elsewhere)
         self._routes = {
             "/v2": Route(("GET",), "models", self._server),
@@ -102,7 +102,7 @@ class OipFront:
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
-            **dict.fromkeys(get_args(ModelPart), ask),
+            **dict.fromkeys(get_args(ModelPart), query),
             **dict.fromkeys(get_args(Order), Route(("POST",), "models", _order)),
         }
 
@@ -132,31 +132,31 @@ class OipFront:
         )
 
     async def _server(self, principal: Principal, http: Request, record: Record) -> Response:
-        return self._door.told(record, oip_bodies.encode(tensors.server_metadata()))
+        return self._door.respond(record, oip_bodies.encode(tensors.server_metadata()))
 
     async def _names(self, principal: Principal, http: Request, record: Record) -> Response:
         names = dict.fromkeys(entry.name for entry in tensors.listed(self._door, principal))
-        return self._door.told(record, oip_bodies.encode({"models": list(names)}))
+        return self._door.respond(record, oip_bodies.encode({"models": list(names)}))
 
     async def _index(self, principal: Principal, http: Request, record: Record) -> Response:
         only_ready = oip_bodies.decode_index_request(await http.read())
         entries = await states.index(self._door, principal, http.headers)
-        found = [entry for entry in entries if entry.state == "READY" or not only_ready]
-        return self._door.told(record, oip_bodies.encode(found))
+        listed = [entry for entry in entries if entry.state == "READY" or not only_ready]
+        return self._door.respond(record, oip_bodies.encode(listed))
 
     async def _statistics(self, principal: Principal, http: Request, record: Record) -> Response:
-        told = await statistics(self._door, principal, http.headers)
-        every = [each for one in told for each in one.get("model_stats", ())]
-        return self._door.told(record, oip_bodies.encode({"model_stats": every}))
+        common = await statistics(self._door, principal, http.headers)
+        every = [each for one in common for each in one.get("model_stats", ())]
+        return self._door.respond(record, oip_bodies.encode({"model_stats": every}))
 
     # ── one model ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, principal: Principal, http: Request, record: Record) -> Response:
+    async def _query(self, principal: Principal, http: Request, record: Record) -> Response:
         target = target_of(http.target)
         assert target is not None
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
         query = ModelQuery(model=model, version=version, about=cast(ModelPart, target.verb))
-        body = await tensors.asked(self._core, principal, query, http.headers, record)
+        body = await tensors.queried(self._core, principal, query, http.headers, record)
         return Response(200, [("content-type", _JSON), *self._door.headers(record)], body)
 
     async def _infer(self, principal: Principal, http: Request, record: Record) -> Response:
@@ -195,8 +195,8 @@ class OipFront:
         except CallerError as refusal:
             request = await decode_inference(self._core.snapshot, model, read, refusal)
         answer = await tensors.inferred(self._core, principal, request, headers, record)
-        told = [*self._door.headers(record), *answer.headers]
-        return await _whole(request, answer, told) if answer.body is not None else _stream(request, answer, told)
+        common = [*self._door.headers(record), *answer.headers]
+        return await _whole(request, answer, common) if answer.body is not None else _stream(request, answer, common)
 
 
 async def _order(principal: Principal, http: Request, record: Record) -> Response:
@@ -210,12 +210,12 @@ async def _elsewhere(principal: Principal, http: Request, record: Record) -> Res
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _whole(request: InferRequest, answer: Answer, told: Fields) -> Response:
+async def _whole(request: InferRequest, answer: Answer, common: Fields) -> Response:
     """A whole response: the upstream's bytes, or transcoded if the upstream speaks another wire."""
     form, body = answer.form, answer.body
     assert body is not None
     if form.wire == "oip-http":
-        fields = [("content-type", answer.content_type), *told]
+        fields = [("content-type", answer.content_type), *common]
         if form.header_length is not None:
             fields.append((_LENGTH, str(form.header_length)))
         if form.encoding:
@@ -226,9 +226,9 @@ async def _whole(request: InferRequest, answer: Answer, told: Fields) -> Respons
         size, length = oip_responses.json_bytes(response), None
         body = await offload.run(size, oip_generate.encode_generate, response)
     else:
-        wanted = oip_responses.binary_outputs(await codecs.inference_of(request))
-        body, length = await codecs.encode_response(response, wanted)
-    fields = [("content-type", _JSON if length is None else _BINARY), *told]
+        binary = oip_responses.binary_outputs(await codecs.inference_of(request))
+        body, length = await codecs.encode_response(response, binary)
+    fields = [("content-type", _JSON if length is None else _BINARY), *common]
     if length is not None:
         fields.append((_LENGTH, str(length)))
     if len(body) >= compression.SMALLEST and (coding := compression.chosen(request.accepts or None)) is not None:
@@ -243,8 +243,8 @@ async def _compressed(body: bytes, coding: str) -> bytes:
     return await asyncio.to_thread(compression.compress, body, coding)
 
 
-def _stream(request: InferRequest, answer: Answer, told: Fields) -> Response:
-    fields = [("content-type", _EVENTS), *told, *STREAMED]
+def _stream(request: InferRequest, answer: Answer, common: Fields) -> Response:
+    fields = [("content-type", _EVENTS), *common, *STREAMED]
     return Response(answer.status, fields, EventBody(answer, generates=request.kind == "generate_stream"))
 
 

@@ -71,12 +71,12 @@ class OpenAIFront:
     async def _models(self, principal: Principal, http: Request, record: Record) -> Response:
         visible = self._door.visible(principal)
         tensor_models = self._core.snapshot.tensor_models
-        told = [
+        models = [
             wire.model(name, self._created, "tensor" if model.name in tensor_models else "llm")
             for model in visible
             for name, _, _ in rules.names(model)
         ]
-        return self._door.told(record, wire.encode_models(told))
+        return self._door.respond(record, wire.encode_models(models))
 
 
 class StreamBody:

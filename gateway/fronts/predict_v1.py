@@ -84,14 +84,14 @@ class PredictFront:
         look = await offload.run(len(body), predict_v1_view.summarize, body)
         request = self._request(principal, target, body, look)
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
-        told = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
+        headers = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         if answer.form.wire == "predict-v1":
-            return Response(answer.status, told, answer.body)
+            return Response(answer.status, headers, answer.body)
         body = await codecs.encode_predict_v1(await decode(answer), request.verb, by_row=request.by_row)
-        return Response(200, told, body)
+        return Response(200, headers, body)
 
     def _request(self, principal: Principal, target: Target, body: bytes, look: tuple[int, bool]) -> InferRequest:
         """Build the request. An explanation is routed to the model's explainer if the configuration names one, else to
@@ -99,8 +99,8 @@ class PredictFront:
         """
         snapshot, verb = self._core.snapshot, cast(Verb, target.verb)
         if verb == "explain":
-            known = self._door.known(principal, target.model)
-            explainer = snapshot.explainers.get(known.rules.model)
+            resolved = self._door.model_of(principal, target.model)
+            explainer = snapshot.explainers.get(resolved.rules.model)
             if explainer is not None:
                 request = predict_v1_view.request_of(body, model=explainer, version="", verb=verb, look=look)
                 request.explainer = True
@@ -114,9 +114,9 @@ class PredictFront:
         target = target_of(http.target)
         assert target is not None
         model, version = tensors.named(self._core.snapshot, target.model, target.version)
-        known = await self._metadata.of(principal, model, version, http.headers)
-        newest = version or max(known.versions, key=predict_v1_responses.number, default="")
-        return self._door.told(record, predict_v1_responses.encode_metadata(target.model, newest, known))
+        metadata = await self._metadata.of(principal, model, version, http.headers)
+        newest = version or max(metadata.versions, key=predict_v1_responses.number, default="")
+        return self._door.respond(record, predict_v1_responses.encode_metadata(target.model, newest, metadata))
 
     async def _status(self, principal: Principal, http: Request, record: Record) -> Response:
         """The status of a model of tensors, in the fields of all three protocols of this path; of another model,
@@ -124,18 +124,18 @@ class PredictFront:
         target = target_of(http.target)
         assert target is not None
         name, snapshot = target.model, self._core.snapshot
-        is_tensor = self._door.known(principal, name).rules.model in snapshot.tensor_models
-        told: dict[str, object] = {**openai.model(name, self._created, "tensor" if is_tensor else "llm")}
+        is_tensor = self._door.model_of(principal, name).rules.model in snapshot.tensor_models
+        fields: dict[str, object] = {**openai.model(name, self._created, "tensor" if is_tensor else "llm")}
         if not is_tensor:
             if target.version:
                 raise NotFound(f"The model `{name[:128]}` has no versions of its own.", param="model")
-            return self._door.told(record, predict_v1_responses.encode(told))
+            return self._door.respond(record, predict_v1_responses.encode(fields))
         model, version = tensors.named(snapshot, name, target.version)
         standing, versions = await states(self._core, self._metadata, principal, http.headers, record, model, version)
-        told |= {"name": name, "ready": standing.ready}
+        fields |= {"name": name, "ready": standing.ready}
         if standing.reason:
-            told["reason"] = standing.reason
+            fields["reason"] = standing.reason
         body = predict_v1_responses.encode_status(
-            versions or ([""] if standing.reported else []), standing.state, standing.reason, told
+            versions or ([""] if standing.reported else []), standing.state, standing.reason, fields
         )
-        return self._door.told(record, body)
+        return self._door.respond(record, body)

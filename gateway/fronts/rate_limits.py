@@ -17,27 +17,27 @@ _NAMES = {
 
 def headers(allowances: Sequence[Allowance], now: float) -> list[tuple[str, str]]:
     """Headers for each unit, of the limit with the least remaining. A limit in shadow is not reported."""
-    found: list[tuple[str, str]] = []
+    fields: list[tuple[str, str]] = []
     for unit, (left, bucket) in _least(allowances, now).items():
         limit, remaining, reset = _NAMES[unit]
-        found.append((limit, str(int(bucket.capacity))))
-        found.append((remaining, str(int(left))))
-        found.append((reset, _span(bucket.reset(now))))
+        fields.append((limit, str(int(bucket.capacity))))
+        fields.append((remaining, str(int(left))))
+        fields.append((reset, _span(bucket.reset(now))))
     if any(allowance.spend is not None and not allowance.in_shadow for allowance in allowances):
-        found += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
-    return found
+        fields += _spend([allowance for allowance in allowances if not allowance.in_shadow], time.time())
+    return fields
 
 
 def anthropic_headers(allowances: Sequence[Allowance], now: float, utc: float) -> list[tuple[str, str]]:
     """The headers with Anthropic's names, for the units that Anthropic has. A reset is a point in time there."""
-    found: list[tuple[str, str]] = []
+    fields: list[tuple[str, str]] = []
     for unit, (left, bucket) in _least(allowances, now).items():
         if unit in ("requests", "tokens"):
             whole = datetime.fromtimestamp(utc + bucket.reset(now), UTC)
-            found.append((f"anthropic-ratelimit-{unit}-limit", str(int(bucket.capacity))))
-            found.append((f"anthropic-ratelimit-{unit}-remaining", str(int(left))))
-            found.append((f"anthropic-ratelimit-{unit}-reset", whole.strftime("%Y-%m-%dT%H:%M:%SZ")))
-    return found
+            fields.append((f"anthropic-ratelimit-{unit}-limit", str(int(bucket.capacity))))
+            fields.append((f"anthropic-ratelimit-{unit}-remaining", str(int(left))))
+            fields.append((f"anthropic-ratelimit-{unit}-reset", whole.strftime("%Y-%m-%dT%H:%M:%SZ")))
+    return fields
 
 
 def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, tuple[float, TokenBucket]]:
@@ -47,8 +47,8 @@ def _least(allowances: Sequence[Allowance], now: float) -> dict[Rated, tuple[flo
             continue
         for unit, bucket in allowance.buckets.items():
             left = bucket.remaining(now)
-            known = least.get(unit)
-            if known is None or left < known[0]:
+            worst = least.get(unit)
+            if worst is None or left < worst[0]:
                 least[unit] = left, bucket
     return least
 

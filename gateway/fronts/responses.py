@@ -66,7 +66,7 @@ class ResponsesFront:
         if self._keeper is not None:
             body, exchange = await opened(self._keeper, principal.tenant, body)
         request, shell = await self._read(body)
-        answer = await self._asked(principal, request, body, http, record)
+        answer = await self._handled(principal, request, body, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]
         if exchange is not None and "store" in request.hints.dropped:
             exchange = not_stored(exchange)
@@ -77,23 +77,23 @@ class ResponsesFront:
             fields = [("content-type", "text/event-stream"), *headers, *STREAMED]
             events = NativeEvents() if shell is None else ResponseEvents(shell)
             return Response(answer.status, fields, _Stream(answer, events, exchange))
-        told = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
+        encoded = answer.body if shell is None else answers.whole(answer.body, shell, answer.usage)
         if exchange is not None:
-            told = told if shell is not None else _with(told, exchange.repeated)
-            await exchange.finish(told)
-        return Response(answer.status, [("content-type", "application/json"), *headers], told)
+            encoded = encoded if shell is not None else _with(encoded, exchange.repeated)
+            await exchange.finish(encoded)
+        return Response(answer.status, [("content-type", "application/json"), *headers], encoded)
 
     async def _read(self, body: bytes) -> tuple[ChatRequest | ResponsesRequest, answers.Shell | None]:
         """The request, and for servers of chats the Response that its answer becomes. Raises `CallerError`."""
         snapshot = self._core.snapshot
         if await self._is_native(body):
             return await decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
-        request, asked, given = await decoding.decode(
+        request, fields, given = await decoding.decode(
             snapshot, wire.decode_to_repeat, body, wire.route_names, wire.OPERATION, itemgetter(0)
         )
-        return request, answers.Shell(asked, given)
+        return request, answers.Shell(fields, given)
 
-    async def _asked(
+    async def _handled(
         self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
     ) -> Answer:
         """The answer when it begins. Errors use the field names of Responses."""
@@ -116,8 +116,8 @@ class ResponsesFront:
             return False
         if (named := await offload.parse(body, wire.model_of, body)) is None:
             return False
-        known = snapshot.catalogue.find(named or snapshot.config.default_models.of(wire.OPERATION) or "")
-        return known is not None and known.rules.model in snapshot.responses_models
+        model = snapshot.catalogue.find(named or snapshot.config.default_models.of(wire.OPERATION) or "")
+        return model is not None and model.rules.model in snapshot.responses_models
 
 
 def _with(response: bytes, repeated: dict[str, Any]) -> bytes:

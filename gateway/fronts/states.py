@@ -57,7 +57,7 @@ async def states(
     query = ModelQuery(model=model, version=version, about="ready")
     standing = Standing("READY")
     try:
-        await tensors.asked(core, principal, query, headers, record)
+        await tensors.queried(core, principal, query, headers, record)
     except LimitExceeded:
         raise
     except (CapacityError, TransportError) as error:
@@ -75,10 +75,10 @@ def _of(error: InferenceError) -> Standing:
 
 async def _versions(metadata: Metadata, principal: Principal, headers: Mapping[str, str], model: str) -> list[str]:
     try:
-        known = await metadata.of(principal, model, "", headers)
+        described = await metadata.of(principal, model, "", headers)
     except (BackendError, CapacityError, TransportError):
         return []
-    return known.versions
+    return described.versions
 
 
 async def index(door: Door, principal: Principal, headers: Mapping[str, str]) -> list[IndexEntry]:
@@ -96,8 +96,8 @@ async def index(door: Door, principal: Principal, headers: Mapping[str, str]) ->
         except InferenceError as error:
             if error.kind not in ("capacity", "transport", "backend", "deadline"):
                 return entry  # the server answers, but reports no state
-            found = _of(error)
-            return IndexEntry(entry.name, entry.version, found.state or "UNAVAILABLE", found.reason or error.message)
+            failed = _of(error)
+            return IndexEntry(entry.name, entry.version, failed.state or "UNAVAILABLE", failed.reason or error.message)
         return entry
 
     return list(await asyncio.gather(*map(standing, tensors.listed(door, principal))))

@@ -33,5 +33,5 @@ async def statistics(door: Door, principal: Principal, headers: Mapping[str, str
             return None
 
     names = dict.fromkeys(entry.name for entry in tensors.listed(door, principal) if entry.state == "READY")
-    found = await asyncio.gather(*map(of, names))
-    return [told for told in found if told is not None]
+    responses = await asyncio.gather(*map(of, names))
+    return [response for response in responses if response is not None]

@@ -48,38 +48,38 @@ class StoredResponses:
         query = dict(parse_qsl(http.query))
         if query.get("stream", "false").lower() not in ("false", "0"):
             raise CallerError("A stored response has no stream: leave out `stream`.", param="stream")
-        return self._door.told(record, (await self._found(principal, http)).answer)
+        return self._door.respond(record, (await self._stored(principal, http)).answer)
 
     async def _delete(self, principal: Principal, http: Request, record: Record) -> Response:
-        found, keeper = await self._found(principal, http), self._keeper
+        stored, keeper = await self._stored(principal, http), self._keeper
         assert keeper is not None
-        await keeper.forget(found)
-        told = {"id": found.id, "object": "response", "deleted": True}
-        return self._door.told(record, encode(told))
+        await keeper.forget(stored)
+        deleted = {"id": stored.id, "object": "response", "deleted": True}
+        return self._door.respond(record, encode(deleted))
 
     async def _input_items(self, principal: Principal, http: Request, record: Record) -> Response:
         page = Page.of(dict(parse_qsl(http.query)))
-        found = await self._found(principal, http)
-        return self._door.told(record, encode(page.of_items(_items(found.input))))
+        stored = await self._stored(principal, http)
+        return self._door.respond(record, encode(page.of_items(_items(stored.input))))
 
     async def _cancelled(self, principal: Principal, http: Request, record: Record) -> Response:
-        await self._found(principal, http)
+        await self._stored(principal, http)
         raise CallerError("Only a response with `background: true` can be cancelled, and there are none here.")
 
     async def _unknown(self, principal: Principal, http: Request, record: Record) -> Response:
         raise NotFound(_NONE if self._keeper is None else "Unknown path.", code="response_not_found")
 
-    async def _found(self, principal: Principal, http: Request) -> StoredResponse:
+    async def _stored(self, principal: Principal, http: Request) -> StoredResponse:
         match, keeper = _PATH.fullmatch(http.target), self._keeper
         assert match is not None
         assert keeper is not None
         tenant, id_ = principal.tenant, match[1].decode()
-        found = keeper.pending(tenant, id_)
-        if found is None:
-            found = await keeper.read(partial(_read, tenant, id_, keeper.wall()))
-        if found is None:
+        stored = keeper.pending(tenant, id_)
+        if stored is None:
+            stored = await keeper.read(partial(_read, tenant, id_, keeper.wall()))
+        if stored is None:
             raise NotFound(f"Response with id '{id_}' not found.", code="response_not_found")
-        return found
+        return stored
 
 
 def _read(tenant: str, id_: str, now: float, store: ResponseStore) -> StoredResponse | None:

@@ -38,9 +38,9 @@ def named(snapshot: Snapshot, model: str, version: str) -> tuple[str, str]:
     """
     catalogue = snapshot.catalogue
     if not version:
-        known = catalogue.find(model)
-        if known is not None and (known.name or VERSION_SIGN not in model):
-            return model, known.version if _is_number(known.version) else ""
+        resolved = catalogue.find(model)
+        if resolved is not None and (resolved.name or VERSION_SIGN not in model):
+            return model, resolved.version if _is_number(resolved.version) else ""
         model, _, version = model.rpartition(VERSION_SIGN) if VERSION_SIGN in model else (model, "", "")
         return model, version
     listed = catalogue.find(f"{model}{VERSION_SIGN}{version}")
@@ -61,17 +61,17 @@ def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
     for model in door.visible(principal):
         if model.name in snapshot.tensor_models:
             pools = [pool for route in model.routes for pool in route.pools()]
-            told = ("READY", "") if any(pool in alive for pool in pools) else _not_ready(snapshot, pools)
+            state = ("READY", "") if any(pool in alive for pool in pools) else _not_ready(snapshot, pools)
             names = [(name, version) for _, name, version in rules.names(model) if version or not model.versions]
-            entries += [oip_bodies.IndexEntry(name, version, *told) for name, version in names]
+            entries += [oip_bodies.IndexEntry(name, version, *state) for name, version in names]
     return entries
 
 
 def _not_ready(snapshot: Snapshot, pools: Iterable[str]) -> tuple[str, str]:
     """The state of a model without a healthy endpoint, and the reason, by the last health check."""
     endpoints = [endpoint for name in pools if name in snapshot.pools for endpoint in snapshot.pools[name].endpoints]
-    known = next((endpoint.not_ready for endpoint in endpoints if endpoint.not_ready is not None), None)
-    return ("UNAVAILABLE", "no endpoint is healthy") if known is None else (known.state, known.reason)
+    reported = next((endpoint.not_ready for endpoint in endpoints if endpoint.not_ready is not None), None)
+    return ("UNAVAILABLE", "no endpoint is healthy") if reported is None else (reported.state, reported.reason)
 
 
 def server_metadata() -> oip_bodies.ServerMetadata:
@@ -79,7 +79,7 @@ def server_metadata() -> oip_bodies.ServerMetadata:
     return oip_bodies.ServerMetadata("headrace", installed("headrace"), EXTENSIONS)
 
 
-async def asked(
+async def queried(
     core: Core, principal: Principal, query: ModelQuery, headers: Mapping[str, str], record: Record
 ) -> bytes:
     """The response of a model's server to a query. Raises `InferenceError`."""

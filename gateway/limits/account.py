@@ -69,13 +69,13 @@ class Account:
 
     def allowances(self, facts: Facts, model: str, now: float, utc: float) -> tuple[Allowance, ...]:
         """What a request draws on. `model` is the configured one, where `facts` has the one asked for."""
-        asked = facts.model
-        return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(asked))
+        requested = facts.model
+        return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(requested))
 
     def of_key(self, key: str, now: float, utc: float) -> tuple[Allowance, ...]:
         """What every request with a key draws on, whatever its model and user, and that is counted on this host."""
-        found = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
-        return tuple(limit.of_key(key, now, utc) for limit in found if limit.config.enforce != "shadow")
+        limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
+        return tuple(limit.of_key(key, now, utc) for limit in limits if limit.config.enforce != "shadow")
 
     def charge(self, key: str, cost: Money) -> None:
         """Remember what a key has spent."""

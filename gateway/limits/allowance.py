@@ -133,18 +133,18 @@ class Allowance:
 
     def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
         """Each unit that is not to be had; takes nothing."""
-        found: list[Refusal] = []
+        exceeded: list[Refusal] = []
         concurrency = self.concurrency
         if concurrency.in_flight >= concurrency.limit:
-            found.append(Refusal(CONCURRENCY_RETRY_AFTER, "concurrency", self))
+            exceeded.append(Refusal(CONCURRENCY_RETRY_AFTER, "concurrency", self))
         if (bucket := self.requests) is not None and (wait := bucket.wait(1, now)):
-            found.append(Refusal(wait, "requests", self))
+            exceeded.append(Refusal(wait, "requests", self))
         for i, bucket in self.settled:
             if wait := bucket.wait(bucket.clamp(amounts[i]), now):
-                found.append(Refusal(wait, RATED[i], self))
+                exceeded.append(Refusal(wait, RATED[i], self))
         if (budget := self.spend) is not None and (wait := budget.wait(budget.clamp(picos), utc)):
-            found.append(Refusal(wait, "spend", self))
-        return found
+            exceeded.append(Refusal(wait, "spend", self))
+        return exceeded
 
     def remaining(self, now: float, utc: float) -> dict[str, float]:
         """What can be taken now, by unit; money in whole units."""

@@ -111,8 +111,8 @@ class Ledger:
             if account is None:
                 account = self.accounts[tenant.name] = Account(tenant.name, self._stores)
             account.configure(tenant.limit_list(), now, utc)
-        kept = {tenant.name for tenant in tenants}
-        for name in [n for n, a in self.accounts.items() if n not in kept and a.in_flight == 0]:
+        current = {tenant.name for tenant in tenants}
+        for name in [n for n, a in self.accounts.items() if n not in current and a.in_flight == 0]:
             del self.accounts[name]
         old, self.models = self.models, {}
         for model in models:
@@ -125,10 +125,10 @@ class Ledger:
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """What a request for the configured `model` draws on."""
         account = self.accounts[facts.tenant]
-        found = account.always if account.is_plain else account.allowances(facts, model, now, self._wall())
+        of_tenant = account.always if account.is_plain else account.allowances(facts, model, now, self._wall())
         if self.models and (limits := self.models.get(model)) is not None:
-            return found + limits.always
-        return found
+            return of_tenant + limits.always
+        return of_tenant
 
     def shown(self, tenant: str, now: float) -> tuple[Allowance, ...]:
         """What to tell a tenant of, whose request draws on nothing."""

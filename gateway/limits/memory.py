@@ -16,13 +16,13 @@ class Memory:
 
     def of(self, tenant: str) -> Budget:
         """A tenant's budget, which is a part of the process'."""
-        found = self.tenants.get(tenant)
-        if found is None:
-            found = self.tenants[tenant] = Budget(self._most, self.process, tenant)
-        return found
+        budget = self.tenants.get(tenant)
+        if budget is None:
+            budget = self.tenants[tenant] = Budget(self._most, self.process, tenant)
+        return budget
 
     def configure(self, tenants: Iterable[str]) -> None:
         """Forget tenants that have left and hold nothing."""
-        kept = set(tenants)
-        for name in [name for name, budget in self.tenants.items() if name not in kept and budget.held == 0]:
+        current = set(tenants)
+        for name in [name for name, budget in self.tenants.items() if name not in current and budget.held == 0]:
             del self.tenants[name]

@@ -85,29 +85,29 @@ class Limit:
 
     def of(self, subject: str, now: float, utc: float) -> Allowance:
         """A subject's."""
-        found = self._allowances.get(subject)
-        if found is None:
+        allowance = self._allowances.get(subject)
+        if allowance is None:
             return self._newcomer(subject, now, utc)
         self._allowances.move_to_end(subject)
-        return found
+        return allowance
 
     def _newcomer(self, subject: str, now: float, utc: float) -> Allowance:
         if len(self._allowances) >= self._max and not self._made_room(now, utc):
             return self._others(now, utc)
         spare = None if self.config.per in ("tenant", "model") else partial(self._others, now, utc)
-        found = self._store(self._scope, subject, self.config, spare, now, utc)
-        if found is None:
+        allowance = self._store(self._scope, subject, self.config, spare, now, utc)
+        if allowance is None:
             return self._others(now, utc)
-        self._allowances[subject] = found
-        return found
+        self._allowances[subject] = allowance
+        return allowance
 
     def _others(self, now: float, utc: float) -> Allowance:
-        found = self._allowances.get(_OTHERS)
-        if found is None:
-            found = self._store(self._scope, _OTHERS, self.config, None, now, utc)
-            assert found is not None
-            self._allowances[_OTHERS] = found
-        return found
+        allowance = self._allowances.get(_OTHERS)
+        if allowance is None:
+            allowance = self._store(self._scope, _OTHERS, self.config, None, now, utc)
+            assert allowance is not None
+            self._allowances[_OTHERS] = allowance
+        return allowance
 
     def _made_room(self, now: float, utc: float) -> bool:
         """Looks at a few only; those in use go to the end, so that the next look is at others."""

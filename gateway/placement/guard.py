@@ -158,9 +158,9 @@ def _descendants(ancestor: int) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             parents[int(entry.parent.name)] = int(entry.read_bytes().rpartition(b")")[2].split()[1])
-    found = {ancestor}
-    while below := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= below
+    descendants = {ancestor}
+    while below := {pid for pid, parent in parents.items() if parent in descendants} - descendants:
+        descendants |= below
         yield from below
 
 

@@ -55,10 +55,10 @@ def _program(written: str, env: Mapping[str, str], cwd: str | None) -> str:
     """Where it is: by the `PATH`, or from the working directory."""
     path = Path(cwd or "") / written
     if "/" not in written:
-        found = shutil.which(written, path=env.get("PATH"))
-        if found is None:
+        executable = shutil.which(written, path=env.get("PATH"))
+        if executable is None:
             raise CannotLaunch(f"command: there is no program {written} in the PATH: install it, or write its path")
-        return found
+        return executable
     if not os.access(path, os.X_OK) or path.is_dir():
         raise CannotLaunch(f"command: there is no program {path}")
     return str(path.absolute())
@@ -85,11 +85,11 @@ def _vllm_program(venv: str | None) -> Path:
             raise CannotLaunch(f"vLLM is not installed in {venv}: {advice}")
         return program
     beside = Path(sys.executable).parent / "vllm"
-    found = str(beside) if os.access(beside, os.X_OK) else shutil.which("vllm")
-    if found is None:
+    executable = str(beside) if os.access(beside, os.X_OK) else shutil.which("vllm")
+    if executable is None:
         advice = f"{advice}, in an environment of its own that `venv` names"
         raise CannotLaunch(f"vLLM is not installed beside {sys.executable}, nor in the PATH: {advice}")
-    return Path(found).absolute()
+    return Path(executable).absolute()
 
 
 def _vllm_model(written: str) -> list[str]:

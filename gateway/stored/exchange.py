@@ -14,7 +14,7 @@ from gateway.stored.keeper import Keeper
 from gateway.stored.store import StoredItem, StoredResponse, Turn
 
 
-class _Asked(msgspec.Struct):
+class _StorageFields(msgspec.Struct):
     store: Any = None
     previous_response_id: Any = None
     conversation: Any = None
@@ -25,7 +25,7 @@ class _Answer(msgspec.Struct):
     output: list[Item] = []
 
 
-_asked = msgspec.json.Decoder(_Asked).decode
+_storage_fields = msgspec.json.Decoder(_StorageFields).decode
 _answer = msgspec.json.Decoder(_Answer).decode
 _items = msgspec.json.Decoder(list[Item]).decode
 
@@ -45,20 +45,20 @@ class Exchange:
     def repeated(self) -> dict[str, Any]:
         """The fields of the answer that say so."""
         conversation = None if self.conversation is None else {"id": self.conversation}
-        told = {"store": self.stores, "previous_response_id": self.previous}
-        return told if conversation is None else {**told, "conversation": conversation}
+        fields = {"store": self.stores, "previous_response_id": self.previous}
+        return fields if conversation is None else {**fields, "conversation": conversation}
 
     async def finish(self, answer: bytes) -> None:
         """Store a whole Response, which is JSON."""
         if not self.stores and self.conversation is None:
             return
-        keeper, told = self.keeper, _answer(answer)
+        keeper, decoded = self.keeper, _answer(answer)
         response, added = None, tuple[StoredItem, ...]()
         if self.stores:
             now, given = keeper.wall(), encode(self.items)
-            response = StoredResponse(self.tenant, told.id, now, keeper.expires_at, self.previous, given, answer)
+            response = StoredResponse(self.tenant, decoded.id, now, keeper.expires_at, self.previous, given, answer)
         if self.conversation is not None:
-            added = stored([*self.items, *told.output])
+            added = stored([*self.items, *decoded.output])
         await keeper.keep(Turn(self.tenant, response, self.conversation, added, keeper.expires_at))
 
 
@@ -71,12 +71,12 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Excha
     """The body with the stored items before its own, and without the fields about storage; None where nothing is
     stored and nothing is continued. Raises `InferenceError`."""
     try:
-        asked = _asked(body)
+        storage = _storage_fields(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return body, None  # refused where it is decoded
-    stores = asked.store is True or (asked.store is None and keeper.config.store == "default")
-    previous = asked.previous_response_id if isinstance(asked.previous_response_id, str) else None
-    conversation = asked.conversation
+    stores = storage.store is True or (storage.store is None and keeper.config.store == "default")
+    previous = storage.previous_response_id if isinstance(storage.previous_response_id, str) else None
+    conversation = storage.conversation
     if isinstance(conversation, dict) and conversation.keys() == {"id"}:
         conversation = conversation["id"]
     conversation = conversation if isinstance(conversation, str) else None
@@ -88,9 +88,9 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Excha
     keeper.require_room()
     fields = open_body(body)
     exchange = Exchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
-    known = await _history(exchange)
-    if known or "input" in fields:
-        fields["input"] = Raw(encode([*known, *exchange.items])) if known else fields["input"]
+    history = await _history(exchange)
+    if history or "input" in fields:
+        fields["input"] = Raw(encode([*history, *exchange.items])) if history else fields["input"]
     removed = {"store"} if stores else set[str]()
     removed |= {"previous_response_id"} if previous is not None else set()
     removed |= {"conversation"} if conversation is not None else set()

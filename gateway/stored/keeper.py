@@ -156,12 +156,12 @@ class Keeper:
             raise _unavailable() from None
         await self.read(lambda store: store.delete_response(tenant, id_, now))
 
-    async def read(self, ask: Callable[[ResponseStore], T]) -> T:
+    async def read(self, query: Callable[[ResponseStore], T]) -> T:
         """Ask the store in a thread. Raises `CapacityError` where the database does not answer, and `CallerError` for
         a history that is too long."""
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
-                return await self._in_thread(ask)
+                return await self._in_thread(query)
         except (KeysError, TimeoutError) as error:
             self._report(str(error))
             raise _unavailable() from None
@@ -169,8 +169,8 @@ class Keeper:
             message = "The stored conversation is too long for one request: begin another."
             raise CallerError(message, code="context_length_exceeded", param="input") from None
 
-    async def _in_thread(self, ask: Callable[[ResponseStore], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: ask(self._opened()))
+    async def _in_thread(self, query: Callable[[ResponseStore], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: query(self._opened()))
 
     def _opened(self) -> ResponseStore:
         """In a thread."""

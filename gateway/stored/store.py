@@ -107,18 +107,18 @@ class ResponseStore:
     ) -> list[StoredResponse] | None:
         """A response and all before it, oldest first; None where one is missing. `pending` has those that are not
         written yet. Raises `TooLong`."""
-        found, next_id, size = list[StoredResponse](), id_, 0
+        turns, next_id, size = list[StoredResponse](), id_, 0
         with self._transaction() as connection:
             while True:
                 response = pending(next_id) or _response(connection, tenant, next_id, now)
                 if response is None:
                     return None
-                found.append(response)
+                turns.append(response)
                 size += len(response.input) + len(response.answer)
-                if size > max_bytes or len(found) > MAX_TURNS:
+                if size > max_bytes or len(turns) > MAX_TURNS:
                     raise TooLong
                 if response.previous is None:
-                    return found[::-1]
+                    return turns[::-1]
                 next_id = response.previous
 
     def delete_response(self, tenant: str, id_: str, now: float) -> bool:
@@ -140,8 +140,8 @@ class ResponseStore:
     def conversation(self, tenant: str, id_: str, now: float) -> Conversation | None:
         """One conversation without its items."""
         with self._transaction() as connection:
-            found = select(conversations).where(*_live(tenant, id_, now))
-            row = connection.execute(found).one_or_none()
+            query = select(conversations).where(*_live(tenant, id_, now))
+            row = connection.execute(query).one_or_none()
         if row is None:
             return None
         owner, name, created_at, expires_at, metadata = row
@@ -157,9 +157,9 @@ class ResponseStore:
     def delete_conversation(self, tenant: str, id_: str, now: float) -> bool:
         """Delete it with its items. Whether there was one."""
         with self._transaction() as connection:
-            found = connection.execute(delete(conversations).where(*_live(tenant, id_, now))).rowcount > 0
+            deleted = connection.execute(delete(conversations).where(*_live(tenant, id_, now))).rowcount > 0
             connection.execute(delete(items).where(items.c.tenant == tenant, items.c.conversation == id_))
-            return found
+            return deleted
 
     def append(self, turn: Turn) -> None:
         """Add items to a conversation at once. Raises `TooLong`."""
@@ -172,14 +172,14 @@ class ResponseStore:
     def items(self, tenant: str, conversation: str, max_bytes: int) -> list[StoredItem]:
         """All items in their order. Raises `TooLong`."""
         held = select(items.c.id, items.c.item).where(items.c.tenant == tenant, items.c.conversation == conversation)
-        found, size = list[StoredItem](), 0
+        stored_items, size = list[StoredItem](), 0
         with self._transaction() as connection:
             for row in connection.execute(held.order_by(items.c.position, items.c.id)):
-                found.append(StoredItem(row.id, row.item.encode()))
-                size += len(found[-1].item)
-                if size > max_bytes or len(found) > MAX_ITEMS:
+                stored_items.append(StoredItem(row.id, row.item.encode()))
+                size += len(stored_items[-1].item)
+                if size > max_bytes or len(stored_items) > MAX_ITEMS:
                     raise TooLong
-        return found
+        return stored_items
 
     def delete_item(self, tenant: str, conversation: str, id_: str) -> bool:
         """Whether there was one."""
@@ -227,8 +227,8 @@ def _live(tenant: str, id_: str, now: float) -> tuple[ColumnElement[bool], ...]:
 
 
 def _response(connection: Connection, tenant: str, id_: str, now: float) -> StoredResponse | None:
-    found = select(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
-    row = connection.execute(found).one_or_none()
+    query = select(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
+    row = connection.execute(query).one_or_none()
     if row is None:
         return None
     tenant, id_, created_at, expires_at, previous, given, answer = row

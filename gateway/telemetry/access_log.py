@@ -146,7 +146,7 @@ class AccessLog:
         """Write lines, in a thread. The start and the end of a loss are logged."""
         written = 0
         try:
-            for batch in [lines] if self._is_file else _kept_together(lines):
+            for batch in [lines] if self._is_file else _atomic_batches(lines):
                 self._write_batch(batch)
                 written += len(batch)
         except OSError as error:
@@ -179,11 +179,11 @@ class AccessLog:
 
 def _authority(roles: frozenset[str]) -> list[str] | None:
     """The roles beyond `user` that the gateway uses: an issuer may name a hundred groups."""
-    known = ROLES & roles
-    return sorted(known) if known != USER else None
+    logged = ROLES & roles
+    return sorted(logged) if logged != USER else None
 
 
-def _kept_together(lines: list[bytes]) -> Iterator[list[bytes]]:
+def _atomic_batches(lines: list[bytes]) -> Iterator[list[bytes]]:
     """Batches that a pipe writes atomically: several workers share a pipe, and the kernel interleaves longer writes."""
     batch: list[bytes] = []
     size = 0

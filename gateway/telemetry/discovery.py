@@ -36,7 +36,7 @@ class DiscoveryMetrics(Collector):
 
 
 def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
-    found = GaugeMetricFamily(
+    endpoints = GaugeMetricFamily(
         "headrace_discovered_endpoints", "Endpoints that a pool's source reported.", labels=("pool",)
     )
     age = GaugeMetricFamily(
@@ -45,6 +45,6 @@ def _sources(discoverers: Mapping[str, Discoverer]) -> Iterator[Metric]:
         labels=("pool",),
     )
     for pool, discoverer in discoverers.items():
-        found.add_metric((pool,), len(discoverer.targets))
+        endpoints.add_metric((pool,), len(discoverer.targets))
         age.add_metric((pool,), discoverer.age)
-    yield from (found, age)
+    yield from (endpoints, age)

@@ -62,9 +62,9 @@ def merged(views: Iterable[Iterable[Metric]]) -> list[Metric]:
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
     for family in (family for view in views for family in view):
         families.setdefault(family.name, family)
-        found = values.setdefault(family.name, {})
+        samples = values.setdefault(family.name, {})
         for sample in family.samples:
-            found.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
+            samples.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
     return [_family(family, values[name]) for name, family in families.items()]
 
 

@@ -19,10 +19,10 @@ class RedisGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("headrace_redis_up", "1 while Redis counts the limits with `count: exact` or `leased`.")
         up.add_metric([], self._redis.up)
-        untold = GaugeMetricFamily("headrace_redis_unsent", "Updates of limits that Redis has not received yet.")
-        untold.add_metric([], self._redis.unsent)
+        unsent = GaugeMetricFamily("headrace_redis_unsent", "Updates of limits that Redis has not received yet.")
+        unsent.add_metric([], self._redis.unsent)
         breaks = CounterMetricFamily(
             "headrace_redis_breaks", "Losses of the connection to Redis, or too slow responses."
         )
         breaks.add_metric([], self._redis.link.breaks)
-        yield from (up, untold, breaks)
+        yield from (up, unsent, breaks)

@@ -59,18 +59,18 @@ class Cache:
         self._clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        wanted = wish(call.headers.get("cache-control"))
+        directives = wish(call.headers.get("cache-control"))
         certain = self._config.only == "all" or request.codec.is_deterministic(request)
-        if not (wanted.store and certain and request.shareable):
+        if not (directives.store and certain and request.shareable):
             answer = await self._upstream.call(request, call)
-            return self._told(call, answer, "bypass")
+            return self._noted(call, answer, "bypass")
         digest = await self._digest_of(request, call)
         now = self._clock()
-        if wanted.max_age >= 0:
-            entry = self._shelf.store.get(digest, wanted.max_age, now)
+        if directives.max_age >= 0:
+            entry = self._shelf.store.get(digest, directives.max_age, now)
             if entry is not None:
                 request.hints.add(entry.ignored)
-                return self._told(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
+                return self._noted(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
             flight = self._shelf.flights.get(digest)
             if flight is not None and self._may_join(flight, call, now):
                 answer = await self._join(flight, call, now)
@@ -80,7 +80,7 @@ class Cache:
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )
         self._shelf.flights[digest] = flight
-        return self._told(call, await Reader(flight).begun(), "miss")
+        return self._noted(call, await Reader(flight).begun(), "miss")
 
     async def _digest_of(self, request: ModelRequest, call: Call) -> bytes:
         """Hash the request, a large one on a thread: hashing releases Python's lock."""
@@ -90,8 +90,8 @@ class Cache:
 
     def _digest(self, request: ModelRequest, call: Call) -> bytes:
         """The digest of the request, of the pools, and of the tenant or key that may share the answer."""
-        whose = (call.tenant, call.key if self._config.share == "key" else "")
-        hashed = hashlib.blake2b(self._salt + _encode(whose), digest_size=32)
+        share = (call.tenant, call.key if self._config.share == "key" else "")
+        hashed = hashlib.blake2b(self._salt + _encode(share), digest_size=32)
         for part in request.codec.canonical(request):
             hashed.update(part)
         return hashed.digest()
@@ -108,7 +108,7 @@ class Cache:
                 call.trace.upstream_seconds += self._clock() - now
             raise
         call.trace.upstream_seconds += self._clock() - now
-        return self._told(call, answer, "coalesced")
+        return self._noted(call, answer, "coalesced")
 
     def _landed(self, digest: bytes, flight: Flight) -> None:
         if self._shelf.flights.get(digest) is flight:
@@ -120,7 +120,7 @@ class Cache:
             entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form, flight.ignored)
             self._shelf.store.put(digest, entry)
 
-    def _told(self, call: Call, answer: Answer, result: str, age: int | None = None) -> Answer:
+    def _noted(self, call: Call, answer: Answer, result: str, age: int | None = None) -> Answer:
         answer.headers += ((RESULT, result),) if age is None else ((RESULT, result), ("age", str(age)))
         call.trace.event(f"cache_{result}", self._model)
         return answer

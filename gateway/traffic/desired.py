@@ -47,20 +47,20 @@ class Overrides:
         """Drop added endpoints whose time is over, and the oldest changes beyond `MAX_OVERRIDES`."""
         for id_ in [id_ for id_, one in self.added.items() if one.until <= now]:
             self.forget(id_)
-        for kept in (self.removed, self.drained, self.weights):
-            while len(kept) > MAX_OVERRIDES:
-                kept.pop(next(iter(kept)))
+        for changes in (self.removed, self.drained, self.weights):
+            while len(changes) > MAX_OVERRIDES:
+                changes.pop(next(iter(changes)))
 
 
 def desired(
-    pool: PoolConfig, name: Callable[[str], str], found: Iterable[Target], overrides: Overrides, now: float
+    pool: PoolConfig, name: Callable[[str], str], discovered: Iterable[Target], overrides: Overrides, now: float
 ) -> list[DesiredEndpoint]:
     """Each endpoint once: configured, then discovered, then added ones. Changes by operators override all others.
     `name` returns the id of a URL."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
         ("configuration", map(Target.of, pool.endpoints)),
-        ("discovery", found),
+        ("discovery", discovered),
         ("operator", added),
     )
     listed: dict[str, DesiredEndpoint] = {}

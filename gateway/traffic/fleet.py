@@ -99,9 +99,9 @@ class Fleet:
 
     def _discoverer(self, change: Change, pool: PoolConfig) -> Discoverer:
         assert pool.discover is not None
-        known = self.discoverers.get(pool.name)
-        if known is not None and known.config == pool.discover:
-            return known
+        existing = self.discoverers.get(pool.name)
+        if existing is not None and existing.config == pool.discover:
+            return existing
         try:
             made = Discoverer(pool.name, pool.discover, self.clock, self._rng)
         except DiscoveryError as error:
@@ -159,8 +159,8 @@ class Fleet:
         for name, section in written.items():
             if section is None:
                 continue
-            if (known := self._queues.get(name)) is not None:
-                known.configure(section, config.tenants)
+            if (existing := self._queues.get(name)) is not None:
+                existing.configure(section, config.tenants)
             else:
                 self._queues[name] = PoolQueue(name, section, config.tenants, self.clock)
 
@@ -239,9 +239,9 @@ class Fleet:
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
     def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
-        found = discoverer.targets if discoverer is not None else ()
+        targets = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
-        return desired(pool, name, found, self.overrides.get(pool.name, Overrides()), self.clock())
+        return desired(pool, name, targets, self.overrides.get(pool.name, Overrides()), self.clock())
 
     async def aclose(self) -> None:
         """Stop everything now."""

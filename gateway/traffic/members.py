@@ -68,9 +68,9 @@ class Members:
 
     def keep(self, members: list[Member]) -> None:
         """Set the members in use, and retire all others."""
-        kept = set(members)
+        current = set(members)
         for member in self._used:
-            if member not in kept:
+            if member not in current:
                 self.retire(member)
         self._used = members
 

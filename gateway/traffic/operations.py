@@ -61,20 +61,20 @@ def operate(fleet: Fleet, operation: Operation) -> Member | None:
         _change(fleet, operation, overrides)
         id_ = operation.endpoint
     fleet.refresh(pool.name)
-    return _find(fleet, pool.name, id_)
+    return _member(fleet, pool.name, id_)
 
 
 def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
     pool, url = fleet.configs[operation.pool], operation.url
     id_ = fleet.endpoint_id(pool.name, url)
-    known = _find(fleet, pool.name, id_)
-    if known is not None and known.origin != "operator":
+    member = _member(fleet, pool.name, id_)
+    if member is not None and member.origin != "operator":
         if operation.expires is not None:
-            raise NotDone(409, "already_there", f"the endpoint is defined by {known.origin} and cannot expire")
+            raise NotDone(409, "already_there", f"the endpoint is defined by {member.origin} and cannot expire")
         if operation.weight is not None:
             overrides.weights[id_] = operation.weight
         return
-    if known is None and len(fleet.members_of(pool.name)) >= MAX_TARGETS:
+    if member is None and len(fleet.members_of(pool.name)) >= MAX_TARGETS:
         raise NotDone(409, "too_many_endpoints", f"a pool has at most {MAX_TARGETS} endpoints")
     if url.startswith("https://"):
         try:
@@ -98,13 +98,13 @@ def _refresh_after(fleet: Fleet, pool: str, until: float) -> None:
 
 def _change(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
     id_ = operation.endpoint
-    known = _find(fleet, operation.pool, id_)
-    if known is None:
+    member = _member(fleet, operation.pool, id_)
+    if member is None:
         if operation.verb == "remove" and id_ in overrides.removed:
             return
         raise NotDone(404, "no_such_endpoint", f"the pool has no endpoint {id_[:128]!r}")
     if operation.verb in ("drain", "remove"):
-        _check_last(fleet, known, force=operation.force)
+        _check_last(fleet, member, force=operation.force)
     if operation.verb == "remove":
         overrides.forget(id_)
         overrides.removed[id_] = None
@@ -124,7 +124,7 @@ def _check_last(fleet: Fleet, member: Member, *, force: bool) -> None:
         raise NotDone(409, "last_endpoint", message)
 
 
-def _find(fleet: Fleet, pool: str, id_: str) -> Member | None:
+def _member(fleet: Fleet, pool: str, id_: str) -> Member | None:
     return next((member for member in fleet.members_of(pool) if member.endpoint.id == id_), None)
 
 

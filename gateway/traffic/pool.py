@@ -194,12 +194,16 @@ class Pool:
 
     def _none_healthy(self, tenant: str, now: float) -> Unavailable:
         """The error without a healthy endpoint, with the reason why the model is not ready if that is the cause."""
-        known = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
-        if known is None:
+        standing = next((e.not_ready for e in self._endpoints if e.not_ready is not None), None)
+        if standing is None:
             return Unavailable(f"{self.name}: no healthy endpoint.", retry_after=self._retry_after(tenant, now))
-        message = f"{self.name}: the model is not ready: {known.reason or known.state.lower()}."
+        message = f"{self.name}: the model is not ready: {standing.reason or standing.state.lower()}."
         return ModelNotReady(
-            message, state=known.state, reason=known.reason, versions=known.versions, retry_after=known.retry_after
+            message,
+            state=standing.state,
+            reason=standing.reason,
+            versions=standing.versions,
+            retry_after=standing.retry_after,
         )
 
     def _full(self, tenant: str, now: float) -> Unavailable:

@@ -18,10 +18,10 @@ class PoolState:
     outliers: Outliers | None
 
 
-def pool_state(pool: PoolConfig, zone: str | None, known: PoolState | None) -> PoolState:
+def pool_state(pool: PoolConfig, zone: str | None, previous: PoolState | None) -> PoolState:
     """The pool's state: existing parts with the same configuration are retained, the rest is new."""
     balance, judged = (pool.balance, zone), pool.outliers
-    made = known.picker if known is not None and known.balance == balance else picker(*balance)
-    if known is not None and known.judged == judged:
-        return PoolState(balance, judged, made, known.outliers)
+    made = previous.picker if previous is not None and previous.balance == balance else picker(*balance)
+    if previous is not None and previous.judged == judged:
+        return PoolState(balance, judged, made, previous.outliers)
     return PoolState(balance, judged, made, Outliers(**judged.model_dump()) if judged is not None else None)

@@ -22,7 +22,7 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
         async with asyncio.timeout(config.timeout):
             await endpoint.adapter.probe(config.timeout)
             if config.ask is not None:
-                await _ask(endpoint, config.ask, config.timeout)
+                await _request_token(endpoint, config.ask, config.timeout)
         error, endpoint.not_ready = "", None
     except InferenceError as failure:
         error = failure.message
@@ -33,7 +33,7 @@ async def check(endpoint: Endpoint, config: ProbeConfig) -> None:
         log.info("endpoint %s is %s %s", endpoint.id, endpoint.health, error)
 
 
-async def _ask(endpoint: Endpoint, model: str, timeout: float) -> None:
+async def _request_token(endpoint: Endpoint, model: str, timeout: float) -> None:
     """Request a chat completion of one token. A server that is too busy for the request is healthy."""
     request = wire.decode_chat(
         msgspec.json.encode({"model": model, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]})

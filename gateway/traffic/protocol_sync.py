@@ -15,15 +15,15 @@ def detected(member: Member) -> dict[str, Any] | None:
     adapter = member.endpoint.adapter
     if not isinstance(adapter, AutoAdapter) or adapter.found is None or adapter.protocol is None:
         return None
-    found, protocol = adapter.found, adapter.protocol
+    detection, protocol = adapter.found, adapter.protocol
     written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
-    return {"system": found.system, "version": found.version, "protocol": written}
+    return {"system": detection.system, "version": detection.version, "protocol": written}
 
 
 def disagree(members: Iterable[Member]) -> bool:
     """Whether two members speak different protocols."""
-    known = [told["protocol"] for member in members if (told := detected(member)) is not None]
-    return any(one != known[0] for one in known)
+    protocols = [detection["protocol"] for member in members if (detection := detected(member)) is not None]
+    return any(one != protocols[0] for one in protocols)
 
 
 def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> None:
@@ -32,12 +32,14 @@ def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> Non
     if not isinstance(adapter, AutoAdapter):
         return
 
-    def found() -> None:
+    def report() -> None:
         assert adapter.found is not None
         assert adapter.protocol is not None
-        told = adapter.found
-        log.info("endpoint %s is %s %s: %s", member.endpoint.id, told.system, told.version, adapter.protocol.name)
+        detection = adapter.found
+        log.info(
+            "endpoint %s is %s %s: %s", member.endpoint.id, detection.system, detection.version, adapter.protocol.name
+        )
         if disagree(members()):
             log.warning("pool %s: its endpoints speak different protocols: GET /admin/pools lists them", pool)
 
-    adapter.when_found = found
+    adapter.when_found = report

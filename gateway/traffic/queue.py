@@ -29,8 +29,8 @@ End = Literal["served", "full", "late", "shed", "timeout", "deadline", "cancelle
 
 def priority_of(own: Priority, headers: Mapping[str, str]) -> Priority:
     """The priority of a request. A client may lower it; any other value of its header has no effect."""
-    asked = headers.get(PRIORITY_HEADER)
-    return PRIORITIES[max(BAND[own], BAND.get(asked, HIGH))] if asked is not None else own
+    requested = headers.get(PRIORITY_HEADER)
+    return PRIORITIES[max(BAND[own], BAND.get(requested, HIGH))] if requested is not None else own
 
 
 class Places(Protocol):

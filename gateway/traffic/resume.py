@@ -48,7 +48,7 @@ class Resume:
 class ResumedStream(Answer):
     """One answer from several streams, each of which continues the one before."""
 
-    __slots__ = ("_call", "_inner", "_left", "_request", "_resume", "_said")
+    __slots__ = ("_call", "_inner", "_left", "_request", "_resume", "_transcript")
 
     def __init__(self, resume: Resume, request: GenerateRequest, call: Call, inner: Answer) -> None:
         super().__init__(content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status)
@@ -57,7 +57,7 @@ class ResumedStream(Answer):
         self._request = request
         self._call = call
         self._inner = inner
-        self._said = Transcript(resume.mode)
+        self._transcript = Transcript(resume.mode)
         self._left = MOST
         resume.budget.open += 1
 
@@ -69,7 +69,7 @@ class ResumedStream(Answer):
                 except InferenceError as error:
                     await self._carry_on(error)
                     continue
-                if out := self._said.take(piece):
+                if out := self._transcript.take(piece):
                     return out
         except StopAsyncIteration:
             self.end(None)
@@ -81,7 +81,7 @@ class ResumedStream(Answer):
     async def _carry_on(self, error: InferenceError) -> None:
         """Continue at another endpoint. Raises the error that broke the stream if that is impossible."""
         resume, request = self._resume, self._request
-        fields = self._said.rest(request)
+        fields = self._transcript.rest(request)
         if error.kind not in BROKEN or fields is None or not self._left or not resume.budget.allow(resume.clock()):
             raise error
         self._left -= 1
@@ -91,7 +91,7 @@ class ResumedStream(Answer):
             self._call.trace.event("resume_failure", resume.pool)
             raise error from failure
         self._call.trace.event("resume", resume.pool)
-        self._said.resumed()
+        self._transcript.resumed()
         inner.usage.bytes += self._inner.usage.bytes
         self._inner = inner
         self.endpoint = inner.endpoint
@@ -99,7 +99,7 @@ class ResumedStream(Answer):
     def end(self, error: BaseException | None) -> None:
         if not self.ended:
             self._resume.budget.open -= 1
-            self.usage = self._said.usage(self._inner.usage)
+            self.usage = self._transcript.usage(self._inner.usage)
         super().end(error)
 
     async def aclose(self) -> None:

@@ -76,8 +76,8 @@ def visit(request: web.Request) -> Visit:
 
 def acted(request: web.Request, action: str, target: str, **detail: Any) -> None:
     """Set the request's entry in the audit log, where method and route do not describe the change."""
-    found = request[_VISIT]
-    found.act = Act(found.actor, action, target, detail=detail)
+    visit = request[_VISIT]
+    visit.act = Act(visit.actor, action, target, detail=detail)
 
 
 def recorded(request: web.Request) -> None:
@@ -143,15 +143,15 @@ class Guard:
         return self._backend.authenticate(token, tls or None, time.time())
 
     def _record(self, request: web.Request, status: int) -> None:
-        found = request[_VISIT]
-        if found.recorded:
+        visit = request[_VISIT]
+        if visit.recorded:
             return
         outcome: Outcome = "done" if status < 400 else "refused" if status < 500 else "failed"
-        act = found.act
+        act = visit.act
         if act is None:
             resource = request.match_info.route.resource
             route = resource.canonical if resource is not None else "?"
-            act = Act(found.actor, f"{request.method} {route}", request.path)
+            act = Act(visit.actor, f"{request.method} {route}", request.path)
         detail = {**act.detail, "status": status} if outcome != "done" else act.detail
         self._backend.note(Act(act.actor, act.action, act.target, outcome, detail))
 

@@ -57,9 +57,9 @@ class Pools:
         return web.json_response({"pools": await self._backend.pools()})
 
     async def _add(self, request: web.Request) -> web.Response:
-        wanted = await _read(request, _Addition)
-        pool, url, weight, zone = request.match_info["pool"], wanted.url, wanted.weight, wanted.zone
-        expires = None if wanted.ttl is None else time.time() + wanted.ttl
+        addition = await _read(request, _Addition)
+        pool, url, weight, zone = request.match_info["pool"], addition.url, addition.weight, addition.zone
+        expires = None if addition.ttl is None else time.time() + addition.ttl
         added = Operation(verb="add", pool=pool, url=url, weight=weight, zone=zone, expires=expires)
         return await self._done(request, added)
 
@@ -77,8 +77,8 @@ class Pools:
         return await self._done(request, _operation(request, "weigh", weighing.weight))
 
     async def _done(self, request: web.Request, operation: Operation) -> web.Response:
-        said = {"url": operation.url, "weight": operation.weight, "expires": operation.expires}
-        detail = {name: value for name, value in said.items() if value}
+        fields = {"url": operation.url, "weight": operation.weight, "expires": operation.expires}
+        detail = {name: value for name, value in fields.items() if value}
         acted(request, f"endpoint.{operation.verb}", operation.endpoint or operation.pool, **detail)
         try:
             return web.json_response(await self._backend.operate(operation))
@@ -138,8 +138,8 @@ def _reported(scraper: Scraper) -> dict[str, Any]:
     """The last report of an endpoint; empty before the first report."""
     if scraper.report is None:
         return {}
-    told = scraper.report._asdict()
-    return {**told, "adapters": sorted(scraper.report.adapters)}
+    report = scraper.report._asdict()
+    return {**report, "adapters": sorted(scraper.report.adapters)}
 
 
 def _operation(request: web.Request, verb: Verb, weight: float | None = None) -> Operation:

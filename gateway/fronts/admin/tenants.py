@@ -119,10 +119,10 @@ class Tenants:
         """Check that the client may change a key. A key's role never changes, so the check before the change stays
         valid."""
         if any(key.id == key_id for key in tenant.keys):
-            raise Refused(409, "kept_in_file", "this key is defined in the configuration file: change it there")
-        found = await self._in_thread(partial(self._backend.store.find, key_id))
-        if found.tenant == tenant.name:
-            self._check_role(request, found.role)
+            raise Refused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
+        stored = await self._in_thread(partial(self._backend.store.find, key_id))
+        if stored.tenant == tenant.name:
+            self._check_role(request, stored.role)
 
     def _check_role(self, request: web.Request, role: str) -> None:
         """Reject a role that exceeds the client's own."""

@@ -35,12 +35,12 @@ class GrpcAppsFront:
         self.named = Method("app", self._call)
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = torchserve_proto.decode_request(await call.unary())
-        request = self._request(call, record, asked.model, asked.version, "/predictions", asked.body)
+        prediction = torchserve_proto.decode_request(await call.unary())
+        request = self._request(call, record, prediction.model, prediction.version, "/predictions", prediction.body)
         request.stream = call.path.encode() == torchserve_proto.STREAM_PREDICTIONS
         request.repeatable = True
         answer = await self._core.handle(principal, request, call.metadata, record)
-        await self._tell(call, record, answer, torchserve_proto.encode_response)
+        await self._reply(call, record, answer, torchserve_proto.encode_response)
 
     async def _call(self, principal: Principal, call: Call, record: Record) -> None:
         """Forward a message unchanged, and the messages of the answer, a single one or a stream."""
@@ -53,7 +53,7 @@ class GrpcAppsFront:
         if answer.content_type != PROTOBUF:
             await answer.aclose()
             raise Unsupported(f"The servers of `{request.model[:128]}` do not speak gRPC.")
-        await self._tell(call, record, answer, bytes)
+        await self._reply(call, record, answer, bytes)
 
     def _request(self, call: Call, record: Record, name: str, version: str, path: str, body: bytes) -> AppRequest:
         model, version = tensors.named(self._core.snapshot, name, version)
@@ -67,7 +67,7 @@ class GrpcAppsFront:
             timeout=rpcs.time_left(call),
         )
 
-    async def _tell(self, call: Call, record: Record, answer: Answer, encode: Encode) -> None:
+    async def _reply(self, call: Call, record: Record, answer: Answer, encode: Encode) -> None:
         """Send the answer. A failure after the first message is reported in the status of the call."""
         try:
             if answer.status >= 400:

@@ -57,7 +57,7 @@ class OipGrpcFront:
             "RepositoryIndex": self._index,
             "ModelStatistics": self._statistics,
             **dict.fromkeys(("RepositoryModelLoad", "RepositoryModelUnload"), _order),
-            **dict.fromkeys(_ABOUT, self._ask),
+            **dict.fromkeys(_ABOUT, self._query),
             **dict.fromkeys(_ELSEWHERE, _elsewhere),
         }
         self.methods = {METHODS[name].path: Method("models", answer) for name, answer in methods.items()}
@@ -73,58 +73,60 @@ class OipGrpcFront:
 
     async def _server(self, principal: Principal, call: Call, record: Record) -> None:
         await call.unary()
-        told = tensors.server_metadata()
-        answer = inference.ServerMetadataResponse(name=told.name, version=told.version, extensions=told.extensions)
-        self._told(call, record, answer)
+        metadata = tensors.server_metadata()
+        answer = inference.ServerMetadataResponse(
+            name=metadata.name, version=metadata.version, extensions=metadata.extensions
+        )
+        self._reply(call, record, answer)
 
     async def _index(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
+        message = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
         answer = inference.RepositoryIndexResponse()
         for entry in await states.index(self._door, principal, call.metadata):
-            if entry.state == "READY" or not asked.ready:
+            if entry.state == "READY" or not message.ready:
                 answer.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
-        self._told(call, record, answer)
+        self._reply(call, record, answer)
 
-    def _told(self, call: Call, record: Record, answer: Any) -> None:
-        rpcs.told(self._door, call, record, answer)
+    def _reply(self, call: Call, record: Record, answer: Any) -> None:
+        rpcs.respond(self._door, call, record, answer)
 
     # ── one model ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _query(self, principal: Principal, call: Call, record: Record) -> None:
         name = call.path.rpartition("/")[2]
         method, about = METHODS[name], _ABOUT[name]
-        asked = rpcs.read(method.request, await call.unary())
+        message = rpcs.read(method.request, await call.unary())
         try:
-            told = await self._about(principal, call, record, asked.name, asked.version, about)
+            fields = await self._about(principal, call, record, message.name, message.version, about)
         except Unavailable:
             if about != "ready":
                 raise
-            self._told(call, record, method.response(ready=False))
+            self._reply(call, record, method.response(ready=False))
             return
         if about == "ready":
             answer = method.response(ready=True)
         else:
-            answer = _fill(method.response, {"config": told} if about == "config" else told)
+            answer = _fill(method.response, {"config": fields} if about == "config" else fields)
         call.reply(answer.SerializeToString(), self._door.headers(record))
 
     async def _statistics(self, principal: Principal, call: Call, record: Record) -> None:
         """The statistics of one model, or of each model that the client may use."""
-        asked = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
-        if asked.name:
-            told = await self._about(principal, call, record, asked.name, asked.version, "stats")
-            call.reply(_fill(inference.ModelStatisticsResponse, told).SerializeToString(), self._door.headers(record))
+        message = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
+        if message.name:
+            fields = await self._about(principal, call, record, message.name, message.version, "stats")
+            call.reply(_fill(inference.ModelStatisticsResponse, fields).SerializeToString(), self._door.headers(record))
             return
         answer = inference.ModelStatisticsResponse()
-        for told in await statistics(self._door, principal, call.metadata):
-            answer.MergeFrom(_fill(inference.ModelStatisticsResponse, told))
-        self._told(call, record, answer)
+        for fields in await statistics(self._door, principal, call.metadata):
+            answer.MergeFrom(_fill(inference.ModelStatisticsResponse, fields))
+        self._reply(call, record, answer)
 
     async def _about(
         self, principal: Principal, call: Call, record: Record, name: str, version: str, about: ModelPart
     ) -> dict[str, Any]:
         model, version = tensors.named(self._core.snapshot, name, version)
         query = ModelQuery(model=model, version=version, about=about, timeout=rpcs.time_left(call))
-        body = await tensors.asked(self._core, principal, query, call.metadata, record)
+        body = await tensors.queried(self._core, principal, query, call.metadata, record)
         return {} if about == "ready" else oip_bodies.decode_response_object(body)
 
     async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
@@ -182,7 +184,7 @@ async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
     raise Forbidden(tensors.ELSEWHERE)
 
 
-def _fill(kind: Any, told: dict[str, Any]) -> Any:
+def _fill(kind: Any, fields: dict[str, Any]) -> Any:
     """Convert an upstream's JSON response to a message."""
     with decoding.Checked(CallerError):
-        return proto_json.fill(kind(), told)
+        return proto_json.fill(kind(), fields)

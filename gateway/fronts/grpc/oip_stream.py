@@ -170,11 +170,11 @@ class InferStream:
     async def _write(self, response: Inferred) -> None:
         await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
 
-    async def _failed(self, error: InferenceError, id_: str, asked: str) -> None:
+    async def _failed(self, error: InferenceError, id_: str, model_name: str) -> None:
         """Report an error in the stream, which continues, or end the call with the error."""
         if self._as_status:
             raise GrpcError(statuses.grpc_code(error), error.message)
-        model = asked if isinstance(error, ModelFailed) else ""
+        model = model_name if isinstance(error, ModelFailed) else ""
         code = error.code if error.code in REPORTED or error.code == MODEL_NOT_READY else ""
         await self._send(oip_proto_answers.encode_stream_error(error.message, id_, model, code))
 

@@ -75,7 +75,7 @@ class Rpcs:
         return self._door.principal(token, call.peer_certificate if token is None else None, record)
 
 
-def told(door: Door, call: Call, record: Record, answer: Any) -> None:
+def respond(door: Door, call: Call, record: Record, answer: Any) -> None:
     """End the exchange with a response of the gateway's own."""
     door.core.end(record)
     call.reply(answer.SerializeToString(), door.headers(record))

@@ -20,13 +20,8 @@ from adapters.wire.tfserving import (
 from adapters.wire.tfserving import (
     predict as tfserving_predict,
 )
-from adapters.wire.tfserving import predict_v1_responses
-from adapters.wire.tfserving import (
-    predict_v1_view as predict_v1_view,
-)
-from adapters.wire.tfserving import (
-    predict_view as tfserving_asked,
-)
+from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
+from adapters.wire.tfserving import predict_view as tfserving_view
 from gateway.auth.keys import Principal
 from gateway.fronts import tensors
 from gateway.fronts.door import Door
@@ -63,19 +58,21 @@ class TfServingFront:
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
         message = await call.unary()
-        asked = await offload.run(len(message), tfserving_asked.summarize, message)
-        model, version = tensors.named(self._core.snapshot, asked.model, asked.version)
-        if version != asked.version:
-            message = await offload.run(len(message), tfserving_asked.with_version, message, version)
-        request = tfserving_asked.request_of(asked, message, model=model, version=version)
+        summary = await offload.run(len(message), tfserving_view.summarize, message)
+        model, version = tensors.named(self._core.snapshot, summary.model, summary.version)
+        if version != summary.version:
+            message = await offload.run(len(message), tfserving_view.with_version, message, version)
+        request = tfserving_view.request_of(summary, message, model=model, version=version)
         answer = await self._answer(principal, call, record, request)
         if answer.form.wire == "tfserving-grpc":
-            told = (answer.body or b"") + tfserving_asked.renamed("PredictResponse", asked.model)
+            encoded = (answer.body or b"") + tfserving_view.renamed("PredictResponse", summary.model)
         else:
             response = await decode(answer)
             size = sum([len(tensor.data) for tensor in response.outputs])
-            told = await offload.run(size, tfserving_predict.encode_response, response, asked.model, asked.signature)
-        self._reply(call, record, answer, told)
+            encoded = await offload.run(
+                size, tfserving_predict.encode_response, response, summary.model, summary.signature
+            )
+        self._reply(call, record, answer, encoded)
 
     async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
         await self._of_examples(principal, call, record, "Classify")
@@ -92,10 +89,10 @@ class TfServingFront:
         look = await offload.run(len(body), predict_v1_view.summarize, body)
         request = predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
         answer = await self._answer(principal, call, record, request)
-        told = answer.body or b""
+        outcome = answer.body or b""
         if answer.form.wire != "predict-v1":
-            told = await codecs.encode_predict_v1(await decode(answer), verb, by_row=True)
-        response = await offload.run(len(told), tfserving_examples.encode_response, name, encoded, told)
+            outcome = await codecs.encode_predict_v1(await decode(answer), verb, by_row=True)
+        response = await offload.run(len(outcome), tfserving_examples.encode_response, name, encoded, outcome)
         self._reply(call, record, answer, response)
 
     async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
@@ -112,35 +109,35 @@ class TfServingFront:
     # ── metadata and status ───────────────────────────────────────────────────────────────────────────
 
     async def _described(self, principal: Principal, call: Call, record: Record) -> None:
-        asked = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
-        if list(asked.metadata_field) != [_SIGNATURES]:
+        message = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
+        if list(message.metadata_field) != [_SIGNATURES]:
             raise CallerError(f"Request one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
-        spec = asked.model_spec
+        spec = message.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
-        known = await self._metadata.of(principal, model, version, call.metadata)
-        described = {_SIGNATURES: predict_v1_responses.signatures_of(known)}
+        metadata = await self._metadata.of(principal, model, version, call.metadata)
+        described = {_SIGNATURES: predict_v1_responses.signatures_of(metadata)}
         signatures = proto_json.fill(serving.SignatureDefMap(), described)
-        told = serving.GetModelMetadataResponse()
-        newest = version or max(known.versions, key=predict_v1_responses.number, default="")
-        tfserving_predict.put_spec(told.model_spec, spec.name, newest)
-        packed = told.metadata[_SIGNATURES]
+        response = serving.GetModelMetadataResponse()
+        newest = version or max(metadata.versions, key=predict_v1_responses.number, default="")
+        tfserving_predict.put_spec(response.model_spec, spec.name, newest)
+        packed = response.metadata[_SIGNATURES]
         packed.type_url = f"type.googleapis.com/{signatures.DESCRIPTOR.full_name}"
         packed.value = signatures.SerializeToString()
-        rpcs.told(self._door, call, record, told)
+        rpcs.respond(self._door, call, record, response)
 
     async def _status(self, principal: Principal, call: Call, record: Record) -> None:
         """The status of each version. A model whose server reports no versions has one version without a number."""
-        asked = rpcs.read(serving.GetModelStatusRequest, await call.unary())
-        spec = asked.model_spec
+        message = rpcs.read(serving.GetModelStatusRequest, await call.unary())
+        spec = message.model_spec
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
         standing, versions = await states(self._core, self._metadata, principal, call.metadata, record, model, version)
-        told = serving.GetModelStatusResponse()
+        response = serving.GetModelStatusResponse()
         for number in [each for each in versions if each.isdigit()] or [""]:
-            one = told.model_version_status.add(version=int(number or 0))
+            one = response.model_version_status.add(version=int(number or 0))
             one.state = one.State.Value(predict_v1_responses.tfserving_state(standing.state))
             one.status.error_code = 0 if standing.ready else _UNAVAILABLE
             one.status.error_message = standing.reason
-        rpcs.told(self._door, call, record, told)
+        rpcs.respond(self._door, call, record, response)
 
 
 async def _multi_inference(principal: Principal, call: Call, record: Record) -> None:

@@ -126,7 +126,7 @@ def test_create_yaml_stores_nothing_and_its_line_works(keys: Keys) -> None:
     assert keys.accepts(key, time.time() + 36 * 3600 - 1) == "globex"
     assert keys.accepts(key, time.time() + 36 * 3600 + 86_400) is None
     listed = keys.listed()[pasted["id"]]
-    assert (listed["kept_in"], listed["status"], listed["created"]) == ("file", "active", None)
+    assert (listed["stored_in"], listed["status"], listed["created"]) == ("file", "active", None)
 
 
 GRANT = ["--models", "ch*", "--fronts", "chat", "--fronts", "models", "--labels", "team=search", "--labels", "a=b=c"]

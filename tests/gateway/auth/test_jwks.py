@@ -11,7 +11,7 @@ import pytest
 
 from adapters.errors import CredentialError
 from config.schema.identity import JwtConfig
-from gateway.auth.jwks import ASK_SECONDS, MAX_BYTES, MAX_KEYS, Jwks, JwksError, parse
+from gateway.auth.jwks import MAX_BYTES, MAX_KEYS, UNKNOWN_KEY_SECONDS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
 from gateway.telemetry.metrics import IdentityGauges
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_server
@@ -70,7 +70,7 @@ async def test_a_rotated_key_counts_after_the_first_token_that_names_it() -> Non
             assert not accepted(tokens, NEW)  # it does not wait
             await until_accepted(tokens, NEW)
             assert server.fetches == 2
-            clock.now += ASK_SECONDS
+            clock.now += UNKNOWN_KEY_SECONDS
             token = OLD.token()
             assert tokens.authenticate(token, time.time(), {"acme"}).tenant == "acme"
             server.body = jwk_set(NEW)
@@ -96,7 +96,7 @@ async def test_a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() -> N
                 async with asyncio.timeout(5):
                     while server.fetches < 2 + minute:
                         await asyncio.sleep(0.005)
-                clock.now += ASK_SECONDS - 0.1
+                clock.now += UNKNOWN_KEY_SECONDS - 0.1
                 assert not accepted(tokens, NEW)
                 clock.now += 0.1
             # A token for somebody else's issuer, or with an algorithm not allowed here, asks for nothing.

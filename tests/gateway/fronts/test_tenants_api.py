@@ -33,8 +33,8 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         assert (principal.tenant, principal.labels) == ("acme", {"team": "search"})
         _, listed = await d.ask("GET", KEYS)
         (entry,) = listed["keys"]
-        assert {k: entry[k] for k in ("id", "label", "status", "role", "kept_in", "scopes", "labels")} == {
-            "id": made["id"], "label": "ci", "status": "active", "role": "user", "kept_in": "database",
+        assert {k: entry[k] for k in ("id", "label", "status", "role", "stored_in", "scopes", "labels")} == {
+            "id": made["id"], "label": "ci", "status": "active", "role": "user", "stored_in": "database",
             "scopes": {"models": ["ch*"], "fronts": ["chat"]}, "labels": {"team": "search"},
         }  # fmt: skip
         assert entry["expires"] == made["expires"]
@@ -186,13 +186,13 @@ async def test_a_key_of_the_file_is_shown_and_changed_in_the_file(admin_door: Op
         keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
         d.backend.config = d.backend.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
         _, listed = await d.ask("GET", KEYS)
-        assert [(key["id"], key["kept_in"], key["role"]) for key in listed["keys"]] == [
+        assert [(key["id"], key["stored_in"], key["role"]) for key in listed["keys"]] == [
             ("aaaaaaaaaaaa", "file", "operator")
         ]
         assert "hash" not in listed["keys"][0]
         for method, path in (("DELETE", f"{KEYS}/aaaaaaaaaaaa"), ("POST", f"{KEYS}/aaaaaaaaaaaa/rotate")):
             status, body = await d.ask(method, path)
-            assert (status, body["error"]["code"]) == (409, "kept_in_file")
+            assert (status, body["error"]["code"]) == (409, "stored_in_file")
 
 
 async def test_a_database_that_is_away_is_said_so(admin_door: OpenDoor, tmp_path: Path) -> None:
