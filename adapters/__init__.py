@@ -4,6 +4,7 @@ requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), an
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
 call.py         `Call`: one execution of a request, and the trace of its attempts
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
+stream.py       `Stream`: an answer in pieces, the state machine of every stream
 tensors.py      tensors as plain data, in the terms of the Open Inference Protocol
 errors.py       the tree of errors; its classes decide retries and breakers
 statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenAI's types

@@ -14,6 +14,7 @@ from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import DeadlineError, InferenceError, UpstreamTimeout
 from adapters.requests import ModelRequest
+from adapters.stream import Stream
 from adapters.types import OPENAI, Form, Usage
 
 End = Literal["running", "whole", "failed", "cancelled"]
@@ -85,40 +86,37 @@ class FakeAdapter:
         self.closed = True
 
 
-class _FakeStream(Answer):
+class _FakeStream(Stream):
     __slots__ = ("_deadline", "_record", "_script", "_sent")
 
     def __init__(self, script: Script, record: Played, call: Call) -> None:
-        super().__init__(content_type="text/event-stream", body=None, form=script.form)
+        super().__init__(content_type="text/event-stream", usage=Usage(), form=script.form)
         self._script = script
         self._record = record
         self._deadline = call.deadline
         self._sent = 0
 
-    async def __anext__(self) -> bytes:
+    async def _next(self, patience: float | None = None) -> bytes:
         script = self._script
         try:
             if self._sent:
                 await _wait(script.gap, self._deadline.idle, self._deadline.at)
             if script.fault is not None and self._sent == script.fault_after:
                 raise script.fault
-        except BaseException as error:
-            self._record.end = "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
-            self.end(error)
+        except InferenceError:
+            self._record.end = "failed"
             raise
         if self._sent == len(script.chunks):
             self._record.end = "whole"
             self.usage = replace(script.usage)
-            self.end(None)
             raise StopAsyncIteration
         self._sent += 1
         self.usage.completion_tokens += 1
         return script.chunks[self._sent - 1]
 
-    async def aclose(self) -> None:
+    async def _drop(self) -> None:
         if self._record.end == "running":
             self._record.end = "cancelled"
-        await super().aclose()
 
 
 async def _wait(seconds: float, limit: float, at: float) -> None:

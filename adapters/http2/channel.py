@@ -140,6 +140,19 @@ class Channel:
         exchange.begin(block)
         return exchange
 
+    async def ask_stream(
+        self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
+    ) -> Exchange:
+        """Send a request with one message, for a response of several. Read it to its end or cancel it."""
+        exchange = await self.stream(path, metadata, deadline)
+        try:
+            await exchange.write(message)
+            exchange.half_close()
+        except BaseException:
+            exchange.cancel()
+            raise
+        return exchange
+
     async def _open_call(self, path: bytes, metadata: bytes, deadline: Deadline) -> tuple[Exchange, bytes]:
         """Open a stream. Returns it and the header block, which the caller must write next."""
         connection = self._pick() or await self._connected(deadline)

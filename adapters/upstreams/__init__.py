@@ -13,7 +13,9 @@ health.py             one health check over HTTP
 readiness.py          the reason why a server reports a model as not ready
 failed_status.py      typed errors for HTTP statuses
 grpc_refusals.py      typed errors for gRPC statuses
+body_stream.py        a body, forwarded unchanged as it arrives
 event_stream.py       a stream of server-sent events, forwarded unchanged
+grpc_stream.py        a stream of gRPC messages
 transcoded_stream.py  a stream of one wire as a stream of another
 inferred.py           the tensors of a response, and tensors as a response
 declared_tensors.py   tensors that the configuration declares for servers that do not describe their own

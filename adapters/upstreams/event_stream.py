@@ -3,19 +3,19 @@
 import asyncio
 from contextlib import suppress
 
-from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError, TransportError
 from adapters.http1.client import ClientResponse
 from adapters.types import OPENAI, Form, Usage
+from adapters.upstreams.body_stream import BodyStream
 from adapters.wire import sse
 
 TAIL_SECONDS = 0.1
 
 
-class EventStream(Answer):
+class EventStream(BodyStream):
     """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
-    __slots__ = ("_begun", "_done", "_failure", "_pending", "_response", "_splitter")
+    __slots__ = ("_begun", "_done", "_failure", "_splitter")
 
     parts_count = False
     """Whether an event is useful without its successors.
@@ -24,13 +24,11 @@ class EventStream(Answer):
     """
 
     def __init__(self, response: ClientResponse, usage: Usage, form: Form = OPENAI) -> None:
-        super().__init__(content_type="text/event-stream", body=None, usage=usage, form=form)
-        self._response = response
+        super().__init__(response, content_type="text/event-stream", usage=usage, form=form)
         self._splitter = sse.Splitter()
         self._begun = False
         self._done = False
         self._failure: InferenceError | None = None
-        self._pending = b""
 
     def _passes_on(self, event: bytes) -> bool:
         """Count the usage of an event. False if the client did not request the event; raises the error of a failure."""
@@ -44,41 +42,19 @@ class EventStream(Answer):
         """Handle the end of a response without a last event."""
         raise TransportError("The upstream's stream ended before the end of its answer.")
 
-    async def begun(self, patience: float) -> "EventStream":
-        """Wait up to `patience` seconds for the first event. A failure here permits a retry at another endpoint."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience
-        try:
-            while not self._begun:
-                if (piece := self._response.take()) is None:
-                    await self._response.more(end - loop.time())
-                else:
-                    self._pending = self._read(piece)
-                    self._begun = bool(self._pending) or self._done
-        except BaseException:
-            self._response.close()
-            raise
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            while not self._pending and not self._done:
-                if self._failure is not None:
-                    raise self._failure
-                if (piece := self._response.take()) is None:
-                    await self._response.more()
-                else:
-                    self._pending = self._read(piece)
-            if self._pending:
-                out, self._pending = self._pending, b""
-                self.usage.bytes += len(out)
-                return out
-            self.end(None)
-            await self._finish()
-        except BaseException as error:
-            self._response.close()
-            self.end(error)
-            raise
+    async def _next(self, patience: float | None = None) -> bytes:
+        """Return the events of the next piece that has any; wait up to `patience` seconds in all."""
+        response = self._response
+        end = None if patience is None else asyncio.get_running_loop().time() + patience
+        while not self._done:
+            if self._failure is not None:
+                raise self._failure
+            if (piece := response.take()) is None:
+                await response.more(None if end is None else end - asyncio.get_running_loop().time())
+            elif events := self._read(piece):
+                self._begun = True
+                self.usage.bytes += len(events)
+                return events
         raise StopAsyncIteration
 
     async def _finish(self) -> None:
@@ -86,10 +62,6 @@ class EventStream(Answer):
         with suppress(InferenceError):
             await self._response.piece(TAIL_SECONDS)
         self._response.close()
-
-    async def aclose(self) -> None:
-        self._response.close()
-        await super().aclose()
 
     def _read(self, piece: bytes) -> bytes:
         """Return the client's bytes of a piece of the response; may be empty."""

@@ -8,9 +8,9 @@ from adapters.errors import InferenceError, Unsupported
 from adapters.offload import codecs
 from adapters.offload.codecs import codec_fields, inference_of
 from adapters.requests import InferRequest
+from adapters.stream import OnePiece
 from adapters.tensors import FINAL, Inferred
 from adapters.types import OIP_JSON, PREDICT_V1, Form, Usage
-from adapters.upstreams.oip.event_stream import OneEvent
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
@@ -79,11 +79,12 @@ async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> 
     return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
 
 
-async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) -> OneEvent:
+async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
     """Return a stream of one response, which is marked as final. Raises `CallerError`."""
     final = replace(inferred, parameters={**inferred.parameters, FINAL: True})
-    told = await _written(request, final)
-    return OneEvent(sse.encode(told), _of(usage, told))
+    encoded = await _written(request, final)
+    usage = _of(usage, encoded)
+    return OnePiece(sse.encode(encoded), content_type="text/event-stream", usage=usage, form=OIP_JSON)
 
 
 async def _written(request: InferRequest, inferred: Inferred) -> bytes:

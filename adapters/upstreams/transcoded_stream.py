@@ -2,25 +2,25 @@
 
 from adapters.base import Answer
 from adapters.errors import BackendError, InferenceError
+from adapters.stream import Stream
 from adapters.types import Usage
 from adapters.wire import sse
 from adapters.wire.text.generated_text import TextEncoder, Token
 from adapters.wire.text.stop_texts import StopTexts
 
 
-class RetoldStream(Answer):
+class TranscodedStream(Stream):
     """A stream that transcodes another stream.
 
     `_take` transcodes an event and sets `_done` at the last event; `_over` handles the end of a stream without a last
     event. If this stream ends before the other, the other is closed at once; else it is read to its end.
     """
 
-    __slots__ = ("_done", "_failure", "_inner", "_left", "_pending")
+    __slots__ = ("_done", "_failure", "_inner", "_left")
 
     def __init__(self, inner: Answer, usage: Usage) -> None:
-        super().__init__(content_type="text/event-stream", body=None, usage=usage)
+        super().__init__(content_type="text/event-stream", usage=usage)
         self._inner = inner
-        self._pending = b""
         self._done = False
         self._left = False
         """Whether this stream ended before the other, which is then not read to its end."""
@@ -34,63 +34,40 @@ class RetoldStream(Answer):
         """Return the last events after the regular end of the other stream, if no event was the last."""
         raise BackendError("The upstream's stream ended before the end of its answer.")
 
-    async def begun(self) -> "RetoldStream":
-        """Wait for the client's first event. A failure here permits a retry at another endpoint."""
-        try:
-            while not self._pending and not self._done:
-                await self._more()
-                if self._failure is not None and not self._pending:
-                    raise self._failure
-        except BaseException:
-            await self._inner.aclose()
-            raise
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            while not self._pending and not self._done:
-                if self._failure is not None:
-                    raise self._failure
-                await self._more()
-            if self._pending:
-                out, self._pending = self._pending, b""
-                return out
-            if not self._left:
-                async for _ in self._inner:
-                    pass
-            self.end(None)
-        except BaseException as error:
-            self.end(error)
-            raise
-        finally:
-            if self.ended:
-                await self._inner.aclose()
+    async def _next(self, patience: float | None = None) -> bytes:
+        while not self._done:
+            if self._failure is not None:
+                raise self._failure
+            if events := await self._more():
+                return events
+        if not self._left:
+            async for _ in self._inner:
+                pass
         raise StopAsyncIteration
 
-    async def _more(self) -> None:
+    async def _more(self) -> bytes:
         try:
             piece = await self._inner.__anext__()
         except StopAsyncIteration:
-            self._pending, self._done = self._over(), True
-            return
+            events, self._done = self._over(), True
+            return events
         finally:
             self.usage.bytes = self._inner.usage.bytes
-        told = list[bytes]()
+        transcoded = list[bytes]()
         try:
             for event in piece.split(b"\n\n"):
                 if event and not self._done:
                     data = sse.data_of(event)
-                    told.append(self._take(data) if data else event + b"\n\n")
+                    transcoded.append(self._take(data) if data else event + b"\n\n")
         except InferenceError as failure:
             self._failure = failure  # raised after the events before it
-        self._pending = b"".join(told)
+        return b"".join(transcoded)
 
-    async def aclose(self) -> None:
+    async def _drop(self) -> None:
         await self._inner.aclose()
-        await super().aclose()
 
 
-class TextStream(RetoldStream):
+class GeneratedStream(TranscodedStream):
     """A stream of generated text, which ends at the request's stop texts."""
 
     __slots__ = ("_opened", "_stops", "_teller")
@@ -103,19 +80,19 @@ class TextStream(RetoldStream):
 
     def _say(self, text: str, tokens: tuple[Token, ...] = ()) -> bytes:
         """Encode more of the text, except for a possible beginning of a stop text."""
-        told = b"" if self._opened else self._teller.opening()
+        events = b"" if self._opened else self._teller.opening()
         self._opened = True
         text = self._stops.feed(text)
         if text or (tokens and self._teller.tokens):
-            told += self._teller.piece(text, tokens)
+            events += self._teller.piece(text, tokens)
         if self._stops.matched:
             self._left = True
-            told += self._end("stop")
-        return told
+            events += self._end("stop")
+        return events
 
     def _end(self, reason: str) -> bytes:
         """Encode the rest of the text and the end of the stream."""
         self._done = True
         rest = self._stops.rest()
-        told = self._teller.piece(rest) if rest else b""
-        return told + self._teller.end(reason, self.usage)
+        events = self._teller.piece(rest) if rest else b""
+        return events + self._teller.end(reason, self.usage)

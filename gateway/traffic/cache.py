@@ -9,6 +9,7 @@ import msgspec
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.requests import ModelRequest
+from adapters.stream import OnePiece
 from adapters.types import Form, Usage
 from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, Reader
@@ -126,26 +127,9 @@ class Cache:
         return answer
 
 
-class _Replay(Answer):
-    """A stored stream: the same events, all at once, without usage."""
-
-    __slots__ = ("_rest",)
-
-    def __init__(self, entry: Entry) -> None:
-        super().__init__(content_type=entry.content_type, body=None, usage=Usage(exact=True), form=_form(entry))
-        self._rest = entry.body
-
-    async def __anext__(self) -> bytes:
-        if not self._rest or self.ended:
-            self.end(None)
-            raise StopAsyncIteration
-        data, self._rest = self._rest, b""
-        return data
-
-
 def _replayed(entry: Entry, *, stream: bool) -> Answer:
     if stream:
-        return _Replay(entry)
+        return OnePiece(entry.body, content_type=entry.content_type, usage=Usage(exact=True), form=_form(entry))
     return Answer(content_type=entry.content_type, body=entry.body, usage=Usage(exact=True), form=_form(entry))
 
 

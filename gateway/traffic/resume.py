@@ -7,6 +7,7 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import BackendError, InferenceError
 from adapters.requests import GenerateRequest, ModelRequest
+from adapters.stream import Stream
 from adapters.wire.openai import continuation
 from adapters.wire.openai.continuation import Fields, Mode
 from adapters.wire.openai.transcript import Transcript
@@ -45,13 +46,13 @@ class Resume:
         return answer
 
 
-class ResumedStream(Answer):
+class ResumedStream(Stream):
     """One answer from several streams, each of which continues the one before."""
 
     __slots__ = ("_call", "_inner", "_left", "_request", "_resume", "_transcript")
 
     def __init__(self, resume: Resume, request: GenerateRequest, call: Call, inner: Answer) -> None:
-        super().__init__(content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status)
+        super().__init__(content_type=inner.content_type, usage=inner.usage, status=inner.status)
         self.pool, self.endpoint = inner.pool, inner.endpoint
         self._resume = resume
         self._request = request
@@ -61,22 +62,15 @@ class ResumedStream(Answer):
         self._left = MOST
         resume.budget.open += 1
 
-    async def __anext__(self) -> bytes:
-        try:
-            while True:
-                try:
-                    piece = await self._inner.__anext__()
-                except InferenceError as error:
-                    await self._carry_on(error)
-                    continue
-                if out := self._transcript.take(piece):
-                    return out
-        except StopAsyncIteration:
-            self.end(None)
-            raise
-        except BaseException as error:
-            self.end(error)
-            raise
+    async def _next(self, patience: float | None = None) -> bytes:
+        while True:
+            try:
+                piece = await self._inner.__anext__()
+            except InferenceError as error:
+                await self._carry_on(error)
+                continue
+            if out := self._transcript.take(piece):
+                return out
 
     async def _carry_on(self, error: InferenceError) -> None:
         """Continue at another endpoint. Raises the error that broke the stream if that is impossible."""
@@ -102,6 +96,5 @@ class ResumedStream(Answer):
             self.usage = self._transcript.usage(self._inner.usage)
         super().end(error)
 
-    async def aclose(self) -> None:
+    async def _drop(self) -> None:
         await self._inner.aclose()
-        await super().aclose()

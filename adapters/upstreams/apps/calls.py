@@ -10,6 +10,7 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP, Form, Usage
+from adapters.upstreams.body_stream import BodyStream
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import errors
 
@@ -109,48 +110,12 @@ class AppCalls:
         if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
             body = await response.read(WHOLE)
             return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
-        stream = await AppStream(response).begun(call.deadline.first_byte)
-        return self._told(stream, headers)
+        stream = BodyStream(response, **_head(response), usage=Usage(exact=True))
+        return self._told(await stream.begun(call.deadline.first_byte), headers)
 
     def _told(self, answer: Answer, headers: Headers) -> Answer:
         answer.headers += tuple((name, value) for name in self._kept if (value := headers.get(name)) is not None)
         return answer
-
-
-class AppStream(Answer):
-    """A streamed body, forwarded unchanged. If the app's response breaks off, so does the gateway's."""
-
-    __slots__ = ("_first", "_response")
-
-    def __init__(self, response: ClientResponse) -> None:
-        super().__init__(**_head(response), body=None, usage=Usage(exact=True))
-        self._response = response
-        self._first: bytes | None = None
-
-    async def begun(self, patience: float) -> "AppStream":
-        """Wait up to `patience` seconds for the first piece. A failure here permits a retry at another endpoint."""
-        self._first = await self._response.piece(patience)
-        return self
-
-    async def __anext__(self) -> bytes:
-        piece, self._first = self._first, None
-        try:
-            if piece is None:
-                while (piece := self._response.take()) is None:
-                    await self._response.more()
-        except BaseException as error:
-            self._response.close()
-            self.end(error)
-            raise
-        if not piece:
-            self.end(None)
-            raise StopAsyncIteration
-        self.usage.bytes += len(piece)
-        return piece
-
-    async def aclose(self) -> None:
-        self._response.close()
-        await super().aclose()
 
 
 class _Head(TypedDict):

@@ -14,7 +14,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.requests import AppRequest, ModelQuery, ModelRequest
 from adapters.types import APP, Deadline, Usage
-from adapters.upstreams.apps.grpc_app import MessagePieces
+from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.dial import grpc_channel, names
@@ -86,14 +86,9 @@ class RayServeGrpcAdapter:
         return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:
-        exchange = await self._channel.stream(request.path.encode(), self._fields(request, call), call.deadline)
-        try:
-            await exchange.write(request.body)
-            exchange.half_close()
-        except BaseException:
-            exchange.cancel()
-            raise
-        return await MessagePieces(exchange, bytes, partial(self._refuse, request, call), PROTOBUF).begun()
+        path, fields = request.path.encode(), self._fields(request, call)
+        exchange = await self._channel.ask_stream(path, request.body, fields, call.deadline)
+        return await AppMessages(exchange, partial(self._refuse, request, call), content_type=PROTOBUF).begun()
 
     def _fields(self, request: AppRequest, call: Call) -> bytes:
         name = self._model or request.model

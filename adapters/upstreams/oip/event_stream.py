@@ -1,6 +1,5 @@
 """Streams of responses over HTTP: each event is one response in JSON."""
 
-from adapters.base import Answer
 from adapters.http1.client import ClientResponse
 from adapters.types import OIP_JSON, Usage
 from adapters.upstreams.event_stream import EventStream
@@ -42,20 +41,3 @@ class PromptedStream(ResponseStream):
 
     def _told(self, data: bytes) -> bytes:
         return sse.encode(oip_generate.encode_generate(oip_responses.decode_response(data, None))) if data else b""
-
-
-class OneEvent(Answer):
-    """A stream of one whole response."""
-
-    __slots__ = ("_event",)
-
-    def __init__(self, event: bytes, usage: Usage) -> None:
-        super().__init__(content_type="text/event-stream", body=None, usage=usage, form=OIP_JSON)
-        self._event = event
-
-    async def __anext__(self) -> bytes:
-        event, self._event = self._event, b""
-        if event:
-            return event
-        self.end(None)
-        raise StopAsyncIteration

@@ -15,6 +15,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.stream import OnePiece
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, Usage
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
@@ -22,7 +23,7 @@ from adapters.upstreams.inferred import MAX_ANSWER
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
 from adapters.upstreams.oip.inference import FRESH, Reader
-from adapters.upstreams.oip.message_stream import MessageStream, OneMessage
+from adapters.upstreams.oip.message_stream import InferMessages
 from adapters.upstreams.readiness import Readiness
 from adapters.wire import decoding, proto_json
 from adapters.wire.oip import bodies as oip_bodies
@@ -125,17 +126,13 @@ class OipGrpcAdapter:
                 elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
                     raise
         answer, usage = await self._once(request, message, call)
-        return OneMessage(oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True), usage)
+        final = oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True)
+        return OnePiece(final, content_type="application/grpc", usage=usage, form=OIP_GRPC)
 
     async def _streamed(self, request: InferRequest, message: bytes, call: Call) -> Answer:
-        exchange = await self._channel.stream(_PATHS["ModelStreamInfer"], self._told(request, call), call.deadline)
-        try:
-            await exchange.write(message)
-            exchange.half_close()
-            return await MessageStream(exchange, request).begun()
-        except BaseException:
-            exchange.cancel()
-            raise
+        path, fields = _PATHS["ModelStreamInfer"], self._told(request, call)
+        exchange = await self._channel.ask_stream(path, message, fields, call.deadline)
+        return await InferMessages(exchange, request).begun()
 
     async def _message(self, request: InferRequest, call: Call) -> bytes:
         """Return the client's own message if it speaks gRPC, else an encoded message."""

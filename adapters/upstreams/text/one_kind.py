@@ -8,7 +8,7 @@ from adapters.call import Call
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest, CompletionRequest, ModelRequest
 from adapters.upstreams.text.prompts import Prompts
-from adapters.upstreams.transcoded_stream import RetoldStream
+from adapters.upstreams.transcoded_stream import TranscodedStream
 from adapters.wire import sse
 from adapters.wire.field_names import CHAT, COMPLETION
 from adapters.wire.openai import translation
@@ -62,7 +62,7 @@ async def _told(answer: Answer, body: Chunk, chunk: Chunk) -> Answer:
     return Answer(content_type=answer.content_type, body=body(answer.body), usage=answer.usage)
 
 
-class TranslatedStream(RetoldStream):
+class TranslatedStream(TranscodedStream):
     """A stream that converts each chunk, up to `[DONE]`."""
 
     __slots__ = ("_chunk",)

@@ -17,7 +17,7 @@ from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.event_stream import EventStream
 from adapters.upstreams.failed_status import refused
 from adapters.upstreams.text.prompts import Prompts, prompts
-from adapters.upstreams.transcoded_stream import TextStream
+from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
 from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
@@ -160,7 +160,7 @@ class TokenEvents(EventStream):
         return True
 
 
-class TgiStream(TextStream):
+class TgiStream(GeneratedStream):
     """A stream that encodes tokens as OpenAI's chunks."""
 
     __slots__ = ("_echo",)

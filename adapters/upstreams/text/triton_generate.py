@@ -19,7 +19,7 @@ from adapters.upstreams.failed_status import MAX_MESSAGE
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.oip.inference import FRESH, MOST
 from adapters.upstreams.text.prompts import Prompts, prompts
-from adapters.upstreams.transcoded_stream import TextStream
+from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import model_failures
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.openai import refusals
@@ -172,7 +172,7 @@ class Asked:
         return "length" if self.usage.completion_tokens >= self._max_tokens else "stop"
 
 
-class TritonStream(TextStream):
+class TritonStream(GeneratedStream):
     """A stream of responses that have a piece of the text or the whole text so far. No response is marked as last."""
 
     __slots__ = ("_asked", "_before", "_reason")

@@ -13,7 +13,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.requests import AppRequest, InferRequest, ModelRequest
 from adapters.types import APP, Deadline, Usage
-from adapters.upstreams.apps.grpc_app import MessagePieces
+from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, call_for, tensors
 from adapters.upstreams.declared_tensors import DeclaredModel
 from adapters.upstreams.dial import grpc_channel, names
@@ -89,14 +89,8 @@ class TorchServeGrpcAdapter:
         return Answer(content_type="", body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
     async def _stream(self, message: bytes, fields: bytes, call: Call, request: AppRequest) -> Answer:
-        exchange = await self._channel.stream(wire.STREAM_PREDICTIONS, fields, call.deadline)
-        try:
-            await exchange.write(message)
-            exchange.half_close()
-        except BaseException:
-            exchange.cancel()
-            raise
-        return await MessagePieces(exchange, wire.decode_response, partial(self._refuse, request, call)).begun()
+        exchange = await self._channel.ask_stream(wire.STREAM_PREDICTIONS, message, fields, call.deadline)
+        return await AppMessages(exchange, partial(self._refuse, request, call), wire.decode_response).begun()
 
     def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
         """Raise the typed error of a status, whose message ends with the name of a Java class."""
