@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CapacityError, InferenceError, ModelNotReady, NotFound
 from adapters.requests import AppRequest, InferRequest, ModelRequest
@@ -19,33 +20,42 @@ _NOT_KNOWN = "upstream_model_not_found"
 class Readiness:
     """Cached states of the models of one endpoint.
 
-    A state is valid for `FRESH_SECONDS`, so that many failed inferences cause few requests.
+    A state is valid for `FRESH_SECONDS`, so that many failed inferences cause few requests. Without `look`, no error is
+    explained.
     """
 
     __slots__ = ("_clock", "_look", "_states")
 
-    def __init__(self, look: Look, clock: Callable[[], float]) -> None:
+    def __init__(self, look: Look | None, clock: Callable[[], float]) -> None:
         self._look = look
         self._clock = clock
         self._states: dict[tuple[str, str], tuple[float, Sequence[IndexEntry]]] = {}
 
-    async def explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
+    async def explained(self, answer: Awaitable[Answer], request: ModelRequest, call: Call) -> Answer:
+        """Return an answer. An error that a missing model may cause becomes `ModelNotReady`; see `_explain`."""
+        try:
+            return await answer
+        except InferenceError as error:
+            await self._explain(error, request, call)
+            raise
+
+    async def _explain(self, error: InferenceError, request: ModelRequest, call: Call) -> None:
         """Raise `ModelNotReady` instead of an error that a missing model may cause, if the server reports states of the
         model and no state is READY."""
-        if not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):
+        if self._look is None or not isinstance(request, InferRequest | AppRequest) or not _may_be_missing(error):
             return
         entries: Sequence[IndexEntry] = ()
         with suppress(InferenceError):  # the original error is reported then
-            entries = await self._entries(request, call)
+            entries = await self._entries(self._look, request, call)
         entries = [entry for entry in entries if not request.version or entry.version in ("", request.version)]
         if entries and not any(entry.state == "READY" for entry in entries):
             raise oip_refusals.not_ready(request, entries) from None
 
-    async def _entries(self, request: ModelRequest, call: Call) -> Sequence[IndexEntry]:
+    async def _entries(self, look: Look, request: ModelRequest, call: Call) -> Sequence[IndexEntry]:
         key, now = (request.model, request.version), self._clock()
         until, entries = self._states.get(key, (0.0, ()))
         if now >= until:
-            entries = await self._look(request, call)
+            entries = await look(request, call)
             if len(self._states) >= MAX_MODELS:
                 self._states.pop(next(iter(self._states)))
             self._states[key] = (now + FRESH_SECONDS, entries)

@@ -10,11 +10,11 @@ from adapters.errors import BackendError, ClientGone, InferenceError
 from adapters.stream import OnePiece, Stream
 from adapters.types import OPENAI, Usage
 
-Step = bytes | InferenceError | asyncio.CancelledError
+Failure = InferenceError | asyncio.CancelledError
 
 
 class _Scripted(Stream):
-    def __init__(self, steps: list[Step]) -> None:
+    def __init__(self, steps: list[bytes | Failure]) -> None:
         super().__init__(content_type="text/plain", usage=Usage())
         self.steps = list(steps)
         self.drops = 0
@@ -40,7 +40,7 @@ class _Scripted(Stream):
     begins=st.booleans(),
 )
 async def test_a_stream_delivers_its_pieces_and_ends_once(
-    pieces: list[bytes], failure: Step | None, reads: int, begins: bool
+    pieces: list[bytes], failure: Failure | None, reads: int, begins: bool
 ) -> None:
     stream = _Scripted([*pieces, *([failure] if failure is not None else [])])
     if begins and not pieces and failure is not None:

@@ -90,11 +90,7 @@ class BentoMLAdapter:
         self._fields = encode_fields([("user-agent", "headrace"), ("accept", "*/*")])
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):

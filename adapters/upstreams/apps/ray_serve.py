@@ -75,11 +75,7 @@ class RayServeAdapter(HttpAppAdapter):
         self._readiness = Readiness(self._entries, client.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await super().call(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(super().call(request, call), request, call)
 
     def _more(self, request: ModelRequest) -> list[tuple[str, str]]:
         return [(MULTIPLEXED, self._model or request.model)] if self._multiplexed else []

@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import BackendError
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -67,11 +67,7 @@ class OipGrpcAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:

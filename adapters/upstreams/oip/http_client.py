@@ -6,7 +6,7 @@ from typing import NoReturn
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.errors import BackendError, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.offload import codecs
 from adapters.paths import segment
@@ -85,11 +85,7 @@ class OipHttpAdapter:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):

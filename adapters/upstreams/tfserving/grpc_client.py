@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, InferenceError, Unsupported
+from adapters.errors import BackendError, CallerError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -70,11 +70,7 @@ class TfServingGrpcAdapter:
         self._readiness = Readiness(self._entries, channel.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         try:

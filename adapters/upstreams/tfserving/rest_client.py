@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, CallerError, InferenceError, TooLarge, Unsupported
+from adapters.errors import BackendError, CallerError, TooLarge, Unsupported
 from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
@@ -69,11 +69,7 @@ class TfServingAdapter:
         self._readiness = Readiness(self._entries, client.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):

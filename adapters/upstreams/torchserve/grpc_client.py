@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, InferenceError, Unsupported
+from adapters.errors import BackendError, Unsupported
 from adapters.http2.channel import Channel, encode_fields
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
@@ -54,16 +54,11 @@ class TorchServeGrpcAdapter:
         self._protocol = protocol
         self._declared = DeclaredModel(protocol, channel.now)
         self._models = models
-        self._readiness = None if models is None else Readiness(models.entries, channel.now)
+        self._readiness = Readiness(models.entries if models else None, channel.now)
         self._model = model
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            if self._readiness is not None:
-                await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import InferenceError, Unsupported
+from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.paths import segment
 from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery, ModelRequest
@@ -66,17 +66,12 @@ class TorchServeAdapter:
         self._calls = AppCalls(client, keyed=True, judge=judged)
         self._declared = DeclaredModel(protocol, client.now)
         self._models = models
-        self._readiness = None if models is None else Readiness(models.entries, client.now)
+        self._readiness = Readiness(models.entries if models else None, client.now)
         self._model = model
         self._probe_target = (client.base_path + probe).encode()
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        try:
-            return await self._answer(request, call)
-        except InferenceError as error:
-            if self._readiness is not None:
-                await self._readiness.explain(error, request, call)
-            raise
+        return await self._readiness.explained(self._answer(request, call), request, call)
 
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, AppRequest):
