@@ -2,6 +2,7 @@
 
 requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), and the codec of their wire
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
+answer.py       `Answer`: a response that has begun
 call.py         `Call`: one execution of a request, and the trace of its attempts
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
 stream.py       `Stream`: an answer in pieces, the state machine of every stream

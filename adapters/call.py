@@ -1,15 +1,71 @@
 """One execution of a request: its deadline, its client, and the trace of its attempts."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Protocol
 
-from adapters.types import Deadline
+from adapters.answer import Answer
+from adapters.requests import ModelRequest
+from adapters.types import Deadline, Usage
+from config.schema.money import Money
 from config.schema.queue import Priority
 
 Event = tuple[str, str]
 """The name of an event, and the name of the pool or model that it concerns."""
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class ModelCaller(Protocol):
+    """Calls models of the configuration as the client of a call: their routes, limits and prices apply."""
+
+    async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
+        """Return the answer when it begins. Raises `InferenceError` for an earlier failure."""
+        ...
+
+
+class StepTrace:
+    """The record of one step of a pipeline."""
+
+    __slots__ = ("cost", "endpoint", "error", "name", "outcome", "pipeline", "seconds", "usage")
+
+    def __init__(self, pipeline: str, name: str) -> None:
+        self.pipeline = pipeline
+        self.name = name
+        """The name of the step, after those of the steps around it: `page.recognise`."""
+        self.outcome = "cancelled"
+        """`ok`, `failed`, `skipped` or `used` (its configured values), `cancelled` before any of these."""
+        self.seconds = 0.0
+        """Time until the step ended or, if it is streamed to the client, began."""
+        self.error: str = ""
+        """The kind of the error of a failed step."""
+        self.endpoint = ""
+        self.usage: Usage | None = None
+        self.cost: Money | None = None
+
+    def spend(self, usage: Usage, cost: Money | None) -> None:
+        """Add the usage and the cost of a call to a model."""
+        self.usage = total(self.usage, usage)
+        if cost is not None:
+            self.cost = cost if self.cost is None else Money(self.cost.picos + cost.picos, cost.currency)
+
+
+def total(first: Usage | None, second: Usage) -> Usage:
+    """The sum of two usages. It is exact if both are."""
+    if first is None:
+        return Usage(
+            second.prompt_tokens, second.completion_tokens, second.exact, second.rows, second.bytes, second.device_ms
+        )
+    return Usage(
+        first.prompt_tokens + second.prompt_tokens,
+        first.completion_tokens + second.completion_tokens,
+        first.exact and second.exact,
+        first.rows + second.rows,
+        first.bytes + second.bytes,
+        first.device_ms + second.device_ms,
+    )
 
 
 class CallTrace:
@@ -20,7 +76,8 @@ class CallTrace:
     """
 
     __slots__ = (
-        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "queue_seconds", "upstream_seconds",
+        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "queue_seconds", "steps",
+        "upstream_seconds",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -33,6 +90,8 @@ class CallTrace:
         """Time spent waiting for upstreams to begin an answer."""
         self.queue_seconds = 0.0
         """Time spent waiting for a free slot of an upstream."""
+        self.steps: tuple[StepTrace, ...] = ()
+        """The steps of a pipeline, in the order of their start."""
         self._upstreams = 0
         self._queued = 0
         self._since = 0.0
@@ -40,6 +99,23 @@ class CallTrace:
     def event(self, name: str, subject: str) -> None:
         """Record an event."""
         self.events += ((name, subject),)
+
+    def step(self, pipeline: str, name: str) -> StepTrace:
+        """Record that a step of a pipeline starts."""
+        step = StepTrace(pipeline, name)
+        self.steps += (step,)
+        return step
+
+    def spent(self) -> tuple[Usage | None, Money | None]:
+        """The usage and the cost of all steps; None if no step called a model, or none has a price."""
+        usage: Usage | None = None
+        cost: Money | None = None
+        for step in self.steps:
+            if step.usage is not None:
+                usage = total(usage, step.usage)
+            if step.cost is not None:
+                cost = step.cost if cost is None else Money(cost.picos + step.cost.picos, step.cost.currency)
+        return usage, cost
 
     def sent(self, now: float) -> None:
         """Record that an attempt starts to wait for its upstream."""
@@ -84,8 +160,8 @@ class Call:
     """
 
     __slots__ = (
-        "deadline", "full_pools", "headers", "home", "id", "key", "priority", "salt", "sent_at", "share", "tenant",
-        "trace", "tried",
+        "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "salt", "sent_at", "share",
+        "step", "tenant", "trace", "tried",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +176,8 @@ class Call:
         priority: Priority | None = None,
         home: str = "",
         trace: CallTrace | None = None,
+        models: ModelCaller | None = None,
+        step: StepTrace | None = None,
     ) -> None:
         self.deadline = deadline
         self.id = id
@@ -118,6 +196,10 @@ class Call:
         self.home = home
         """The only endpoint that may answer a request of a sequence, because it has the sequence's state."""
         self.trace = trace or CallTrace()
+        self.models = models
+        """Calls the models of a pipeline's steps; None for a call that needs no other model."""
+        self.step = step
+        """The step of a pipeline that this call serves."""
         self.tried = self.trace.attempts
         """The endpoints to which this request was sent: another attempt prefers other endpoints."""
         self.full_pools: list[str] | None = None
@@ -125,7 +207,7 @@ class Call:
         self.sent_at: float | None = None
         """Loop time at which this attempt was last sent to an endpoint; None before."""
 
-    def attempt(self) -> "Call":
+    def attempt(self) -> Call:
         """Create another attempt of the same request. It shares the trace and the endpoints that were tried."""
         call = Call(
             self.deadline,
@@ -138,14 +220,22 @@ class Call:
             self.priority,
             self.home,
             self.trace,
+            self.models,
+            self.step,
         )
         call.tried, call.full_pools = self.tried, self.full_pools
         return call
 
-    def part(self) -> "Call":
+    def part(self) -> Call:
         """Create a call for a part of the request. It shares the trace, but has tried no endpoint."""
         call = self.attempt()
         call.tried = []
+        return call
+
+    def of_step(self, step: StepTrace, deadline: Deadline) -> Call:
+        """Create a call for one step of a pipeline, with its own deadline."""
+        call = self.part()
+        call.step, call.deadline, call.home = step, deadline, ""
         return call
 
     def sent(self, endpoint: str, now: float) -> None:

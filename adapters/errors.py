@@ -17,6 +17,7 @@
     │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
+    │   ├── StepFailed        backend     no                   no     a step of a pipeline got bad input from another
     │   └── ModelFailed       backend     yes                  yes    the model failed: retried at other endpoints only
     │       ├── ServerFailed  backend     yes                  yes    the server reports a failure that may be brief
     │       └── PoisonRequest backend     no                   no     a runtime reports that the request is the cause
@@ -255,6 +256,21 @@ class PoisonRequest(ModelFailed):
 
     blames_endpoint = False
     retryable = False
+
+
+class StepFailed(BackendError):
+    """A step of a pipeline failed for a reason that the client did not cause, such as another step's output.
+
+    `step` is the name of the step, with those of the steps around it: `recognise` or `page.recognise`.
+    """
+
+    code = "pipeline_step_failed"
+    blames_endpoint = False
+    retryable = False
+
+    def __init__(self, message: str, *, step: str = "") -> None:
+        super().__init__(message)
+        self.step = step
 
 
 class TransportError(InferenceError):

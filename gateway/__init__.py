@@ -30,12 +30,14 @@ lifecycle.py          audit entries of the process, and the status of its config
 snapshot.py           everything that one request reads, replaced as a whole
 background.py         background tasks whose failures are logged
 errors.py             errors of the gateway's own start
+exchange.py           what clients' requests and the steps of pipelines have in common
 ownership.py          checks at the start that the packages belong to this distribution
 first_request.py      prints a first request to try
 auth/                 keys, tokens and client certificates; the tables that requests read
 limits/               the ledger: reserves before a request, settles after it
 traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads
 discovery/            endpoints from DNS, a file or Kubernetes
+pipelines/            models that are graphs of other models
 embeddings/           tokenizes texts and pools vectors for models that compute embeddings
 foreign/              two commands that examine a server: probe and conformance
 stored/               OpenAI's stored responses and conversations

@@ -9,32 +9,32 @@ from adapters import statuses
 from adapters.base import Answer, as_inference_error
 from adapters.call import Call, CallTrace
 from adapters.errors import (
-    CallerError,
     ClientGone,
     ComputationLost,
     ContextTooLong,
     InferenceError,
     ModelFailed,
     NotFound,
+    Unsupported,
 )
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
-from config.schema.config import TimeoutConfig
 from config.schema.money import Money
 from gateway.auth.keys import Principal
+from gateway.exchange import amounts_of, deadline_of, facts_of, rewrite
+from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
+from gateway.pipelines.calls import ModelCalls, Services, worst_path
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
-from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
 from policies.limits.price import Price, expected_output
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
-from policies.routing.rewrite import NotANumber, Rewrite
-from policies.routing.rules import ResolvedModel
 
 NONE = frozenset[str]()
 ORDER_SECONDS = 600.0
@@ -66,6 +66,7 @@ class Core:
         self.memory = memory or Memory(snapshot.config.http)
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
+        self._services = Services(ledger, self._device_time, rng, clock, lambda: self.wall())
 
     async def handle(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], record: Record
@@ -85,7 +86,7 @@ class Core:
             raise request.refusal
         request.hints.enforce(decision.strict, dropped)
         if decision.rewrite is not None:
-            _rewrite(decision.rewrite, request)
+            rewrite(decision.rewrite, request)
         now = self.clock()
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
@@ -106,7 +107,7 @@ class Core:
                 plan, record.arm, home = snapshot.pools[place.pool], place.arm, place.endpoint
         standing, trace = snapshot.standings[principal.tenant], record.trace
         call = Call(
-            _deadline(decision.timeout, request, now),
+            deadline_of(decision.timeout, request, now),
             record.request_id,
             principal.tenant,
             principal.key_id,
@@ -116,6 +117,7 @@ class Core:
             priority_of(decision.priority or standing.priority, headers),
             home,
             trace,
+            self._models_of(snapshot, principal, record.model, record.allowances),
         )
         try:
             answer = await plan.call(request, call)
@@ -138,9 +140,18 @@ class Core:
         """A query of the gateway's own to the server of a model. It is neither charged nor logged."""
         snapshot, now = self.snapshot, self.clock()
         _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
-        deadline = _deadline(decision.timeout, query, now)
-        call = Call(deadline, "", principal.tenant, principal.key_id, headers)
+        deadline = deadline_of(decision.timeout, query, now)
+        models = self._models_of(snapshot, principal, decision.model, ())
+        call = Call(deadline, "", principal.tenant, principal.key_id, headers, models=models)
         return await snapshot.plan(decision).call(query, call)
+
+    def _models_of(
+        self, snapshot: Snapshot, principal: Principal, model: str, allowances: tuple[Allowance, ...]
+    ) -> ModelCalls | None:
+        """The caller of the models of a pipeline; None for a model with routes."""
+        if model not in snapshot.pipelines:
+            return None
+        return ModelCalls(self._services, snapshot, principal, allowances, priced=model in snapshot.prices)
 
     async def order(self, order: ModelOrder) -> None:
         """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.
@@ -152,6 +163,8 @@ class Core:
         if model is None:
             raise NotFound(f"The model `{order.model[:128]}` does not exist.", param="model")
         order.model = model.name or order.model
+        if model.rules.model in snapshot.pipelines:
+            raise Unsupported("A pipeline has no servers of its own: order the models of its steps.", param="model")
         routes = next(m.routes for m in snapshot.config.models if m.name == model.rules.model)
         pools = dict.fromkeys(pool for route in routes for pool in route.pools())
         deadline = Deadline(now + ORDER_SECONDS, ORDER_SECONDS, ORDER_SECONDS)
@@ -182,6 +195,8 @@ class Core:
         """Amounts to reserve: the prompt, the longest output, and their cost. Fills in the allowances of the record."""
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
         record.allowances = self.ledger.allowances(facts, record.model, now)
+        if (pipeline := self.snapshot.pipelines.get(record.model)) is not None:
+            return worst_path(pipeline, self.snapshot, request, price)
         cost = None if price is None else price.cost(prompt, output)
         device_ms = self._device_time.expected(record.model, request.rows)
         return (1, prompt + output, request.rows, request.size, device_ms), cost
@@ -245,14 +260,16 @@ class Core:
         if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
             # The client left while the upstream was processing its prompt, so it pays for the prompt.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
-        if usage is not None and usage.device_ms:
+        if record.trace.steps:
+            usage, record.cost = record.trace.spent()
+        elif usage is not None and usage.device_ms:
             self._device_time.record(record.model, usage.rows, usage.device_ms)
         if usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)
-        reservation.settle(_amounts(request, charged), record.cost, self.clock())
+        reservation.settle(amounts_of(request, charged), record.cost, self.clock())
         record.usage = usage
 
 
@@ -267,58 +284,6 @@ def _hide(error: BaseException | None) -> None:
         error.message = "The model failed."
 
 
-def _deadline(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
-    """The deadline of the route, or of the client if that is earlier."""
-    total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
-    return Deadline(now + total, timeout.first_byte, timeout.idle)
-
-
-def facts_of(
-    principal: Principal,
-    request: ModelRequest,
-    model: ResolvedModel,
-    headers: Mapping[str, str],
-    id: str,
-    now_utc: float,
-) -> Facts:
-    """The facts that rules may read. The request has the model's own name."""
-    return Facts(
-        principal.tenant,
-        principal.key_id,
-        request.model,
-        headers,
-        request.stream,
-        request.prompt_tokens,
-        request.user,
-        id,
-        principal.roles,
-        principal.labels,
-        model.requested or request.model,
-        model.version or request.version,
-        request.operation,
-        request.max_tokens,
-        request.n,
-        now_utc,
-        request.sequence,
-        request.uses_feature,
-    )
-
-
-def _rewrite(rewrite: Rewrite, request: ModelRequest) -> None:
-    """Apply the rewrite of the route. This precedes the reservation, whose amounts it may change."""
-    try:
-        codec = request.codec
-        codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.accepts(request, name)))
-    except NotANumber as error:
-        raise CallerError(str(error), param=error.field) from None
-
-
 def _last_pool(trace: CallTrace) -> str:
     """The pool of the last attempt; the id of an endpoint begins with the name of its pool."""
     return trace.attempts[-1].rpartition("/")[0] if trace.attempts else ""
-
-
-def _amounts(request: ModelRequest, usage: Usage | None) -> Amounts:
-    if usage is None:
-        return NOTHING
-    return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)

@@ -214,13 +214,13 @@ class DataPlane:
         return self.accepting and not self.models_without_endpoint()
 
     def models_without_endpoint(self) -> list[str]:
-        """Names of models for which no route leads to an eligible endpoint."""
+        """Names of models for which no route leads to an eligible endpoint. A pipeline has none of its own."""
         pools = self.core.snapshot.pools
         alive = {name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
         return [
             model.name
             for model in self.core.snapshot.config.models
-            if not any(pool in alive for route in model.routes for pool in route.pools())
+            if model.routes and not any(pool in alive for route in model.routes for pool in route.pools())
         ]
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────

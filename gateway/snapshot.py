@@ -14,6 +14,8 @@ from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
+from gateway.pipelines.build import Builder
+from gateway.pipelines.executor import Pipeline
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
@@ -48,6 +50,8 @@ class Snapshot:
     """Those that several tenants may use."""
     explainers: Mapping[str, str]
     """By model, which other one explains its answers."""
+    pipelines: Mapping[str, Pipeline]
+    """By model, as configured."""
     composer: Composer
     _plans: dict[int, Upstream] = field(default_factory=dict)
 
@@ -63,7 +67,7 @@ class Snapshot:
         one plan."""
         plan = self._plans.get(id(decision))
         if plan is None:
-            plan = self._plans[id(decision)] = self.composer.plan(decision)
+            plan = self._plans[id(decision)] = self.pipelines.get(decision.model) or self.composer.plan(decision)
         return plan
 
 
@@ -84,20 +88,29 @@ def build(
     plan_state = plan_state or PlanState()
     plan_state.retain(config)
     configs = {pool.name: pool for pool in config.pools}
+    catalogue = Catalogue(config.models)
+    models = {model.name: model for model in config.models}
+    tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
+
+    def takes_tensors(name: str) -> bool:
+        found = catalogue.find(name)
+        return found is not None and found.rules.model in tensor_models
+
     return Snapshot(
         config=config,
         standings={tenant.name: tenant for tenant in config.tenants},
         salts={tenant.name: _salt(salt, tenant.name) for tenant in config.tenants},
         explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
-        catalogue=Catalogue(config.models),
+        catalogue=catalogue,
         allowed=allowed,
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
-        tensor_models=frozenset(model.name for model in config.models if _takes_tensors(model, configs)),
+        tensor_models=tensor_models,
         responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
+        pipelines=Builder(config, takes_tensors, clock).pipelines(),
         composer=Composer(pools, configs, plan_state, rng, clock),
     )
 
@@ -107,7 +120,15 @@ def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
     return len(allowed) if is_glob(model.name) else sum(models.allows(model.name) for models in allowed.values())
 
 
-def _takes_tensors(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+def _takes_tensors(
+    name: str, catalogue: Catalogue, models: Mapping[str, ModelConfig], pools: Mapping[str, PoolConfig]
+) -> bool:
+    """Whether a model takes tensors. A pipeline takes what the model of its answer takes."""
+    model = models[name]
+    if model.pipeline is not None:
+        last = list(model.pipeline.models())[-1:]
+        found = catalogue.find(last[0]) if last else None
+        return found is not None and _takes_tensors(found.rules.model, catalogue, models, pools)
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
 
 
@@ -116,7 +137,9 @@ def _salt(secret: bytes, tenant: str) -> str:
 
 
 def _serves_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
-    return all(getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools())
+    return model.pipeline is None and all(
+        getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools()
+    )
 
 
 def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:

@@ -5,7 +5,7 @@ The author of a field expects an effect, so a field without effect is rejected.
 
 from collections.abc import Iterator
 
-from config.checks import attempts, backlog, credentials, metering, pooling, routing
+from config.checks import attempts, backlog, credentials, metering, pipelines, pooling, routing
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -21,6 +21,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from attempts.check(doc, root)
     yield from backlog.check(doc, root)
     yield from routing.check(doc, root)
+    yield from pipelines.check(doc, root)
     for model in root["models"]:
         for route in model["routes"]:
             yield from _retry(doc, route["retry"])

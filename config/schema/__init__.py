@@ -16,6 +16,7 @@ when.py          `when` of a route
 rewrite.py       `rewrite` of a route
 resilience.py    `hedge` and `cache` of a route
 embeddings.py    `embeddings` of a model
+pipelines/       `pipeline` of a model
 limits.py        `limits` of tenants and models
 tenant.py        `tenants`
 identity.py      `auth`: tokens, certificates, roles, scopes

@@ -152,7 +152,7 @@ class Config(Section):
     pools: tuple[PoolConfig, ...] = Field(min_length=1)
     """Servers that answer requests."""
     models: tuple[ModelConfig, ...] = Field(min_length=1)
-    """Model names that clients request, and their routes."""
+    """Model names that clients request, and their routes or pipelines."""
     default_models: DefaultModelsConfig = DefaultModelsConfig()
     """Models of requests that name none."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from config.schema.embeddings import EmbeddingsConfig
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.money import Amount, PerTokens
+from config.schema.pipelines.pipeline import PipelineConfig
 from config.schema.queue import Priority
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
@@ -129,7 +130,7 @@ class PriceConfig(Section):
 
 
 class ModelConfig(Section):
-    """A model name that clients request, and its routes."""
+    """A model name that clients request, and its routes or its pipeline."""
 
     name: Glob
     """Name as clients write it. A glob such as ``gpt-*`` serves a family. An exact name takes precedence over a glob.
@@ -138,8 +139,10 @@ class ModelConfig(Section):
     """Other names of the model. Allow-lists, limits, prices, logs and metrics use its ``name``."""
     versions: tuple[Version, ...] = ()
     """Versions that clients may request as ``NAME@VERSION``, for routes to match."""
-    routes: tuple[RouteConfig, ...] = Field(min_length=1)
-    """Routes, tried in order."""
+    routes: tuple[RouteConfig, ...] = ()
+    """Routes, tried in order. A model has routes or a ``pipeline``."""
+    pipeline: PipelineConfig | None = None
+    """Steps that answer with other models of this file, instead of routes."""
     embeddings: EmbeddingsConfig | None = None
     """Lets a tensor model answer ``/v1/embeddings``; when absent it does not."""
     explainer: Name | None = None
@@ -148,6 +151,14 @@ class ModelConfig(Section):
     """Price of the model, for budgets and reports."""
     limits: Quotas = ()
     """Limits of all tenants together, to protect the servers of the model."""
+
+    @model_validator(mode="after")
+    def _routes_or_pipeline(self) -> Self:
+        if bool(self.routes) == (self.pipeline is not None):
+            raise ValueError("a model has either `routes` or a `pipeline`: give one of the two")
+        if self.pipeline is not None and self.embeddings is not None:
+            raise ValueError("`embeddings` belongs to a model with routes: a pipeline names such a model in a step")
+        return self
 
     def limit_list(self) -> tuple[QuotaConfig, ...]:
         """The model's limits, from either form."""

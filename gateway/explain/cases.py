@@ -44,6 +44,10 @@ def _wrong(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
         if explanation.refused != expect.refused:
             yield _differ("refused", expect.refused or "no", explanation.refused or "no")
         return
+    if explanation.steps:
+        if expect.model_fields_set - {"sent"}:
+            yield "a pipeline has no route, pool or arm of its own: expect them of the models of its steps"
+        return
     last = explanation.routes[-1]
     if expect.route is not None and expect.route not in (last.route, last.name):
         yield _differ("route", expect.route, last.name or last.route)

@@ -58,6 +58,7 @@ def in_header(explained: Explanation) -> str:
         "arm": explained.to.arm if explained.to else None,
         "pools": explained.to.pools if explained.to else None,
         "arms": {side.arm: round(side.share, 4) for side in explained.arms} if not explained.to else None,
+        "steps": explained.steps[:MAX_ROUTES] or None,
         "sent": explained.sent if len(json.dumps(explained.sent)) <= MAX_SENT else list(explained.sent)[:MAX_ROUTES],
         "refused": explained.because,
         "not": missed[:MAX_ROUTES],

@@ -24,7 +24,10 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     if explanation.refused is not None:
         yield f"refused ({explanation.refused}): {explanation.because}"
         return
-    if explanation.to is not None:
+    if explanation.steps:
+        yield "goes through a pipeline:"
+        yield from (f"  {line}" for line in explanation.steps)
+    elif explanation.to is not None:
         yield from _way(explanation.to)
     else:
         yield "selected for each request, at random or by a key of the request:"

@@ -11,13 +11,15 @@ from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.requests import ModelRequest
 from config.cases import RequestConfig
 from config.problem import closest
-from config.schema.config import Config, RouteConfig
+from config.schema.config import Config, ModelConfig, RouteConfig
+from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
-from gateway.core import facts_of
+from gateway.exchange import facts_of
 from gateway.explain.requests import headers_of, principal_of, request_of
 from policies.limits.price import Price
 from policies.routing import explain
+from policies.routing.drawing import drawn
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields, NotANumber, Rewrite
@@ -105,7 +107,10 @@ class Policy:
         self, explanation: Explanation, principal: Principal, request: ModelRequest, facts: Facts, before: Fields
     ) -> Explanation:
         """Add the target of the matching route to an explanation."""
-        model, last = self.config.models[self._index(explanation.model)], explanation.routes[-1]
+        model = self.config.models[self._index(explanation.model)]
+        if model.pipeline is not None:
+            return self._piped(explanation, model, model.pipeline, request)
+        last = explanation.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
         route = model.routes[last.route]
@@ -126,6 +131,18 @@ class Policy:
             cost=cost,
             limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
             settings=explain.settings_of(route),
+        )
+
+    def _piped(
+        self, explanation: Explanation, model: ModelConfig, pipeline: PipelineConfig, request: ModelRequest
+    ) -> Explanation:
+        """Add the steps of a pipeline to an explanation."""
+        tenant = next(tenant for tenant in self.config.tenants if tenant.name == explanation.tenant)
+        return replace(
+            explanation,
+            steps=drawn(pipeline),
+            cost=None if model.price is None else str(_cost(Price(model.price), request)),
+            limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
         )
 
     def _index(self, name: str | None) -> int:

@@ -61,7 +61,8 @@ def listed(door: Door, principal: Principal) -> list[oip_bodies.IndexEntry]:
     for model in door.visible(principal):
         if model.name in snapshot.tensor_models:
             pools = [pool for route in model.routes for pool in route.pools()]
-            state = ("READY", "") if any(pool in alive for pool in pools) else _not_ready(snapshot, pools)
+            is_ready = model.pipeline is not None or any(pool in alive for pool in pools)
+            state = ("READY", "") if is_ready else _not_ready(snapshot, pools)
             names = [(name, version) for _, name, version in rules.names(model) if version or not model.versions]
             entries += [oip_bodies.IndexEntry(name, version, *state) for name, version in names]
     return entries

@@ -7,6 +7,7 @@ looking and taking, save for an exact count of Redis, so no other request comes 
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.errors import LimitExceeded
@@ -33,10 +34,17 @@ _WHOM = {"tenant": "the whole tenant", "key": "each key", "model": "each model",
 class Reservation:
     """What one request holds of its tenant's limits until it is settled."""
 
-    __slots__ = ("_account", "_holds", "_key", "_settled", "_tokens", "shadowed")
+    __slots__ = ("_account", "_holds", "_key", "_part", "_settled", "_tokens", "shadowed")
 
     def __init__(
-        self, account: Account, key: str, holds: list[Hold], tokens: float, shadowed: tuple[Shadowed, ...]
+        self,
+        account: Account,
+        key: str,
+        holds: list[Hold],
+        tokens: float,
+        shadowed: tuple[Shadowed, ...],
+        *,
+        part: bool = False,
     ) -> None:
         self._account = account
         self._key = key
@@ -45,8 +53,11 @@ class Reservation:
         self._settled = False
         self.shadowed = shadowed
         """Limits in shadow that would have refused the request."""
-        account.in_flight += 1
-        account.reserved_tokens += tokens
+        self._part = part
+        """Whether another reservation already counts the request: this one only holds further allowances."""
+        if not part:
+            account.in_flight += 1
+            account.reserved_tokens += tokens
 
     def add(self, holds: Iterable[Hold], shadowed: tuple[Shadowed, ...]) -> None:
         """What was had after waiting."""
@@ -67,14 +78,16 @@ class Reservation:
         picos = 0
         if cost is not None:
             picos = cost.picos
-            self._account.charge(self._key, cost)
+            if not self._part:
+                self._account.charge(self._key, cost)
         for hold in self._holds:
             hold.allowance.settle(hold, amounts, picos, now)
 
     def _leave(self) -> None:
         self._settled = True
-        self._account.in_flight -= 1
-        self._account.reserved_tokens -= self._tokens
+        if not self._part:
+            self._account.in_flight -= 1
+            self._account.reserved_tokens -= self._tokens
 
 
 class Ledger:
@@ -163,8 +176,26 @@ class Ledger:
         """
         return self._reserve(facts.tenant, facts.key, allowances, amounts, cost, now)
 
+    async def reserve_part(
+        self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
+    ) -> Reservation:
+        """Take the same for a part of a request that another reservation counts already, of further allowances.
+
+        Raises `LimitExceeded` and `LimitsUnavailable`.
+        """
+        take = partial(self._reserve, facts.tenant, facts.key, part=True)
+        return await self._with_exact(take, facts, allowances, amounts, cost, now)
+
     def _reserve(
-        self, tenant: str, key: str, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
+        self,
+        tenant: str,
+        key: str,
+        allowances: Sequence[Allowance],
+        amounts: Amounts,
+        cost: Money | None,
+        now: float,
+        *,
+        part: bool = False,
     ) -> Reservation:
         picos, utc = 0 if cost is None else cost.picos, self._wall()
         holds: list[Hold] = []
@@ -186,17 +217,29 @@ class Ledger:
         if refused is not None:
             _undo(holds, now)
             raise self._exceeded(tenant, refused, allowances, amounts, picos, now, utc)
-        return Reservation(self.accounts[tenant], key, holds, amounts[TOKENS], shadowed)
+        return Reservation(self.accounts[tenant], key, holds, amounts[TOKENS], shadowed, part=part)
 
     async def reserve_exactly(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
-        """As `reserve`, for a tenant whose limits may have to be asked for. Raises `LimitsUnavailable` too."""
+        """As `reserve`, for a tenant with limits that Redis counts exactly. Raises `LimitsUnavailable` too."""
+        return await self._with_exact(partial(self.reserve, facts), facts, allowances, amounts, cost, now)
+
+    async def _with_exact(
+        self,
+        take: Callable[[Sequence[Allowance], Amounts, Money | None, float], Reservation],
+        facts: Facts,
+        allowances: Sequence[Allowance],
+        amounts: Amounts,
+        cost: Money | None,
+        now: float,
+    ) -> Reservation:
+        """Reserve by `take`, and in Redis where a limit is exact."""
         exact = [allowance for allowance in allowances if isinstance(allowance, ExactAllowance)]
         if not exact:
-            return self.reserve(facts, allowances, amounts, cost, now)
+            return take(allowances, amounts, cost, now)
         here = [allowance for allowance in allowances if not isinstance(allowance, ExactAllowance)]
-        reservation = self.reserve(facts, here, amounts, cost, now)
+        reservation = take(here, amounts, cost, now)
         assert self.redis is not None
         picos, utc = 0 if cost is None else cost.picos, self._wall()
         try:

@@ -9,6 +9,7 @@ queues.py      metrics of queues
 caches.py      metrics of response caches
 memory.py      metrics of the memory of requests
 discovery.py   metrics of discovered endpoints and of reported load
+pipelines.py   metrics of the steps of pipelines
 redis.py       metrics of the connection to Redis
 merge.py       merges the metrics of several workers
 """

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from adapters.call import StepTrace
+from adapters.types import Usage
 from gateway.auth.keys import ROLES, USER
 from gateway.telemetry.events import cached, times
 from gateway.telemetry.record import Record
@@ -20,6 +22,23 @@ STDOUT = 1
 
 _log = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
+
+
+class StepLine(msgspec.Struct, omit_defaults=True, gc=False):
+    """One step of a pipeline in the log line of its request."""
+
+    step: str
+    outcome: str
+    ms: float
+    pipeline: str | None = None
+    """The name of an inner pipeline."""
+    endpoint: str = ""
+    error: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    rows: int = 0
+    device_ms: float = 0.0
+    cost: str | None = None
 
 
 class Line(msgspec.Struct, omit_defaults=True, gc=False):
@@ -56,6 +75,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     error: str | None = None
     code: str | None = None
     detail: str | None = None
+    steps: list[StepLine] | None = None
 
 
 class AccessLog:
@@ -121,6 +141,7 @@ class AccessLog:
             error=error.kind if error is not None else None,
             code=error.code if error is not None else None,
             detail=error.detail or None if error is not None else None,
+            steps=[_step(step, record.model) for step in record.trace.steps] if record.trace.steps else None,
         )
 
     def _timestamp(self, now: float) -> str:
@@ -175,6 +196,23 @@ class AccessLog:
         await self._flush()
         if self._own:
             os.close(self._fd)
+
+
+def _step(step: StepTrace, model: str) -> StepLine:
+    usage = step.usage or Usage()
+    return StepLine(
+        step.name,
+        step.outcome,
+        round(step.seconds * 1000, 2),
+        step.pipeline if step.pipeline != model else None,
+        step.endpoint,
+        step.error,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.rows,
+        round(usage.device_ms, 3),
+        None if step.cost is None else str(step.cost),
+    )
 
 
 def _authority(roles: frozenset[str]) -> list[str] | None:

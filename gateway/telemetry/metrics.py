@@ -19,6 +19,7 @@ from gateway.auth.jwks import Jwks
 from gateway.limits.account import Account
 from gateway.telemetry.events import Event, families
 from gateway.telemetry.histogram import Histogram
+from gateway.telemetry.pipelines import StepMetrics
 from gateway.telemetry.record import Record
 from gateway.traffic.endpoint import Endpoint
 
@@ -51,6 +52,7 @@ class Metrics(Collector):
         self._served: dict[tuple[str, str], Served] = {}
         self._events: Counter[Event] = Counter()
         self._overhead = Histogram(OVERHEAD)
+        self._steps = StepMetrics()
         self._refused: Counter[str] = Counter()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -77,6 +79,8 @@ class Metrics(Collector):
                 self._device_ms[payer] += usage.device_ms
         if (cost := record.cost) is not None:
             self._spend[cost.currency, record.tenant, model] += cost.picos
+        if record.trace.steps:
+            self._steps.count(record.trace)
         if record.trace.events:
             self._events.update(record.trace.events)
         for unit, per in record.shadowed:
@@ -119,7 +123,7 @@ class Metrics(Collector):
             rows.add_metric(payer, count)
             device.add_metric(payer, self._device_ms[payer] / 1000)
         yield from (requests, tokens, rows, device, refused, *self._money())
-        yield from (*families(self._events), *self._histograms())
+        yield from (*families(self._events), *self._histograms(), *self._steps.collect())
 
     def _money(self) -> Iterator[Metric]:
         """The families of spend. The currency is the unit, and so a part of the name."""

@@ -7,5 +7,6 @@ target.py      pools, splits and fallbacks, compiled
 split.py       sticky weighted choice without stored state
 rewrite.py     changes to the fields of a request
 decision.py    output of the rules: pools in order, retries, timeouts
+drawing.py     a pipeline as lines of text
 explain.py     a decision with every condition that was evaluated
 """

@@ -94,6 +94,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: str | None = None
     """The reserved cost, an upper bound."""
     limits: tuple[dict[str, Any], ...] = ()
+    steps: tuple[str, ...] = ()
+    """The steps of a pipeline, one on each line."""
     settings: dict[str, Any] = {}
     """The route's settings for timeouts, retries and queues."""
 

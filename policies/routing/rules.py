@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from config.schema.config import ModelConfig, RouteConfig, is_glob
+from config.schema.config import ModelConfig, RetryConfig, RouteConfig, TimeoutConfig, is_glob
+from config.schema.pipelines.pipeline import PipelineConfig
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
-from policies.routing.conditions import conditions
+from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Rewrite
@@ -32,6 +33,10 @@ class Rules:
         self.price = None if model.price is None else Price(model.price)
         self.dropped = frozenset().union(*(Rewrite(r.rewrite).gone for r in model.routes if r.rewrite is not None))
         """Fields that some route drops from the client's request."""
+        if model.pipeline is not None:
+            decision = _of_pipeline(model.name, model.pipeline)
+            self._routes: tuple[tuple[tuple[Condition, ...], Pick], ...] = (((), lambda _facts, _rng: decision),)
+            return
         self._routes = tuple(
             (conditions(route.when, self.price), _pick(model.name, index, route, target))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
@@ -109,6 +114,12 @@ def _entries(model: ModelConfig) -> Iterator[tuple[str, ResolvedModel]]:
         return
     for written, requested, version in names(model):
         yield written, ResolvedModel(rules, model.name, requested, version)
+
+
+def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
+    """The only decision of a pipeline, which has no routes and no pools of its own."""
+    timeout = TimeoutConfig() if pipeline.deadline is None else TimeoutConfig.model_construct(total=pipeline.deadline)
+    return Decision(0, None, Target(None, None, ()), None, None, RetryConfig(), timeout, model=name)
 
 
 def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:

@@ -101,14 +101,22 @@ def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
 
 def decode_completion(body: bytes) -> CompletionRequest:
     """Decode a completion. Raises `CallerError` that names the field at fault."""
-    fields = _open(body)
+    return completion_request(_open(body))
+
+
+def completion_request(fields: dict[str, Raw]) -> CompletionRequest:
+    """The request of a completion from its fields. Raises `CallerError` that names the field at fault."""
     _field(fields, "prompt", _prompt, required=True)
     return _request(CompletionRequest, fields, prompt=fields["prompt"])
 
 
 def decode_embedding(body: bytes) -> EmbeddingRequest:
     """Decode an embedding request. Raises `CallerError` that names the field at fault."""
-    fields = _open(body)
+    return embedding_request(_open(body))
+
+
+def embedding_request(fields: dict[str, Raw]) -> EmbeddingRequest:
+    """The request of an embedding from its fields. Raises `CallerError` that names the field at fault."""
     if not _field(fields, "input", _prompt, required=True):
         raise CallerError("`input` must not be empty.", param="input")
     request = _request(EmbeddingRequest, fields, prompt=fields["input"])

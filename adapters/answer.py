@@ -1,0 +1,90 @@
+"""`Answer`, a response that has begun."""
+
+import asyncio
+from collections.abc import Callable
+
+from adapters.errors import ClientGone
+from adapters.types import OPENAI, Form, Usage
+
+Ended = Callable[["Answer", BaseException | None], None]
+
+
+class Answer:
+    """A response that has begun: a whole body, or a first chunk and the rest.
+
+    An answer exists only after the first byte of the upstream's body has arrived. `Upstream.call` raises an earlier
+    failure, which may be retried; `__anext__` raises a later failure, which may not.
+
+    Every answer ends exactly once: whole, failed or cancelled. The callbacks of `when_ended` then run in the order of
+    their registration; a callback that is added after the end runs at once.
+    """
+
+    __slots__ = (
+        "_callbacks",
+        "body",
+        "content_type",
+        "endpoint",
+        "ended",
+        "error",
+        "form",
+        "headers",
+        "pool",
+        "status",
+        "usage",
+    )
+
+    def __init__(
+        self,
+        *,
+        content_type: str,
+        body: bytes | None,
+        usage: Usage | None = None,
+        status: int = 200,
+        form: Form = OPENAI,
+    ) -> None:
+        self.status = status
+        self.content_type = content_type
+        self.body = body
+        """The whole body, or None for a stream, which is iterated."""
+        self.form = form
+        """The wire format: a front door of another wire transcodes the answer."""
+        self.usage = usage or Usage()
+        self.endpoint = ""
+        self.pool = ""
+        self.headers: tuple[tuple[str, str], ...] = ()
+        """Headers for the client in addition to those of every response."""
+        self.ended = False
+        self.error: BaseException | None = None
+        self._callbacks: list[Ended] = []
+        if body is not None:
+            self.end(None)
+
+    def when_ended(self, callback: Ended) -> None:
+        """Run `callback(answer, error)` at the end; `error` is None for a whole answer."""
+        if self.ended:
+            callback(self, self.error)
+        else:
+            self._callbacks.append(callback)
+
+    def end(self, error: BaseException | None) -> None:
+        """Mark the end of the answer. Later calls have no effect."""
+        if self.ended:
+            return
+        self.ended = True
+        # The error of a cancellation refers to the frames that it passes, and the frames to this answer: a reference
+        # cycle that would hold the buffers of the stream until a full garbage collection.
+        self.error = error = asyncio.CancelledError() if isinstance(error, asyncio.CancelledError) else error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self, error)
+
+    def __aiter__(self) -> "Answer":
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Return the next complete piece of the wire (for SSE: whole events). Subclasses for streams override it."""
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Cancel the upstream. The method may be called at any time and more than once."""
+        self.end(ClientGone("the client closed the connection"))

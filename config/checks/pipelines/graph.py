@@ -1,0 +1,108 @@
+"""Finds pipelines that call themselves, steps that no output needs, and graphs that are too deep or too wide."""
+
+from collections.abc import Iterator, Mapping
+
+from config.checks.pipelines.names import REQUEST
+from config.checks.pipelines.walk import PlacedPipeline, model_names, model_of, nodes, pipelines
+from config.document import Document
+from config.graph import Step, cycle, needed, predecessors
+from config.node import Node
+from config.problem import Problem
+from config.schema.pipelines.pipeline import NodeConfig, StepConfig
+
+MAX_DEPTH = 16
+"""Calls one after the other, those of inner pipelines included."""
+MAX_WIDTH = 64
+"""Calls at the same time, those of inner pipelines included."""
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report cycles first: the depth of a pipeline in a cycle has no end."""
+    known, found = model_names(root), {each.model: each for each in pipelines(root)}
+    edges = {name: _called(each.config, known, found) for name, each in found.items()}
+    circular = cycle(edges)
+    if circular:
+        yield _circular(doc, found[circular[0]], circular, known)
+        return
+    for each in found.values():
+        yield from _unneeded(doc, each)
+        yield from _sizes(doc, each, known, found)
+
+
+def _called(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> list[str]:
+    """The pipelines that a node calls."""
+    models = (model_of(name, known) for name in node.models())
+    return [model for model in dict.fromkeys(models) if model is not None and model in found]
+
+
+def _circular(doc: Document, first: PlacedPipeline, circular: tuple[str, ...], known: Mapping[str, str]) -> Problem:
+    names = [first.model, *reversed(circular[1:]), first.model]
+    place = next(
+        (*entry.place, "model")
+        for entry in nodes(first)
+        if entry.node.model is not None and model_of(entry.node.model, known) == names[1]
+    )
+    return doc.problem(place, f"calls itself: {' → '.join(names)}")
+
+
+def _unneeded(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
+    for entry in nodes(found):
+        steps = entry.node.steps
+        if not steps:
+            continue
+        final = [reference.partition(".")[0] for reference in entry.node.out.values()] or [steps[-1].name]
+        own = {step.name for step in steps}
+        graph = [Step(step.name, tuple(references(step) & own), (step.name,)) for step in steps]
+        useful = {step.name for step in needed(graph, final)}
+        for index, step in enumerate(steps):
+            if step.name not in useful:
+                message = "is never used: no later step and no output refers to it, so it would not run"
+                yield doc.problem((*entry.place, "steps", index, "name"), message)
+
+
+def references(node: NodeConfig) -> set[str]:
+    """The steps to which a node refers, in any of its parts."""
+    found = {reference.partition(".")[0] for _, reference in node.references()} - {REQUEST}
+    found |= {reference.partition(".")[0] for reference in node.out.values()} - {REQUEST}
+    for inner in node.nodes():
+        found |= references(inner)
+    return found - {step.name for step in node.steps}
+
+
+def _sizes(
+    doc: Document, found: PlacedPipeline, known: Mapping[str, str], all_: Mapping[str, PlacedPipeline]
+) -> Iterator[Problem]:
+    depth, width = _measure(found.config, known, all_)
+    if depth > MAX_DEPTH:
+        yield doc.problem(found.place, f"has {depth} steps one after the other: {MAX_DEPTH} are the most")
+    if width > MAX_WIDTH:
+        yield doc.problem(found.place, f"calls {width} models at the same time: {MAX_WIDTH} are the most")
+
+
+def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
+    """The most calls one after the other, and at the same time."""
+    if node.model is not None:
+        inner = found.get(model_of(node.model, known) or "")
+        depth, width = (1, 1) if inner is None else _measure(inner.config, known, found)
+    elif node.steps:
+        depth, width = _of_steps(node, known, found)
+    else:
+        sizes = [_measure(each, known, found) for each in node.nodes()]
+        depth = max((each for each, _ in sizes), default=1)
+        width = sum(each for _, each in sizes) or 1
+    if isinstance(node, StepConfig) and node.each:
+        width *= node.at_most
+    return depth, width
+
+
+def _of_steps(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
+    """Depth and width of a sequence. Steps at the same distance from the request may run at the same time."""
+    own = {step.name for step in node.steps}
+    graph = [Step(step.name, tuple(references(step) & own), (step.name,)) for step in node.steps]
+    before, ends, widths = predecessors(graph), dict[str, int](), dict[int, int]()
+    for step in node.steps:
+        depth, width = _measure(step, known, found)
+        start = max((ends.get(name, 0) for name in before[step.name]), default=0)
+        ends[step.name] = start + depth
+        widths[start] = widths.get(start, 0) + width
+    return max(ends.values()), max(widths.values())

@@ -1,0 +1,73 @@
+"""The pipelines of a file, and their nodes with their places."""
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from config.node import Node
+from config.place import Place
+from config.schema.globs import is_glob
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+
+
+class PlacedPipeline(NamedTuple):
+    """One pipeline of the file."""
+
+    model: str
+    """The name of its model."""
+    config: PipelineConfig
+    place: Place
+
+
+class Placed(NamedTuple):
+    """One node of a pipeline."""
+
+    node: NodeConfig
+    place: Place
+    visible: tuple[str, ...]
+    """The steps to which the node may refer: those before it, and before the nodes around it."""
+
+
+def pipelines(root: Node) -> Iterator[PlacedPipeline]:
+    """Every pipeline that is valid by itself; the schema reports the others."""
+    for model in root["models"]:
+        section, name = model["pipeline"], model["name"].text
+        if section.value is not None and name is not None:
+            try:
+                yield PlacedPipeline(name, PipelineConfig.model_validate(section.value, strict=True), section.place)
+            except ValidationError:
+                continue
+
+
+def nodes(pipeline: PlacedPipeline) -> Iterator[Placed]:
+    """Every node of a pipeline, the outer ones first."""
+    return _nodes(pipeline.config, pipeline.place, ())
+
+
+def _nodes(node: NodeConfig, place: Place, visible: tuple[str, ...]) -> Iterator[Placed]:
+    yield Placed(node, place, visible)
+    seen = visible
+    for inside, inner in node.placed_nodes():
+        yield from _nodes(inner, (*place, *inside), seen)
+        if node.steps and isinstance(inner, StepConfig):
+            seen = (*seen, inner.name)
+
+
+def model_names(root: Node) -> dict[str, str]:
+    """Every name of a model, its aliases included, with the model's own name."""
+    known: dict[str, str] = {}
+    for model in root["models"]:
+        name = model["name"].text
+        for written in (name, *model["aliases"].texts()):
+            if written is not None and name is not None:
+                known.setdefault(written, name)
+    return known
+
+
+def model_of(name: str, names: Mapping[str, str]) -> str | None:
+    """The model that a name leads to; None for an unknown name."""
+    if name in names:
+        return names[name]
+    return next((own for written, own in names.items() if is_glob(written) and fnmatchcase(name, written)), None)

@@ -1,0 +1,40 @@
+"""Types that all parts of a pipeline share: names of steps, references to values, expressions."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from config.schema.section import Section
+from config.schema.text import Shape
+
+StepName = Annotated[
+    str,
+    Shape(r"(?!request$)[A-Za-z_][A-Za-z0-9_]{0,63}", "a step's name: up to 64 letters, digits and _, not `request`"),
+]
+Reference = Annotated[
+    str,
+    Shape(r"[A-Za-z_][A-Za-z0-9_]{0,63}\.[^\s\x00-\x1f\x7f]{1,256}", "a reference such as request.image or STEP.NAME"),
+]
+"""A value of the request, or of an earlier step."""
+Field = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,256}", "the name of an input or an output")]
+Expression = Annotated[str, Shape(r"(?s).{1,4096}", "an expression such as `score >= 0.8`")]
+
+
+class OnErrorConfig(Section):
+    """What the pipeline does after a step has failed. ``fail`` and ``skip`` are written without braces."""
+
+    action: Literal["fail", "skip"] = "fail"
+    """``fail``: the whole pipeline fails. ``skip``: the step has no values, and steps that need them are skipped."""
+    use: dict[Field, Any] | None = None
+    """Values of the step in place of its own, by the name of the output."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"action": data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"enum": ["fail", "skip"], "type": "string"}, handler(schema)]}

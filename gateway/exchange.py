@@ -1,0 +1,66 @@
+"""The parts of a request's path that clients' requests and the steps of pipelines share."""
+
+from collections.abc import Mapping
+
+from adapters.errors import CallerError
+from adapters.requests import ModelRequest
+from adapters.types import Deadline, Usage
+from config.schema.config import TimeoutConfig
+from gateway.auth.keys import Principal
+from policies.limits.amounts import NOTHING, Amounts
+from policies.routing.facts import Facts
+from policies.routing.rewrite import NotANumber, Rewrite
+from policies.routing.rules import ResolvedModel
+
+
+def deadline_of(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
+    """The deadline of the route, or of the client if that is earlier."""
+    total = timeout.total if request.timeout is None else min(timeout.total, request.timeout)
+    return Deadline(now + total, timeout.first_byte, timeout.idle)
+
+
+def facts_of(
+    principal: Principal,
+    request: ModelRequest,
+    model: ResolvedModel,
+    headers: Mapping[str, str],
+    id: str,
+    now_utc: float,
+) -> Facts:
+    """The facts that rules may read. The request has the model's own name."""
+    return Facts(
+        principal.tenant,
+        principal.key_id,
+        request.model,
+        headers,
+        request.stream,
+        request.prompt_tokens,
+        request.user,
+        id,
+        principal.roles,
+        principal.labels,
+        model.requested or request.model,
+        model.version or request.version,
+        request.operation,
+        request.max_tokens,
+        request.n,
+        now_utc,
+        request.sequence,
+        request.uses_feature,
+    )
+
+
+def rewrite(changes: Rewrite, request: ModelRequest) -> None:
+    """Apply the rewrite of the route. This precedes the reservation, whose amounts it may change."""
+    try:
+        codec = request.codec
+        codec.rewrite(request, changes(codec.fields(request), lambda name: codec.accepts(request, name)))
+    except NotANumber as error:
+        raise CallerError(str(error), param=error.field) from None
+
+
+def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
+    """The amounts to charge for a usage; nothing without an answer."""
+    if usage is None:
+        return NOTHING
+    return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)

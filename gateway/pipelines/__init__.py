@@ -1,0 +1,28 @@
+"""Models that are graphs of other models: the executor, and one module for each kind of node.
+
+executor.py   runs one pipeline as an `Upstream`
+build.py      compiles the pipelines of a configuration; the registry of the kinds of nodes
+scope.py      what a node reads and returns: `StepScope`, `Output`, and the protocol `PipelineNode`
+calls.py      calls the models of steps as the pipeline's client: their routes, limits, prices
+step.py       one step: its inputs, its time, its record, its failure
+request.py    the client's request: its values, and requests of steps made from it
+outgoing.py   values of an answer, and an answer from values
+passed.py     the stream of the last step as the pipeline's
+values.py     tensors, texts and JSON values, and their conversion
+rows.py       splits values by row and joins them
+metadata.py   inputs and outputs for clients of tensors
+
+model.py      calls a model
+sequence.py   runs steps as soon as their inputs are there
+each.py       runs a node for each row
+
+To add a kind of node:
+
+1. A field of `NodeConfig` (config/schema/pipelines/pipeline.py), with a section of its own in a module there, and its
+   name in `KINDS`. If it contains nodes, `NodeConfig.nodes` yields them.
+2. A module here, with a class that implements `PipelineNode`: `run(scope)` returns an `Output` of values, or of an
+   answer that has begun; `bound(estimate)` returns the most that it uses. It is compiled once, so it has no state of a
+   request. A model is called by `scope.call.models.call(name, request, scope.call)`, or by a `ModelNode` inside.
+3. A function in build.py, registered in its `KINDS`.
+4. The checks of the file: config/checks/pipelines. The page: docs/pipelines.md.
+"""

@@ -1,0 +1,192 @@
+"""Calls the models of a pipeline's steps as the pipeline's client, and charges them."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from adapters.base import Answer
+from adapters.call import Call
+from adapters.errors import NotFound
+from adapters.requests import ModelQuery, ModelRequest
+from adapters.types import Deadline, Usage
+from config.schema.money import Money
+from gateway.auth.keys import Principal
+from gateway.exchange import amounts_of, deadline_of, facts_of, rewrite
+from gateway.limits.allowance import Allowance
+from gateway.limits.ledger import Ledger, Reservation
+from gateway.pipelines.executor import Pipeline
+from gateway.pipelines.scope import Bound
+from gateway.snapshot import Snapshot
+from policies.limits.amounts import Amounts
+from policies.limits.expected import DeviceTime
+from policies.limits.price import Price, expected_output
+from policies.routing.decision import Decision
+from policies.routing.facts import Facts
+from policies.routing.rules import ResolvedModel
+
+
+class Services:
+    """What the calls of all pipelines share."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        device_time: DeviceTime,
+        rng: Random,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self.ledger = ledger
+        self.device_time = device_time
+        self.rng = rng
+        self.clock = clock
+        self.wall = wall
+
+
+class ModelCalls:
+    """The model calls of one client's request to a pipeline.
+
+    Each call is routed by the rules of its model. The request of the client is reserved and counted once, for the whole
+    pipeline: a call draws only on those limits of its model that the reservation of the pipeline does not cover. The
+    client needs no right to use the models: a pipeline, like a route, is the operator's choice.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        snapshot: Snapshot,
+        principal: Principal,
+        allowances: tuple[Allowance, ...],
+        *,
+        priced: bool,
+    ) -> None:
+        self._services = services
+        self._snapshot = snapshot
+        self._principal = principal
+        self._covered = allowances
+        self._priced = priced
+        """Whether the pipeline has a price of its own, so that the prices of its models do not count."""
+
+    async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
+        """See `adapters.call.ModelCaller`. The request has the model's own name."""
+        services, snapshot = self._services, self._snapshot
+        known = snapshot.catalogue.find(model)
+        assert known is not None  # the checks of the file found it
+        now = services.clock()
+        facts, decision = self._decide(known, request, call)
+        if isinstance(request, ModelQuery):
+            return await snapshot.plan(decision).call(request, call)
+        if decision.rewrite is not None:
+            rewrite(decision.rewrite, request)
+        price = None if self._priced else snapshot.prices.get(known.rules.model)
+        allowances = self._further(facts, known.rules.model, now)
+        amounts, reservation = self._estimate(known, request), None
+        if allowances:
+            cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+            reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
+        part = call.part()
+        part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
+        part.models = ModelCalls(
+            services,
+            snapshot,
+            self._principal,
+            (*self._covered, *allowances),
+            priced=self._priced or known.rules.price is not None,
+        )
+        contains_steps = known.rules.model in snapshot.pipelines
+        settle = _Settlement(services, known, request, part, price, reservation, contains_steps=contains_steps)
+        try:
+            answer = await snapshot.plan(decision).call(request, part)
+        except BaseException as error:
+            settle.failed(error)
+            raise
+        answer.when_ended(lambda answer, _: settle(answer.usage))
+        return answer
+
+    def _decide(self, known: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
+        services = self._services
+        facts = facts_of(self._principal, request, known, call.headers, call.id, services.wall())
+        decision = known.rules.decide(facts, services.rng)
+        if decision is None:
+            raise NotFound(f"No route of the model `{known.rules.model}` takes the request of this step.")
+        return facts, decision
+
+    def _further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
+        """The limits of the call that no reservation around it covers."""
+        found = self._services.ledger.allowances(facts, model, now)
+        covered = {id(allowance) for allowance in self._covered}
+        return tuple(allowance for allowance in found if id(allowance) not in covered)
+
+    def _estimate(self, known: ResolvedModel, request: ModelRequest) -> Amounts:
+        tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
+        device_ms = self._services.device_time.expected(known.rules.model, request.rows)
+        return (1, tokens, request.rows, request.size, device_ms)
+
+
+class _Settlement:
+    """The end of one call of a model: charges its usage to its step and to the limits of the model, once."""
+
+    def __init__(
+        self,
+        services: Services,
+        known: ResolvedModel,
+        request: ModelRequest,
+        call: Call,
+        price: Price | None,
+        reservation: Reservation | None,
+        *,
+        contains_steps: bool,
+    ) -> None:
+        self._contains_steps = contains_steps
+        """Whether the model is a pipeline, whose own steps record its usage."""
+        self._services = services
+        self._model = known.rules.model
+        self._request = request
+        self._call = call
+        self._price = price
+        self._reservation = reservation
+
+    def __call__(self, usage: Usage | None) -> None:
+        cost, call = None, self._call
+        if usage is not None:
+            if usage.device_ms:
+                self._services.device_time.record(self._model, usage.rows, usage.device_ms)
+            if self._price is not None:
+                cost = self._price.cost(usage.prompt_tokens, usage.completion_tokens)
+            if call.step is not None:
+                call.step.spend(Usage(exact=usage.exact) if self._contains_steps else usage, cost)
+        if self._reservation is not None:
+            self._reservation.settle(amounts_of(self._request, usage), cost, self._services.clock())
+
+    def failed(self, error: BaseException) -> None:
+        """Charge a call that never answered: its prompt, if it was cancelled while an upstream processed it."""
+        sent = isinstance(error, asyncio.CancelledError) and bool(self._call.tried)
+        self(Usage(prompt_tokens=self._request.prompt_tokens, rows=self._request.rows) if sent else None)
+
+
+def _earlier(first: Deadline, second: Deadline) -> Deadline:
+    """The limits of a route, ended by the earlier of two deadlines."""
+    return Deadline(min(first.at, second.at), second.first_byte, second.idle)
+
+
+def worst_path(
+    pipeline: Pipeline, snapshot: Snapshot, request: ModelRequest, price: Price | None
+) -> tuple[Amounts, Money | None]:
+    """The amounts and the cost to reserve for a request to a pipeline: those of its most expensive path."""
+    tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
+    currency = next((each.currency for each in snapshot.prices.values()), "")
+
+    def estimate(model: str) -> Bound:
+        own = snapshot.prices.get(model)
+        picos = 0 if own is None else own.estimate(request.prompt_tokens, request.max_tokens, request.n).picos
+        if (inner := snapshot.pipelines.get(model)) is None:
+            return Bound(tokens, request.rows, picos)
+        bound = inner.bound(estimate)
+        return bound if own is None else Bound(bound.tokens, bound.rows, picos)
+
+    bound = pipeline.bound(estimate)
+    if price is not None:
+        cost: Money | None = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+    else:
+        cost = Money(bound.picos, currency) if currency else None
+    return (1, bound.tokens, bound.rows, request.size, 0), cost

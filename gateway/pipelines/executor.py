@@ -1,0 +1,96 @@
+"""Runs a pipeline for one request: an `Upstream` like a pool, in the place of a model's routes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from adapters.base import Answer
+from adapters.call import Call
+from adapters.errors import DeadlineError, Unsupported
+from adapters.requests import ModelQuery, ModelRequest
+from adapters.types import Deadline, Usage
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import ModelMetadata
+from config.schema.pipelines.pipeline import PipelineConfig
+from gateway.pipelines.metadata import PipelineMetadata
+from gateway.pipelines.outgoing import answer_from
+from gateway.pipelines.passed import PassedStream
+from gateway.pipelines.request import PipelineRequest
+from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
+
+STEPS = "x-headrace-steps"
+"""The header that names the steps that did not run as configured."""
+
+
+class Pipeline:
+    """A compiled pipeline.
+
+    Its answer begins with the first byte of the last step's answer. One deadline bounds all steps. A failure or a
+    cancellation ends all steps before it is raised.
+    """
+
+    def __init__(self, name: str, config: PipelineConfig, root: PipelineNode, clock: Callable[[], float]) -> None:
+        self.name = name
+        self._root = root
+        self._deadline = config.deadline
+        self._clock = clock
+        self._metadata = PipelineMetadata(name, config, clock)
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        if isinstance(request, ModelQuery):
+            return await self._query(request, call)
+        call = self._bounded(call)
+        incoming = PipelineRequest(request, call, self._metadata.of)
+        scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
+        try:
+            async with asyncio.timeout(max(call.deadline.at - self._clock(), 0)):
+                return await self._answer(incoming, await self._root.run(scope), call)
+        except TimeoutError:
+            raise DeadlineError(f"The deadline of the request passed in {_running(call)}.") from None
+
+    def bound(self, estimate: Estimate) -> Bound:
+        """An upper bound of what a request uses, over the most expensive path."""
+        return self._root.bound(estimate)
+
+    def _bounded(self, call: Call) -> Call:
+        bounded = call.part()
+        if self._deadline is not None:
+            at = min(call.deadline.at, self._clock() + self._deadline)
+            bounded.deadline = Deadline(at, call.deadline.first_byte, call.deadline.idle)
+        return bounded
+
+    async def _answer(self, incoming: PipelineRequest, output: Output, call: Call) -> Answer:
+        """The answer of the last step as it is, or an answer made from the values of the outputs."""
+        answer = output.answer
+        usage = call.trace.spent()[0] or Usage()
+        if answer is None or not incoming.takes(answer):
+            answer = await answer_from(incoming, await output.read(), usage)
+        elif answer.body is None:
+            answer = PassedStream(answer, call.trace)
+        else:
+            answer.usage = usage
+        if unusual := _unusual(call):
+            answer.headers += ((STEPS, unusual),)
+        return answer
+
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
+        """Answer a query about the pipeline by queries about its models."""
+        if query.about == "ready":
+            await self._metadata.ready(call)
+            return Answer(content_type="application/json", body=b"{}")
+        if query.about != "metadata":
+            raise Unsupported(f"The model `{self.name}` is a pipeline: it has no `{query.about}` of its own.")
+        described: ModelMetadata = await self._metadata.of(call)
+        return Answer(content_type="application/json", body=oip_bodies.encode(described))
+
+
+def _running(call: Call) -> str:
+    """The steps that run, for an error."""
+    names = [step.name for step in call.trace.steps if step.outcome == "cancelled"]
+    return f"the step `{names[-1]}`" if names else "the pipeline"
+
+
+def _unusual(call: Call) -> str:
+    """The steps that were skipped or failed, for a header: `draft=skipped, vote.b=failed`."""
+    return ", ".join(f"{step.name}={step.outcome}" for step in call.trace.steps if step.outcome != "ok")

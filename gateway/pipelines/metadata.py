@@ -1,0 +1,116 @@
+"""The metadata of a pipeline for clients of tensors, derived from the models of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from adapters.base import Answer
+from adapters.call import Call
+from adapters.errors import BackendError
+from adapters.requests import ModelQuery
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, PipelineTensorConfig, StepConfig
+from gateway.pipelines.scope import REQUEST
+
+FRESH_SECONDS = 30.0
+PLATFORM = "headrace-pipeline"
+
+
+class PipelineMetadata:
+    """The inputs are those that the models receive from the request, the outputs those that the answer has.
+
+    What the configuration declares takes precedence over what servers report.
+    """
+
+    def __init__(self, name: str, config: PipelineConfig, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._config = config
+        self._clock = clock
+        self._known: tuple[float, ModelMetadata] | None = None
+
+    async def of(self, call: Call) -> ModelMetadata:
+        """The metadata. Raises `InferenceError` if a model cannot be described."""
+        now = self._clock()
+        if self._known is None or now - self._known[0] > FRESH_SECONDS:
+            self._known = (now, await self._derived(call))
+        return self._known[1]
+
+    async def ready(self, call: Call) -> None:
+        """Query the readiness of every model. Raises the first failure."""
+        queries = [_query(call, model, "ready") for model in dict.fromkeys(self._config.models())]
+        for end in await asyncio.gather(*queries, return_exceptions=True):
+            if isinstance(end, BaseException):
+                raise end
+
+    async def _derived(self, call: Call) -> ModelMetadata:
+        config = self._config
+        inputs, outputs = _declared(config.inputs), _declared(config.outputs)
+        models = {}
+        if not (inputs and outputs):
+            names = list(dict.fromkeys(model for _, _, model in _models(config)))
+            answers = await asyncio.gather(*(_query(call, name, "metadata") for name in names), return_exceptions=True)
+            models = {
+                name: oip_bodies.decode_metadata(answer.body or b"")
+                for name, answer in zip(names, answers, strict=True)
+                if isinstance(answer, Answer)
+            }
+        return ModelMetadata(
+            self._name,
+            ["1"],
+            PLATFORM,
+            inputs or list(_inputs(config, models)),
+            outputs or list(_outputs(config, models)),
+        )
+
+
+def _declared(tensors: tuple[PipelineTensorConfig, ...]) -> list[TensorMetadata]:
+    return [TensorMetadata(tensor.name, tensor.datatype, tensor.shape) for tensor in tensors]
+
+
+async def _query(call: Call, model: str, about: str) -> Answer:
+    assert call.models is not None
+    query = ModelQuery(model=model, about="ready" if about == "ready" else "metadata")
+    answer = await call.models.call(model, query, call.part())
+    if answer.body is None:
+        await answer.aclose()
+        raise BackendError("The upstream answered a query with a stream.", code="upstream_bad_response")
+    return answer
+
+
+def _models(node: NodeConfig, given: dict[str, str] | None = None) -> Iterator[tuple[NodeConfig, dict[str, str], str]]:
+    """Each model in a node, with the inputs that it receives; `given` are those of the node, none for the request."""
+    inputs = (node.inputs if isinstance(node, StepConfig) and node.inputs else given) or {}
+    if node.model is not None:
+        yield node, inputs, node.model
+    for inner in node.nodes():
+        yield from _models(inner, inputs)
+
+
+def _inputs(config: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[TensorMetadata]:
+    seen = set()
+    for _, inputs, name in _models(config):
+        for tensor in models[name].inputs if name in models else ():
+            reference = inputs.get(tensor.name, "") if inputs else f"{REQUEST}.{tensor.name}"
+            step, _, field = reference.partition(".")
+            if step == REQUEST and field not in seen:
+                seen.add(field)
+                yield TensorMetadata(field, tensor.datatype, tensor.shape)
+
+
+def _outputs(node: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[TensorMetadata]:
+    """The outputs of a node: of its model, of its first member or branch, of its last step, or those of `out`."""
+    if node.model is not None:
+        yield from models[node.model].outputs if node.model in models else ()
+        return
+    if not node.out:
+        nodes = list(node.nodes())
+        yield from _outputs(nodes[-1] if node.steps else nodes[0], models)
+        return
+    steps = {step.name: list(_outputs(step, models)) for step in node.steps}
+    for name, reference in node.out.items():
+        step, _, field = reference.partition(".")
+        for tensor in steps.get(step, ()):
+            if tensor.name == field:
+                yield TensorMetadata(name, tensor.datatype, tensor.shape)

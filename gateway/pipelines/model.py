@@ -1,0 +1,62 @@
+"""The node `model`: calls one model of the configuration."""
+
+from __future__ import annotations
+
+from adapters.errors import BackendError
+from adapters.requests import InferRequest, ModelQuery, ModelRequest
+from adapters.tensors import Inference, Tensor
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import TensorMetadata
+from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
+from gateway.pipelines.values import UnusableValueError, Values, tensor_of
+
+
+class ModelNode:
+    """Sends the client's request, or the step's inputs, to a model."""
+
+    def __init__(self, model: str, *, takes_tensors: bool) -> None:
+        self.model = model
+        self._takes_tensors = takes_tensors
+
+    async def run(self, scope: StepScope) -> Output:
+        request = await self._request(scope)
+        assert scope.call.models is not None
+        answer = await scope.call.models.call(self.model, request, scope.call)
+        if scope.call.step is not None:
+            scope.call.step.endpoint = answer.endpoint
+        if answer.body is None and not scope.is_live:
+            await answer.aclose()
+            raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
+        return Output(answer=answer)
+
+    def bound(self, estimate: Estimate) -> Bound:
+        return estimate(self.model)
+
+    async def _request(self, scope: StepScope) -> ModelRequest:
+        incoming, inputs = scope.request, scope.inputs
+        if inputs is None and isinstance(incoming.request, InferRequest) == self._takes_tensors:
+            return await incoming.for_model(self.model, live=scope.is_live)
+        try:
+            if self._takes_tensors:
+                return incoming.infer(
+                    self.model, Inference(self.model, inputs=await self._tensors(inputs or {}, scope))
+                )
+            return incoming.chat(self.model, inputs or {}, live=scope.is_live)
+        except UnusableValueError as error:
+            raise scope.fail(error) from None
+
+    async def _tensors(self, inputs: Values, scope: StepScope) -> list[Tensor]:
+        declared: dict[str, TensorMetadata] = {}
+        if not all(isinstance(value, Tensor) for value in inputs.values()):
+            declared = {tensor.name: tensor for tensor in (await described(self.model, scope)).inputs}
+        return [tensor_of(name, value, declared.get(name)) for name, value in inputs.items()]
+
+
+async def described(model: str, scope: StepScope) -> oip_bodies.ModelMetadata:
+    """The metadata of a model. Raises `InferenceError`."""
+    assert scope.call.models is not None
+    answer = await scope.call.models.call(model, ModelQuery(model=model), scope.call)
+    if answer.body is None:
+        await answer.aclose()
+        raise BackendError("The upstream answered a query with a stream.", code="upstream_bad_response")
+    return oip_bodies.decode_metadata(answer.body)

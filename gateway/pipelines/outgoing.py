@@ -1,0 +1,124 @@
+"""Answers: the values of a step's answer, and the answer of a pipeline from values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from adapters.base import Answer
+from adapters.errors import BackendError, StepFailed
+from adapters.requests import EmbeddingRequest, GenerateRequest, InferRequest
+from adapters.tensors import Inference, Inferred, Tensor, requested_outputs
+from adapters.types import Usage
+from adapters.upstreams.inferred import answer_of, decode
+from adapters.wire import decoding
+from adapters.wire.oip.bodies import TensorMetadata
+from adapters.wire.openai import embeddings as vectors
+from adapters.wire.text.generated_text import TextEncoder
+from gateway.pipelines.request import PipelineRequest, content_text
+from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
+
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+async def values_of(answer: Answer) -> Values:
+    """The values of a whole answer: outputs of tensors, or the fields of a generated text. Raises `InferenceError`."""
+    if answer.body is None:
+        await answer.aclose()
+        raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
+    if answer.form.wire in ("oip-http", "oip-grpc"):
+        return {tensor.name: tensor for tensor in (await decode(answer)).outputs}
+    if answer.form.wire != "openai":
+        raise StepFailed(f"An answer of the kind `{answer.form.wire}` has no values for other steps.")
+    body = decoding.decode(_object, answer.body)
+    if isinstance(body.get("data"), list):
+        return {"embedding": [entry.get("embedding") for entry in body["data"] if isinstance(entry, dict)]}
+    return generated_values(body, answer.usage)
+
+
+def generated_values(body: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
+    """The values of a chat or a completion."""
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    message = choice.get("message")
+    message = message if isinstance(message, dict) else {}
+    text = choice.get("text")
+    return {
+        "text": text if isinstance(text, str) else content_text(message.get("content")),
+        "finish": choice.get("finish_reason") or "",
+        "refused": bool(message.get("refusal")),
+        "tool_calls": message.get("tool_calls") or [],
+        "tokens": usage.completion_tokens,
+    }
+
+
+async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -> Answer:
+    """The answer to the pipeline's request, in its own operation. Raises `StepFailed` if the values cannot be it."""
+    request = incoming.request
+    try:
+        if isinstance(request, InferRequest):
+            return await _inferred(incoming, request, values, usage)
+        if isinstance(request, EmbeddingRequest):
+            return _embedded(request, values, usage)
+        assert isinstance(request, GenerateRequest)
+        return _generated(request, text_of(_only(values, "text")), usage)
+    except UnusableValueError as error:
+        raise StepFailed(f"The outputs of the pipeline are no answer to this operation: {error}.") from None
+
+
+async def _inferred(incoming: PipelineRequest, request: InferRequest, values: Values, usage: Usage) -> Answer:
+    inference: Inference = await incoming.inference()
+    outputs = [tensor_of(name, value) for name, value in values.items()]
+    inferred = Inferred(request.model, "", inference.id, outputs=requested_outputs(inference, outputs))
+    return await answer_of(request, inferred, usage)
+
+
+def _embedded(request: EmbeddingRequest, values: Values, usage: Usage) -> Answer:
+    fields = vectors.decode(request.fields)
+    value = _only(values, "embedding")
+    if isinstance(value, Tensor):
+        rows, flat = value.shape[0] if len(value.shape) > 1 else 1, elements_of(value)
+        width = len(flat) // max(rows, 1)
+        value = [flat[at : at + width] for at in range(0, len(flat), width or 1)]
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        raise UnusableValueError("they are no vectors")
+    declared = TensorMetadata("embedding", "FP32", (-1,))
+    data = [vectors.Vector(bytes(tensor_of("embedding", row, declared).data), ()) for row in value]
+    body = vectors.encode(data, model=request.model, tokens=usage.prompt_tokens, in_base64=fields.base64)
+    return Answer(content_type="application/json", body=body, usage=usage)
+
+
+def _generated(request: GenerateRequest, text: str, usage: Usage) -> Answer:
+    encoder = TextEncoder(request, id_=f"{time.time_ns():x}", created=int(time.time()))
+    if not request.stream:
+        return Answer(content_type="application/json", body=encoder.whole(text, "stop", usage), usage=usage)
+    return WrittenStream(encoder.opening() + encoder.piece(text) + encoder.end("stop", usage), usage)
+
+
+class WrittenStream(Answer):
+    """A stream whose events are there already."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self, events: bytes, usage: Usage) -> None:
+        super().__init__(content_type="text/event-stream", body=None, usage=usage)
+        self._events = events
+
+    async def __anext__(self) -> bytes:
+        if not self._events or self.ended:
+            self.end(None)
+            raise StopAsyncIteration
+        events, self._events = self._events, b""
+        return events
+
+
+def _only(values: Values, name: str) -> Any:
+    """The value of this name, or the only value."""
+    if name in values:
+        return values[name]
+    if len(values) == 1:
+        return next(iter(values.values()))
+    raise UnusableValueError(f"there is no `{name}` among {', '.join(values) or 'nothing'}")

@@ -1,0 +1,179 @@
+"""The request of a pipeline: its values, and the requests of steps that are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.base import Answer
+from adapters.call import Call
+from adapters.errors import CallerError, Unsupported
+from adapters.requests import (
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingRequest,
+    GenerateRequest,
+    InferRequest,
+    ModelRequest,
+)
+from adapters.tensors import Inference, RequestedOutput
+from adapters.upstreams.oip.inference import Reader
+from adapters.wire import decoding
+from adapters.wire.oip import request_view as oip_view
+from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.openai import chat as openai
+from gateway.pipelines.values import Value, Values, plain, text_of
+
+Describe = Callable[[Call], Awaitable[ModelMetadata]]
+"""Returns the metadata of the pipeline."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_STREAM = ("stream", "stream_options")
+
+
+class PipelineRequest:
+    """The client's request. Its values are decoded once, on the first reference."""
+
+    __slots__ = ("_call", "_describe", "_fields", "_inference", "request")
+
+    def __init__(self, request: ModelRequest, call: Call, describe: Describe) -> None:
+        if not isinstance(request, InferRequest | ChatRequest | CompletionRequest | EmbeddingRequest):
+            raise Unsupported("The model is a pipeline, which does not support this operation.")
+        self.request = request
+        self._call = call
+        self._describe = describe
+        self._inference: Inference | None = None
+        self._fields: dict[str, Value] = {}
+
+    def takes(self, answer: Answer) -> bool:
+        """Whether an answer is of the request's own operation, so that it can be forwarded as it is."""
+        wires = ("oip-http", "oip-grpc") if isinstance(self.request, InferRequest) else ("openai",)
+        return answer.form.wire in wires
+
+    async def inference(self) -> Inference:
+        """The tensors of the request, decoded. Raises `CallerError`."""
+        request = self.request
+        assert isinstance(request, InferRequest)
+        if self._inference is None:
+            reader = Reader(lambda _model, _version, call: self._describe(call), lambda: 0.0)
+            self._inference = await reader.inference(request, request.model, self._call)
+        return self._inference
+
+    async def value(self, name: str) -> Value:
+        """One value of the request. Raises `CallerError` if the request has none of this name."""
+        request = self.request
+        if isinstance(request, InferRequest):
+            inference = await self.inference()
+            found = next((tensor for tensor in inference.inputs if tensor.name == name), None)
+            if found is None:
+                if name in inference.parameters:
+                    return inference.parameters[name]
+                raise CallerError(f"The request has no input `{name}`, which the model needs.", param=name)
+            return found
+        assert isinstance(request, GenerateRequest)
+        if name not in self._fields:
+            self._fields[name] = _field(request, name)
+        return self._fields[name]
+
+    async def for_model(self, model: str, *, live: bool) -> ModelRequest:
+        """The same request for another model, without a stream unless it is `live`."""
+        request = self.request
+        if isinstance(request, GenerateRequest):
+            return generate(request, {"model": model}, live=live)
+        assert isinstance(request, InferRequest)
+        if request.wire not in ("oip-http", "oip-grpc") or request.kind not in ("infer", "infer_stream"):
+            return self.infer(model, await self.inference())
+        copy = replace(request)
+        if not live:
+            copy.kind, copy.stream = "infer", False
+        copy.codec.rename(copy, model)
+        return copy
+
+    def infer(self, model: str, inference: Inference, outputs: tuple[str, ...] = ()) -> InferRequest:
+        """A request with tensors for a model."""
+        names = [RequestedOutput(name) for name in outputs]
+        whole = Inference(model, "", inference.id, inference.parameters, inference.inputs, names)
+        return oip_view.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
+
+    def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
+        """A chat, or a completion for a client's completion, with some fields set by a step.
+
+        `prompt` is the text of the only message, `system` that of the system message before it; any other input is the
+        field of this name. Raises `UnusableValueError`.
+        """
+        request = self.request
+        fields: dict[str, Any] = {"model": model}
+        fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
+        if isinstance(request, CompletionRequest) and "prompt" in inputs and "system" not in inputs:
+            return generate(request, {**fields, "prompt": text_of(inputs["prompt"])}, live=live)
+        if "prompt" in inputs:
+            fields["messages"] = [{"role": "user", "content": text_of(inputs["prompt"])}]
+        if "system" in inputs:
+            rest = fields.get("messages") or (_messages(request) if isinstance(request, ChatRequest) else [])
+            others = [message for message in rest if message.get("role") not in ("system", "developer")]
+            fields["messages"] = [{"role": "system", "content": text_of(inputs["system"])}, *others]
+        if isinstance(request, ChatRequest):
+            return generate(request, fields, live=live)
+        return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()})
+
+
+def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -> GenerateRequest:
+    """A client's request with other fields."""
+    fields = {**request.fields, **{name: Raw(_encode(value)) for name, value in changes.items()}}
+    if not live:
+        fields = {name: raw for name, raw in fields.items() if name not in _STREAM}
+    made: GenerateRequest
+    if isinstance(request, ChatRequest):
+        made = openai.chat_request(fields)
+    elif isinstance(request, CompletionRequest):
+        made = openai.completion_request(fields)
+    else:
+        made = openai.embedding_request(fields)
+    made.size, made.timeout, made.hints = request.size, request.timeout, request.hints
+    return made
+
+
+def _field(request: GenerateRequest, name: str) -> Value:
+    if name == "text":
+        return _text(request)
+    if name == "prompt_tokens":
+        return request.prompt_tokens
+    if name in ("stream", "user", "max_tokens", "n", "model"):
+        return getattr(request, name)
+    raw = request.fields.get(name)
+    if raw is None:
+        raise CallerError(f"The request has no `{name}`, which the model needs.", param=name)
+    try:
+        return _decode(raw)
+    except decoding.MALFORMED_JSON as error:
+        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
+
+
+def _text(request: GenerateRequest) -> Value:
+    """The text of a request: the last message of the user, the prompt, or the text to embed."""
+    if isinstance(request, ChatRequest):
+        messages = [message for message in _messages(request) if message.get("role") == "user"]
+        return content_text(messages[-1].get("content")) if messages else ""
+    value = _field(request, "prompt" if isinstance(request, CompletionRequest) else "input")
+    return value if isinstance(value, str) or not value else value[0] if isinstance(value[0], str) else value
+
+
+def content_text(content: Any) -> str:
+    """The text of a message's content, whose parts are joined by line feeds."""
+    if isinstance(content, list):
+        parts = [part.get("text") for part in content if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else ""
+
+
+def _messages(request: GenerateRequest) -> list[dict[str, Any]]:
+    try:
+        messages = _decode(request.fields["messages"])
+    except decoding.MALFORMED_JSON as error:
+        raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
+    return [message for message in messages if isinstance(message, dict)]

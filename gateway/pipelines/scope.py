@@ -1,0 +1,153 @@
+"""What a node of a pipeline reads and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from adapters.base import Answer
+from adapters.call import Call
+from adapters.errors import StepFailed
+from gateway.pipelines.outgoing import values_of
+from gateway.pipelines.request import PipelineRequest
+from gateway.pipelines.values import UnusableValueError, Value, Values
+
+REQUEST = "request"
+"""The name of the pipeline's own request in references."""
+
+
+class Output:
+    """The result of a node: values by name, or the answer of a model, whose values are decoded on demand.
+
+    The answer may be a stream that has begun, if the scope of the node is live.
+    """
+
+    __slots__ = ("_values", "answer")
+
+    def __init__(self, values: Values | None = None, answer: Answer | None = None) -> None:
+        self.answer = answer
+        self._values = values
+
+    async def read(self) -> Values:
+        """Decode the values of the answer. Raises `StepFailed` for an answer without values."""
+        if self._values is None:
+            assert self.answer is not None
+            self._values = await values_of(self.answer)
+        return self._values
+
+    @property
+    def values(self) -> Values:
+        """The values, which `read` has decoded."""
+        assert self._values is not None
+        return self._values
+
+    async def aclose(self) -> None:
+        """Cancel an answer that nobody reads to its end."""
+        if self.answer is not None:
+            await self.answer.aclose()
+
+
+class StepScope:
+    """What one node may read: the client's request, its own inputs, and the outputs of earlier steps."""
+
+    __slots__ = ("call", "clock", "inputs", "is_live", "outputs", "path", "pipeline", "request")
+
+    def __init__(
+        self,
+        pipeline: str,
+        request: PipelineRequest,
+        call: Call,
+        clock: Callable[[], float],
+        *,
+        inputs: Values | None = None,
+        outputs: Mapping[str, Output] | None = None,
+        path: str = "",
+        is_live: bool = False,
+    ) -> None:
+        self.pipeline = pipeline
+        self.request = request
+        """The pipeline's own request."""
+        self.call = call
+        self.clock = clock
+        self.inputs = inputs
+        """The inputs of the node, by name; None if it receives the request as it is."""
+        self.outputs = outputs or {}
+        """The outputs of the steps that the node refers to, by step."""
+        self.path = path
+        """The names of the steps around the node, joined by dots."""
+        self.is_live = is_live
+        """Whether the answer of the node is the client's, so that it may be a stream."""
+
+    def inner(
+        self,
+        *,
+        call: Call | None = None,
+        inputs: Values | None = None,
+        outputs: Mapping[str, Output] | None = None,
+        name: str = "",
+        is_live: bool = False,
+    ) -> StepScope:
+        """The scope of a node inside this one."""
+        return StepScope(
+            self.pipeline,
+            self.request,
+            call or self.call,
+            self.clock,
+            inputs=self.inputs if inputs is None else inputs,
+            outputs=self.outputs if outputs is None else outputs,
+            path=f"{self.path}.{name}" if self.path and name else self.path or name,
+            is_live=is_live,
+        )
+
+    async def value(self, reference: str) -> Value:
+        """The value of a reference. Raises `CallerError` for an input that the request does not have."""
+        step, _, name = reference.partition(".")
+        if step != REQUEST:
+            values = self.outputs[step].values
+            if name not in values:
+                shown = ", ".join(f"`{each}`" for each in values) or "none"
+                raise StepFailed(f"The step `{step}` has no output `{name}`: it has {shown}.", step=step)
+            return values[name]
+        if self.inputs is None:
+            return await self.request.value(name)
+        if name not in self.inputs:
+            raise StepFailed(f"The steps around have no input `{name}`.", step=self.path)
+        return self.inputs[name]
+
+    def fail(self, error: UnusableValueError) -> StepFailed:
+        """The failure of a node whose inputs have no usable value."""
+        return StepFailed(f"The step `{self.path}` cannot use its input: {error}.", step=self.path)
+
+
+class Bound:
+    """An upper bound of what a node uses: tokens, rows, and the cost in picos."""
+
+    __slots__ = ("picos", "rows", "tokens")
+
+    def __init__(self, tokens: float = 0, rows: float = 0, picos: int = 0) -> None:
+        self.tokens = tokens
+        self.rows = rows
+        self.picos = picos
+
+    def __add__(self, other: Bound) -> Bound:
+        return Bound(self.tokens + other.tokens, self.rows + other.rows, self.picos + other.picos)
+
+    def or_(self, other: Bound) -> Bound:
+        """The bound of two nodes of which one runs."""
+        return Bound(max(self.tokens, other.tokens), max(self.rows, other.rows), max(self.picos, other.picos))
+
+
+Estimate = Callable[[str], Bound]
+"""Returns the bound of one call of a model for the request in question."""
+
+
+class PipelineNode(Protocol):
+    """One node of a pipeline. Nodes are compiled once, and shared by all requests."""
+
+    async def run(self, scope: StepScope) -> Output:
+        """Return the output, or the answer when it begins. Raises `InferenceError`."""
+        ...
+
+    def bound(self, estimate: Estimate) -> Bound:
+        """An upper bound of what the node uses, over its most expensive path."""
+        ...

@@ -1,0 +1,62 @@
+"""The node `steps`: runs each step as soon as the values that it needs are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from adapters import dataflow
+from adapters.dataflow import Dataflow
+from adapters.errors import StepFailed
+from config.graph import Step as GraphStep
+from gateway.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
+from gateway.pipelines.step import Step
+
+
+class SequenceNode:
+    """A graph of steps. Its output is that of its last step, or the values that `out` selects.
+
+    Steps without references to each other run at the same time. A step whose input is absent, because a step was
+    skipped, is skipped too.
+    """
+
+    def __init__(self, steps: Sequence[Step], out: Mapping[str, str]) -> None:
+        self._steps = {step.name: step for step in steps}
+        self._out = out
+        self._last = "" if out else steps[-1].name
+        graph = [
+            GraphStep(step.name, tuple(sorted(name for name in step.refers_to if name in self._steps)), (step.name,))
+            for step in steps
+        ]
+        final = {name for reference in out.values() if (name := reference.partition(".")[0]) != REQUEST}
+        self._plan = Dataflow(graph).plan(frozenset(final or {self._last}))
+        self._final = final
+
+    async def run(self, scope: StepScope) -> Output:
+        given = dict(scope.outputs)
+        outcome = await dataflow.run(self._plan, {}, partial(self._start, scope, given))
+        produced = {**given, **outcome.values}
+        if not self._out:
+            return self._required(self._last, outcome.values)
+        for name in self._final:
+            self._required(name, produced)
+        inner = scope.inner(outputs=produced)
+        return Output({name: await inner.value(reference) for name, reference in self._out.items()})
+
+    async def _start(
+        self, scope: StepScope, given: Mapping[str, Output], step: GraphStep, inputs: Mapping[str, Output]
+    ) -> Mapping[str, Output]:
+        is_live = scope.is_live and step.name == self._last
+        output = await self._steps[step.name].run(scope.inner(outputs={**given, **inputs}, is_live=is_live))
+        return {} if output is None else {step.name: output}
+
+    def _required(self, name: str, outputs: Mapping[str, Output]) -> Output:
+        if name not in outputs:
+            raise StepFailed(f"The step `{name}`, whose output is the answer, was skipped.", step=name)
+        return outputs[name]
+
+    def bound(self, estimate: Estimate) -> Bound:
+        total = Bound()
+        for step in self._steps.values():
+            total += step.node.bound(estimate)
+        return total

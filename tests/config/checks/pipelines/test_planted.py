@@ -1,0 +1,161 @@
+"""Mistakes planted in a valid pipeline: each is refused with its line, and a suggestion where there is one."""
+
+import pytest
+
+from tests.config.conftest import Complaints
+
+RIGHT = """\
+version: 1
+pools:
+  - {name: gpu, endpoints: ["http://10.0.0.5:8000"]}
+models:
+  - {name: small, aliases: [little], routes: [{to: gpu}]}
+  - {name: large, routes: [{to: gpu}]}
+  - name: whole
+    pipeline:
+      steps:
+        - {name: first, model: small, in: {prompt: request.text}}
+        - name: second
+          model: large
+          in: {prompt: first.text}
+      out: {text: second.text, draft: first.text}
+  - name: other
+    pipeline: {model: whole}
+tenants:
+  - {name: acme, models: ["*"]}
+"""
+
+
+def test_the_file_is_right(complaints: Complaints) -> None:
+    assert complaints(RIGHT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "model: large",
+            "model: lrge",
+            '12: models[2].pipeline.steps[1].model: no model is named "lrge" (did you mean "large"?)',
+        ),
+        (
+            "prompt: first.text",
+            "prompt: frist.text",
+            '13: models[2].pipeline.steps[1].in.prompt: no earlier step is named "frist" (did you mean "first"?)',
+        ),
+        (
+            "prompt: request.text",
+            "prompt: second.text",
+            '10: models[2].pipeline.steps[0].in.prompt: refers to the step "second", which does not come before this '
+            "one: move it up",
+        ),
+        (
+            "draft: first.text",
+            "draft: frst.text",
+            '14: models[2].pipeline.out.draft: no earlier step is named "frst" (did you mean "first"?)',
+        ),
+        (
+            "name: second",
+            "name: first",
+            "11: models[2].pipeline.steps[1].name: is given twice, first on line 10",
+        ),
+        (
+            "model: large",
+            "model: whole",
+            "12: models[2].pipeline.steps[1].model: calls itself: whole → whole",
+        ),
+        (
+            "model: large",
+            "model: other",
+            "12: models[2].pipeline.steps[1].model: calls itself: whole → other → whole",
+        ),
+        (
+            "pipeline: {model: whole}",
+            "aliases: [again]\n    pipeline: {steps: [{name: x, model: again}]}",
+            "17: models[3].pipeline.steps[0].model: calls itself: other → other",
+        ),
+        (
+            "in: {prompt: first.text}\n      out: {text: second.text, draft: first.text}",
+            "in: {prompt: request.text}",
+            "10: models[2].pipeline.steps[0].name: is never used: no later step and no output refers to it, so it would"
+            " not run",
+        ),
+        (
+            "model: small, in",
+            "model: small, each: true, at_most: 64, in",
+            None,
+        ),
+        (
+            "pipeline: {model: whole}",
+            "pipeline: {model: whole, out: {a: b.c}}",
+            "16: models[3].pipeline: `out` belongs to `steps`",
+        ),
+        (
+            "pipeline: {model: whole}",
+            "pipeline: {deadline: 1s}",
+            "16: models[3].pipeline: does nothing: give exactly one of model, steps",
+        ),
+        (
+            "pipeline: {model: whole}",
+            "pipeline: {model: whole, steps: [{name: a, model: small}]}",
+            "16: models[3].pipeline: has model and steps: give exactly one of model, steps",
+        ),
+        (
+            "pipeline: {model: whole}",
+            "pipeline: {model: whole}\n    routes: [{to: gpu}]",
+            "15: models[3]: a model has either `routes` or a `pipeline`: give one of the two",
+        ),
+        (
+            "name: second",
+            "name: request",
+            "11: models[2].pipeline.steps[1].name: expected a step's name: up to 64 letters, digits and _, not "
+            "`request`",
+        ),
+        (
+            "prompt: first.text",
+            "prompt: first",
+            "13: models[2].pipeline.steps[1].in.prompt: expected a reference such as request.image or STEP.NAME",
+        ),
+        (
+            "model: large",
+            "model: large\n          at_least: 5",
+            "13: models[2].pipeline.steps[1].at_least: expected a duration such as 250ms, 10s, 5m or 1h, got 5",
+        ),
+        (
+            "model: large",
+            "model: large\n          on_eror: skip",
+            '13: models[2].pipeline.steps[1].on_eror: unknown field (did you mean "on_error"?)',
+        ),
+    ],
+)
+def test_a_planted_mistake_is_refused_with_its_line(
+    complaints: Complaints, old: str, new: str, problem: str | None
+) -> None:
+    assert old in RIGHT
+    found = complaints(RIGHT.replace(old, new, 1))
+    assert found == [] if problem is None else problem in found, found
+
+
+def test_a_graph_is_at_most_16_deep(complaints: Complaints) -> None:
+    def chain(length: int) -> str:
+        steps = "".join(
+            f"        - {{name: s{i}, model: small, in: {{prompt: {f's{i - 1}' if i else 'request'}.text}}}}\n"
+            for i in range(length)
+        )
+        return RIGHT.replace(
+            "  - name: other\n    pipeline: {model: whole}\n", f"  - name: deep\n    pipeline:\n      steps:\n{steps}"
+        )
+
+    assert complaints(chain(16)) == []
+    assert complaints(chain(17)) == ["16: models[3].pipeline: has 17 steps one after the other: 16 are the most"]
+
+
+def test_a_graph_is_at_most_64_wide(complaints: Complaints) -> None:
+    def wide(width: int) -> str:
+        steps = "".join(f"        - {{name: s{i}, model: small, in: {{prompt: request.text}}}}\n" for i in range(width))
+        out = ", ".join(f"o{i}: s{i}.text" for i in range(width))
+        pipeline = f"  - name: wide\n    pipeline:\n      out: {{{out}}}\n      steps:\n{steps}"
+        return RIGHT.replace("  - name: other\n    pipeline: {model: whole}\n", pipeline)
+
+    assert complaints(wide(64)) == []
+    assert complaints(wide(65)) == ["16: models[3].pipeline: calls 65 models at the same time: 64 are the most"]

@@ -1,0 +1,102 @@
+"""Pipelines over scripted upstreams: a gateway's core, with a fake server for each model."""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from adapters.base import Answer
+from adapters.fake import FakeAdapter, Script
+from adapters.requests import InferRequest
+from adapters.tensors import Inference, Inferred, Tensor
+from adapters.types import Form, Usage
+from adapters.upstreams.inferred import decode
+from adapters.wire.oip import request_view as oip_view
+from adapters.wire.oip import responses as oip_responses
+from tests.support.gateways import Rig, config
+
+
+def rig(
+    pipeline: dict[str, Any],
+    fakes: dict[str, FakeAdapter],
+    tensors: Sequence[str] = (),
+    limits: Any = None,
+    prices: dict[str, str] | None = None,
+    models: Sequence[dict[str, Any]] = (),
+    **model: Any,
+) -> Rig:
+    """A pipeline named `whole` over a model and a pool for each fake; `tensors` names the models of tensors."""
+    pools = [
+        {
+            "name": name,
+            "endpoints": ["http://127.0.0.1:9"],
+            **({"protocol": "oip-http"} if name in tensors else {}),
+        }
+        for name in fakes
+    ]
+    entries: list[dict[str, Any]] = [{"name": name, "routes": [{"to": name}]} for name in fakes]
+    for entry in entries:
+        if prices and entry["name"] in prices:
+            entry["price"] = {"request": prices[entry["name"]]}
+    whole = {"name": "whole", "pipeline": pipeline, **model}
+    return Rig(
+        config(
+            pools=pools,
+            models=[*entries, *models, whole],
+            tenants=[{"name": "acme", "models": ["*"], "limits": limits or {}}],
+        ),
+        {name: [fake] for name, fake in fakes.items()},
+    )
+
+
+def says(text: str, finish: str = "stop", **script: Any) -> FakeAdapter:
+    """A server of chats that always answers with one text."""
+    return FakeAdapter(said(text, finish, **script))
+
+
+def said(text: str, finish: str = "stop", **script: Any) -> Script:
+    """The script of one chat."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    body = json.dumps({"object": "chat.completion", "choices": [choice], "usage": {}}).encode()
+    return Script(chunks=(body,), **script)
+
+
+def chunks(*texts: str) -> tuple[bytes, ...]:
+    """The events of a streamed chat."""
+    deltas = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in texts]
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    events = [b"data: " + json.dumps(each).encode() + b"\n\n" for each in (*deltas, last)]
+    return (*events, b"data: [DONE]\n\n")
+
+
+def floats(name: str, *values: float) -> Tensor:
+    """A tensor of FP32 with one row."""
+    return Tensor(name, "FP32", (1, len(values)), struct.pack(f"<{len(values)}f", *values))
+
+
+def infers(*outputs: Tensor, rows: int = 1, first: Script | None = None, **script: Any) -> FakeAdapter:
+    """A server of tensors that always answers with these outputs, after a first script."""
+    body, length = oip_responses.encode_response(Inferred("m", outputs=list(outputs)), True)
+    usage = Usage(rows=rows, exact=True)
+    always = Script(chunks=(body,), form=Form("oip-http", length), usage=usage, **script)
+    return FakeAdapter(always) if first is None else FakeAdapter(first, always)
+
+
+def infer(*inputs: Tensor, model: str = "whole", **fields: Any) -> InferRequest:
+    """A client's request with tensors."""
+    request = oip_view.request_from(Inference(model, inputs=list(inputs), **fields), 100)
+    request.model = model
+    return request
+
+
+async def outputs(answer: Answer) -> dict[str, Tensor]:
+    """The outputs of an answer, by name."""
+    return {tensor.name: tensor for tensor in (await decode(answer)).outputs}
+
+
+def sent(one: Rig, model: str, call: int = -1) -> dict[str, Any]:
+    """What a model received: the fields of a chat, or the tensors of an inference by name."""
+    request = one.adapters[model][0].calls[call].request
+    if isinstance(request, InferRequest):
+        return {tensor.name: tensor for tensor in request.inference.inputs}
+    return {name: json.loads(bytes(raw)) for name, raw in request.codec.fields(request).items()}
