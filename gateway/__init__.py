@@ -19,7 +19,7 @@ one execution of it, with its deadline and its trace. telemetry/record.py is wha
 
 Beside the path:
 
-__main__.py           the command line
+__main__.py           the console script (commands.py: the command line)
 serve.py              runs a gateway until a signal stops it (signals.py: the signals)
 app.py                a gateway of one process: data plane, admin listener, reloads
 data_plane.py         all parts that serve requests, and their reconfiguration

@@ -6,7 +6,7 @@ to them over a wire, never by import.
 llm/               an LLM engine with a paged KV cache and continuous batching, behind the OpenAI wire
 tensor/            models of any framework, batched dynamically, behind the Open Inference Protocol
 arguments.py       command-line options of both
-process.py         signals, and the end of the parent process
+process.py         imports, signals, and the end of the parent process
 histogram.py       durations counted by size, for metrics
 wheels.py          files of models, fetched from the package index
 fetch_progress.py  the log lines of such a fetch

@@ -1,16 +1,29 @@
-"""What every runtime does as a process: it stops when it is told to, and when its parent is gone."""
+"""The life of a runtime's process: its imports, its stop by a signal, and its stop after its parent's end."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class CannotStart(Exception):
     """The reason, in one line."""
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Disables garbage collection for imports: it takes a seventh of their time and frees nothing."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def stop_signal(*, exit_with_parent: bool) -> asyncio.Event:

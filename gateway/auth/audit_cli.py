@@ -4,9 +4,6 @@ import json as json_text
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
 
 from gateway.auth.audit import Entry
 from gateway.auth.listing import utc
@@ -28,6 +25,10 @@ def list_entries(
     if json:
         typer.echo(json_text.dumps([as_object(entry) for entry in entries], indent=2))
         return
+    from rich.console import Console  # as in `listing`
+    from rich.markup import escape
+    from rich.table import Column, Table
+
     table = Table(Column("seq", justify="right"), "time", "actor", "from", "action", "target", "outcome", "detail")
     for entry in entries:
         detail = "" if entry.detail == "{}" else entry.detail

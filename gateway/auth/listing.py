@@ -5,10 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Column, Table
-
 from config.schema.config import Config, KeyConfig
 from gateway.auth.keys import end_of_day
 from gateway.auth.store import Status, StoredKey
@@ -62,6 +58,10 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 def show_table(keys: Iterable[ListedKey]) -> None:
     """Print for people, on a terminal of 80 columns too: days without times, and all that few keys have in `notes`."""
+    from rich.console import Console  # 40 ms, which a start of the gateway does not need
+    from rich.markup import escape
+    from rich.table import Column, Table
+
     table = Table(Column("id", no_wrap=True), Column("tenant", overflow="fold"), box=None, pad_edge=False)
     for name in ("status", "created", "expires"):
         table.add_column(name, no_wrap=True)

@@ -3,4 +3,5 @@
 address.py      the server's address and key, from the command line
 probe.py        `headrace probe`
 conformance.py  `headrace conformance`
+examination.py  one run of the suite, and the table of its results
 """

@@ -2,22 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from adapters.conformance.cell import Cell
-from adapters.conformance.foreign import foreign
-from adapters.conformance.suite import CHECKS, examine
-from adapters.detection.detect import detect
 from adapters.errors import InferenceError
-from adapters.registry import Unmakeable, make
-from config.schema.config import PoolConfig
-from gateway.foreign.address import KEY, address_of, pool_at, stop
-
-MARKS = {"passed": "[green]passed[/]", "failed": "[red]failed[/]", "absent": "[dim]–[/]"}
+from adapters.registry import Unmakeable
+from gateway.foreign.address import KEY, pool_at, stop
 
 
 def conformance(
@@ -41,52 +32,18 @@ def conformance(
 ) -> None:
     """Run the conformance suite against a server and its adapter.
 
-    The model is asked some small questions; failures are had from an impostor on loopback. Exit status 1 where
-    something failed.
+    Sends small requests to the model; a stand-in on loopback produces the failures. Exit status 1 if a feature failed.
     """
+    from rich.console import Console
+
+    from gateway.foreign.examination import examined, table_of  # no other command needs the suite
+
     pool = pool_at(url, protocol or "auto", key, key_header, ca)
     try:
-        cells = asyncio.run(_examined(pool, model, metrics, load))
+        cells = asyncio.run(examined(pool, model, metrics, load))
     except (InferenceError, Unmakeable) as error:
         stop(f"{url}: {error}", 1)
-    Console().print(_table(cells))
+    Console().print(table_of(cells))
     failed = sum(cell.verdict == "failed" for cell in cells)
     typer.echo(f"{failed} of {len(cells)} failed" if failed else f"{len(cells)} features, none failed")
     raise typer.Exit(1 if failed else 0)
-
-
-async def _examined(pool: PoolConfig, model: str, metrics: str, load: str) -> list[Cell]:
-    version = ""
-    if pool.protocol.name == "auto" or not model:
-        detection = await detect(pool, address_of(pool))
-        if detection is None and pool.protocol.name == "auto":
-            stop("error: the server's protocol cannot be detected: give it with --protocol", 2)
-        if detection is not None:
-            way = detection.pools[0]
-            version = detection.version
-            model = model or next((one.name for one in way.models), "")
-            if pool.protocol.name == "auto":
-                pool = _speaking(pool, dict(way.protocol))
-    if not model:
-        stop("error: the server lists no model: name one with --model", 2)
-    adapter = make(pool, address_of(pool))
-    try:
-        subject = await foreign(pool, adapter, model, version=version, metrics_url=metrics, load=load)
-    finally:
-        await adapter.aclose()
-    return [await examine(check, subject) for check in CHECKS]
-
-
-def _speaking(pool: PoolConfig, protocol: dict[str, Any]) -> PoolConfig:
-    written = pool.model_dump(include={"name", "endpoints", "key", "key_header", "tls"})
-    return PoolConfig.model_validate({**written, "protocol": protocol})
-
-
-def _table(cells: list[Cell]) -> Table:
-    first = cells[0]
-    table = Table(title=f"{first.system} {first.version}".strip())
-    for column in ("feature", "", "why"):
-        table.add_column(column, overflow="fold")
-    for cell in cells:
-        table.add_row(cell.feature, MARKS[cell.verdict], cell.why)
-    return table

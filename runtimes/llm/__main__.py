@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from runtimes.arguments import MAX_HELD_HELP, held_bytes, port, positive, size, size_or_share
+from runtimes.process import importing
 
 # The modules of `pip install "headrace[llm]"`.
 _EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetensors", "tokenizers", "torch"}
@@ -25,8 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from runtimes.llm.engine.async_engine import EngineConfig
-        from runtimes.llm.service import MAX_BODY, ServiceOptions, run
+        with importing():
+            from runtimes.llm.engine.async_engine import EngineConfig
+            from runtimes.llm.service import MAX_BODY, ServiceOptions, run
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from adapters.environment import drop_unlisted
 from adapters.temporary import sweep
 from runtimes.arguments import MAX_HELD_HELP, duration, held_bytes, port, positive, size
+from runtimes.process import importing
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 from runtimes.tensor.api.restrictions import Restriction, parse
 
@@ -31,8 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     # OpenMP's idle threads would spin beside those of the models. A framework reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        from runtimes.tensor.api.server import ServerOptions, run
-        from runtimes.tensor.models.manager import ManagerOptions
+        with importing():
+            from runtimes.tensor.api.server import ServerOptions, run
+            from runtimes.tensor.models.manager import ManagerOptions
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise

@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 OPEN = {
     "types",
+    "dataflow",
     "environment",
     "errors",
     "grpc_health",
@@ -16,6 +17,7 @@ OPEN = {
     "offload",
     "open_files",
     "paths",
+    "requests",
     "statuses",
     "temporary",
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from gateway.__main__ import app
+from gateway.commands import app
 
 run = CliRunner().invoke
 

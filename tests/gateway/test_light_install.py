@@ -9,7 +9,7 @@ for name in (
     "google", "google.protobuf", "hpack", "numpy", "grpc", "tokenizers", "zstandard", "redis", "torch", "jinja2",
 ):
     sys.modules[name] = None  # an import of it fails
-import gateway.__main__, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.conformance
+import gateway.__main__, gateway.commands, gateway.app, gateway.serve, gateway.supervisor.worker, adapters.conformance
 from importlib import import_module
 from adapters.registry import MODULES, OVER_GRPC
 for name in MODULES.keys() - OVER_GRPC:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from config.cases import load_cases
 from config.loader import ConfigError, load
-from gateway.__main__ import app
+from gateway.commands import app
 from gateway.explain import cases
 from gateway.explain.why import Policy
 from tests.config.conftest import RIGHT

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gateway.__main__ import app
+from gateway.commands import app
 from tests.adapters.conformance.test_suite import Model, listening
 from tests.adapters.detection import systems
 from tests.adapters.detection.paths import Paths, answering
