@@ -61,9 +61,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _run(name: str, command: Sequence[str], seconds: float = INSTALL_TIMEOUT_S) -> None:
-    # A source package compiles with one job for each core. CMake's default has no bound: a hundred compilers take all
-    # of the memory.
-    environment = {**os.environ, "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count() or 1)}
+    # Some packages compile with "make -j", a hundred compilers at once, which takes all of the memory. Make starts no
+    # further compiler while the load is above the number of cores.
+    environment = {**os.environ, "MAKEFLAGS": f"-l {os.cpu_count() or 1}"}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
     except subprocess.TimeoutExpired:
