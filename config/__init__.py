@@ -4,6 +4,7 @@ schema/          the file: sections, fields, defaults, and the types of quantiti
 protocols/       the protocol of a pool's endpoints: one section each
 runtimes/        servers that the gateway starts: one section each
 checks/          rules between sections, each with the line of the mistake
+expressions/     the typed expressions in conditions of pipelines
 loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
 node.py          cursor over plain data of any shape, for the checks

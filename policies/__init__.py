@@ -2,7 +2,7 @@
 
 routing/     the pool of a request: routes, splits, rewrites
 balancing/   the endpoint of a request within a pool
-pipelines/   the pure parts of pipelines: expressions, combining, guards
+pipelines/   the pure parts of pipelines: combining, guards
 limits/      rates, budgets, prices and concurrency
 breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
 outliers.py  ejects an endpoint that fails more often than its peers

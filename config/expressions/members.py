@@ -1,9 +1,9 @@
 """Elements of lists and tensors, and members of JSON values."""
 
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Operand
-from policies.pipelines.expressions.scalars import scalar
-from policies.pipelines.expressions.types import (
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand
+from config.expressions.scalars import scalar
+from config.expressions.types import (
     JSON,
     MISSING,
     JsonType,

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from config.problem import closest
-from policies.pipelines.expressions import functions, members, operators
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.nodes import (
+from config.expressions import functions, members, operators
+from config.expressions.errors import CompileError
+from config.expressions.nodes import (
     BinaryNode,
     CallNode,
     ConditionalNode,
@@ -19,9 +18,9 @@ from policies.pipelines.expressions.nodes import (
     Node,
     UnaryNode,
 )
-from policies.pipelines.expressions.operand import Evaluation, Operand, constant, folded
-from policies.pipelines.expressions.scalars import alike, as_bool, conversion, convert_json, converted_to
-from policies.pipelines.expressions.types import (
+from config.expressions.operand import Evaluation, Operand, constant, folded
+from config.expressions.scalars import alike, as_bool, conversion, convert_json, converted_to
+from config.expressions.types import (
     BOOL,
     MISSING,
     JsonType,
@@ -35,7 +34,8 @@ from policies.pipelines.expressions.types import (
     Variables,
     joined,
 )
-from policies.pipelines.expressions.variables import reader
+from config.expressions.variables import reader
+from config.problem import closest
 
 MAX_DEPTH = 80
 """Depth of the syntax tree."""

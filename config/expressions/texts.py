@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable
 from math import isfinite
 
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Operand
-from policies.pipelines.expressions.operators import elements_equal, membership, single_item, weight
-from policies.pipelines.expressions.scalars import as_text
-from policies.pipelines.expressions.types import (
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand
+from config.expressions.operators import elements_equal, membership, single_item, weight
+from config.expressions.scalars import as_text
+from config.expressions.types import (
     BOOL,
     FLOAT,
     MISSING,

@@ -1,6 +1,6 @@
 """Comparisons whose result the ranges of their operands determine: conditions that never or always hold."""
 
-from policies.pipelines.expressions.types import MISSING, NumberType, StringType, Value, ValueType
+from config.expressions.types import MISSING, NumberType, StringType, Value, ValueType
 
 
 def determined(operator: str, left: ValueType, right: ValueType) -> Value:

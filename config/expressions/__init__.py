@@ -39,9 +39,9 @@ is that value; a tensor whose shape is known to have more is a compile error, an
 evaluation.
 """
 
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.program import Expression, compile_expression
-from policies.pipelines.expressions.types import (
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.program import Expression, compile_expression
+from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from config.problem import closest
-from policies.pipelines.expressions import reductions, texts
-from policies.pipelines.expressions.arithmetic import saturated, truncated
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.operand import Operand, folded
-from policies.pipelines.expressions.scalars import as_number
-from policies.pipelines.expressions.types import (
+from config.expressions import reductions, texts
+from config.expressions.arithmetic import saturated, truncated
+from config.expressions.errors import CompileError
+from config.expressions.operand import Operand, folded
+from config.expressions.scalars import as_number
+from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,
@@ -19,6 +18,7 @@ from policies.pipelines.expressions.types import (
     StringType,
     TensorType,
 )
+from config.problem import closest
 
 Build = Callable[[list[Operand], int, list[str]], Operand]
 """Arguments, column, and the list of conditions that only an evaluation can check. Raises `CompileError`."""

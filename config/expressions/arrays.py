@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.pipelines.expressions.arithmetic import not_a_number, saturated
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Operand
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import not_a_number, saturated
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand
+from config.expressions.types import (
     MISSING,
     BoolType,
     NumberType,

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from policies.pipelines.expressions import (
+from config.expressions import (
     BOOL,
     FLOAT,
     INT,
@@ -19,7 +19,7 @@ from policies.pipelines.expressions import (
     ValueType,
     compile_expression,
 )
-from tests.policies.pipelines.expressions.language import SAMPLES, VARIABLES, NotANumber, Sample, Values, values
+from tests.config.expressions.language import SAMPLES, VARIABLES, NotANumber, Sample, Values, values
 
 EXAMPLES = int(os.environ.get("HEADRACE_EXPRESSIONS", "150"))
 TYPES: dict[str, ValueType] = {"bool": BOOL, "int": INT, "float": FLOAT, "text": STRING}

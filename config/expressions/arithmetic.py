@@ -2,8 +2,8 @@
 
 from math import inf, isnan, nan
 
-from policies.pipelines.expressions.errors import ExpressionError
-from policies.pipelines.expressions.types import MAX_INT, MIN_INT
+from config.expressions.errors import ExpressionError
+from config.expressions.types import MAX_INT, MIN_INT
 
 
 def saturated(value: int) -> int:

@@ -4,11 +4,11 @@ from math import inf
 
 import numpy as np
 
-from policies.pipelines.expressions.arithmetic import not_a_number, saturated
-from policies.pipelines.expressions.arrays import Array, doubles, kind_of
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Operand
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import not_a_number, saturated
+from config.expressions.arrays import Array, doubles, kind_of
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand
+from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,

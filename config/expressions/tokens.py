@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.types import MAX_INT
+from config.expressions.errors import CompileError
+from config.expressions.types import MAX_INT
 
 MAX_CHARACTERS = 4096
 KEYWORDS = frozenset({"and", "or", "not", "in", "if", "else", "default", "true", "false"})

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from policies.pipelines.expressions.arithmetic import saturated
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Run
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import saturated
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Run
+from config.expressions.types import (
     MISSING,
     BoolType,
     JsonType,
@@ -49,7 +49,7 @@ def reader(path: Path, variable: Variable, column: int) -> Run:
 def _check(type_: ValueType, name: str, column: int) -> Check:
     if isinstance(type_, TensorType):
         try:
-            from policies.pipelines.expressions import arrays
+            from config.expressions import arrays
         except ModuleNotFoundError as error:
             message = f"`{name}` is a tensor, which needs {error.name}: pip install 'headrace[pipelines]'"
             raise CompileError(message, column) from None

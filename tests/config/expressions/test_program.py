@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from policies.pipelines.expressions import (
+from config.expressions import (
     BOOL,
     FLOAT,
     INT,
@@ -24,7 +24,7 @@ from policies.pipelines.expressions import (
     Variables,
     compile_expression,
 )
-from policies.pipelines.expressions.types import MAX_INT
+from config.expressions.types import MAX_INT
 
 VARIABLES = Variables(
     {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from policies.pipelines.expressions import (
+from config.expressions import (
     BOOL,
     FLOAT,
     INT,
@@ -19,7 +19,7 @@ from policies.pipelines.expressions import (
     Variable,
     Variables,
 )
-from policies.pipelines.expressions.types import MAX_INT, MIN_INT
+from config.expressions.types import MAX_INT, MIN_INT
 
 CHOICES = ("stop", "length", "tool_calls")
 VARIABLES = Variables(

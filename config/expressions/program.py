@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from policies.pipelines.expressions.checker import Checker
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.operand import Evaluation, Operand
-from policies.pipelines.expressions.parser import parse
-from policies.pipelines.expressions.scalars import as_type
-from policies.pipelines.expressions.types import MISSING, Path, Value, ValueType, Variables
+from config.expressions.checker import Checker
+from config.expressions.errors import CompileError
+from config.expressions.operand import Evaluation, Operand
+from config.expressions.parser import parse
+from config.expressions.scalars import as_type
+from config.expressions.types import MISSING, Path, Value, ValueType, Variables
 
 
 @dataclass(frozen=True, slots=True)

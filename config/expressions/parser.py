@@ -15,8 +15,8 @@ primary     = number | text | "true" | "false" | name [ "(" arguments ")" ] | "[
 
 from collections.abc import Callable
 
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.nodes import (
+from config.expressions.errors import CompileError
+from config.expressions.nodes import (
     BinaryNode,
     CallNode,
     ConditionalNode,
@@ -30,7 +30,7 @@ from policies.pipelines.expressions.nodes import (
     Node,
     UnaryNode,
 )
-from policies.pipelines.expressions.tokens import Lexeme, tokenize
+from config.expressions.tokens import Lexeme, tokenize
 
 MAX_NODES = 512
 MAX_DEPTH = 24

@@ -2,11 +2,11 @@
 
 from math import fsum, inf
 
-from policies.pipelines.expressions.arithmetic import not_a_number, saturated
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.operand import Evaluation, Operand, Run
-from policies.pipelines.expressions.scalars import as_number, converted_to
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import not_a_number, saturated
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand, Run
+from config.expressions.scalars import as_number, converted_to
+from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,
@@ -35,7 +35,7 @@ def all_of(arguments: list[Operand], column: int, unchecked: list[str]) -> Opera
 def _of_booleans(name: str, argument: Operand, column: int) -> Operand:
     read, reduce = argument.run, any if name == "any" else all
     if isinstance(argument.type, TensorType) and argument.type.datatype in ("BOOL", None):
-        from policies.pipelines.expressions import array_functions  # needs numpy
+        from config.expressions import array_functions  # needs numpy
 
         return array_functions.of_booleans(name, argument, column)
     element = argument.type.element if isinstance(argument.type, ListType) else argument.type
@@ -88,7 +88,7 @@ def argmax(arguments: list[Operand], column: int, unchecked: list[str]) -> Opera
 
 def _reduced(name: str, argument: Operand, column: int) -> Operand:
     if isinstance(argument.type, TensorType):
-        from policies.pipelines.expressions import array_functions  # needs numpy
+        from config.expressions import array_functions  # needs numpy
 
         return array_functions.reduced(name, argument, column)
     element = argument.type.element if isinstance(argument.type, ListType) else argument.type
@@ -145,7 +145,7 @@ def rows(argument: Operand, column: int, unchecked: list[str]) -> Operand:
 
 def nan_elements(argument: Operand, column: int) -> Operand:
     """`is_nan(tensor)`: for each element whether it is NaN."""
-    from policies.pipelines.expressions import array_functions  # needs numpy
+    from config.expressions import array_functions  # needs numpy
 
     return array_functions.nan_elements(argument, column)
 
@@ -154,6 +154,6 @@ def softmax(arguments: list[Operand], column: int, unchecked: list[str]) -> Oper
     """`softmax(tensor)` along the last dimension: logits as probabilities."""
     if not isinstance(arguments[0].type, TensorType) or arguments[0].type.shape == ():
         raise CompileError(f"softmax(…) requires a tensor with dimensions, this is {arguments[0].type}", column)
-    from policies.pipelines.expressions import array_functions  # needs numpy
+    from config.expressions import array_functions  # needs numpy
 
     return array_functions.softmax(arguments[0], column, unchecked)

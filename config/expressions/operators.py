@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from config.problem import closest
-from policies.pipelines.expressions.arithmetic import divided, not_a_number, saturated
-from policies.pipelines.expressions.errors import CompileError, ExpressionError
-from policies.pipelines.expressions.intervals import determined
-from policies.pipelines.expressions.operand import Evaluation, Operand, folded
-from policies.pipelines.expressions.scalars import as_bool, as_number, as_type
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import divided, not_a_number, saturated
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.intervals import determined
+from config.expressions.operand import Evaluation, Operand, folded
+from config.expressions.scalars import as_bool, as_number, as_type
+from config.expressions.types import (
     BOOL,
     FLOAT,
     INT,
@@ -27,6 +26,7 @@ from policies.pipelines.expressions.types import (
     ValueType,
     joined,
 )
+from config.problem import closest
 
 MAX_TEXT = 1024 * 1024
 """Characters of a joined text."""
@@ -128,7 +128,7 @@ def membership(item: Operand, items: Operand, column: int, unchecked: list[str])
 
 def _comparison(operator: str, left: Operand, right: Operand, column: int, unchecked: list[str]) -> Operand:
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):
-        from policies.pipelines.expressions import arrays  # needs numpy
+        from config.expressions import arrays  # needs numpy
 
         return arrays.comparison(operator, left, right, column, unchecked)
     if isinstance(left.type, ListType) is not isinstance(right.type, ListType):
@@ -238,7 +238,7 @@ def _check_choices(type_: StringType, literal: Operand) -> None:
 
 def _arithmetic(operator: str, left: Operand, right: Operand, column: int, unchecked: list[str]) -> Operand:
     if isinstance(left.type, TensorType) or isinstance(right.type, TensorType):
-        from policies.pipelines.expressions import arrays  # needs numpy
+        from config.expressions import arrays  # needs numpy
 
         return arrays.arithmetic(operator, left, right, column, unchecked)
     if operator == "+" and isinstance(left.type, StringType) and isinstance(right.type, StringType):

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from policies.pipelines.expressions.arithmetic import saturated
-from policies.pipelines.expressions.errors import CompileError
-from policies.pipelines.expressions.operand import Evaluation, Operand, folded
-from policies.pipelines.expressions.types import (
+from config.expressions.arithmetic import saturated
+from config.expressions.errors import CompileError
+from config.expressions.operand import Evaluation, Operand, folded
+from config.expressions.types import (
     BOOL,
     FLOAT,
     MISSING,
@@ -89,7 +89,7 @@ def _tensor_as(operand: Operand, expected: ValueType, unchecked: list[str]) -> O
         raise CompileError(f"a single value is required here, this is {type_}: {REDUCE}", operand.column)
     if single is None or type_.datatype is None:
         unchecked.append(f"column {operand.column}: {type_} must have one element")
-    from policies.pipelines.expressions import arrays  # needs numpy
+    from config.expressions import arrays  # needs numpy
 
     run, column = operand.run, operand.column
     exact = expected
