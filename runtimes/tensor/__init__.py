@@ -12,7 +12,8 @@ scheduling/        queues and batches; sequences/: requests that belong together
 instances/         copies of a model on threads and in processes
 backends/          one module for each framework
 catalogue/         small real models to start with
-service.py         inference, whichever wire a request came over
+ensembles/         models whose requests pass through other models
+service.py         inference, whichever wire a request came over; nested.py: requests of models for other models
 delivery.py        outputs into shared memory, or as classes: shared_memory.py, classification.py
 texts.py           large BYTES tensors without an object for each element; text_index.py: their rows, off the loop
 off_loop.py        work on large buffers in threads

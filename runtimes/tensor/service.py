@@ -6,19 +6,19 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
-from adapters.tensors import EMPTY_FINAL, FINAL, Inference, Inferred, Tensor
+from adapters.tensors import EMPTY_FINAL, FINAL, Inference, Parameters, Tensor
 from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.nested import Computed
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.shared_memory import SharedMemory
@@ -27,20 +27,8 @@ from runtimes.tensor.statistics import Reason
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Computed(Inferred):
-    """A response. `device_seconds` is its time on the model's device: its share of a batch, or for one of several
-    responses the time since the one before.
-
-    `final`: no other follows. The last response of a decoupled model is not marked.
-    """
-
-    device_seconds: float = 0.0
-    final: bool = True
-
-
 class InferenceService:
-    """Requests of models. Everything raises `InferenceError` for what is wrong."""
+    """Requests of models: of clients, and `nested.Calls` of other models. All methods raise `InferenceError`."""
 
     def __init__(self, manager: ModelManager, memory: SharedMemory, tracer: Tracer, logs: LogSettings) -> None:
         self.manager = manager
@@ -49,10 +37,11 @@ class InferenceService:
         self.logs = logs
         self._time = clock(asyncio.get_running_loop())
 
-    async def infer(self, inference: Inference, deadline: float = inf) -> Computed:
+    async def infer(self, inference: Inference, deadline: float = inf, served: ServedModel | None = None) -> Computed:
         """One request, one response. Cancelling withdraws it. `deadline` is loop time."""
         began = self._time()
-        served = self._lease(inference) or await self._wait(inference, deadline)
+        is_nested = served is not None
+        served = served or self._lease(inference) or await self._wait(inference, deadline)
         answer: Computed | None = None
         pending: asyncio.Future[list[Tensor]] | None = None
         try:
@@ -73,24 +62,29 @@ class InferenceService:
             served.statistics.failed(self._time() - began, _reason(error))
             raise
         finally:
-            served.release()
+            if not is_nested:
+                served.release()
             if self.tracer.settings.any or self.logs.verbose:
                 self._record(inference, served, began, pending, answer)
         return answer
 
-    async def stream(self, inference: Inference, deadline: float = inf) -> AsyncGenerator[Computed, None]:
+    async def stream(
+        self, inference: Inference, deadline: float = inf, served: ServedModel | None = None
+    ) -> AsyncGenerator[Computed, None]:
         """One request, any number of responses; one, of a model that is not decoupled. To be closed."""
         began = self._time()
-        served = self._lease(inference) or await self._wait(inference, deadline)
+        is_nested = served is not None
+        served = served or self._lease(inference) or await self._wait(inference, deadline)
         try:
             if served.config.decoupled:
                 async with aclosing(self._responses(served, inference, deadline, began)) as responses:
                     async for computed in responses:
                         yield computed
             else:
-                yield await self.infer(inference, deadline)
+                yield await self.infer(inference, deadline, served)
         finally:
-            served.release()
+            if not is_nested:
+                served.release()
 
     async def marked_stream(self, inference: Inference, deadline: float = inf) -> AsyncGenerator[Computed, None]:
         """`stream` in which each response has the parameter `triton_final_response`.
@@ -138,11 +132,14 @@ class InferenceService:
                 if self.tracer.settings.any or self.logs.verbose:
                     self._record(inference, served, began, responses.ended, last)
 
-    def _lease(self, inference: Inference) -> ServedModel | None:
-        parameters = inference.parameters
+    def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
+        """A version in service, to be released once; None if there is none now."""
         if parameters and (sequence := parameters.get("sequence_id")):
-            return self.manager.lease_sequence(inference.model_name, inference.model_version, _id(sequence))
-        return self.manager.lease(inference.model_name, inference.model_version)
+            return self.manager.lease_sequence(model, version, _id(sequence))
+        return self.manager.lease(model, version)
+
+    def _lease(self, inference: Inference) -> ServedModel | None:
+        return self.lease(inference.model_name, inference.model_version, inference.parameters)
 
     async def _wait(self, inference: Inference, deadline: float) -> ServedModel:
         """Lease a model that is not in service: it may be loaded for this request."""

@@ -80,8 +80,9 @@ class Control:
         override = None if order.config is None else Override(order.config, order.files)
         await self.manager.load(name, override)
 
-    async def unload(self, name: str) -> None:
-        await self.manager.unload(name)
+    async def unload(self, name: str, *, with_dependents: bool = False) -> None:
+        """`with_dependents`: with the models that were loaded for this ensemble only."""
+        await self.manager.unload(name, with_dependents=with_dependents)
 
 
 def no_cuda() -> NoReturn:

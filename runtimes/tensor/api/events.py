@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from adapters.errors import InferenceError
 from adapters.http1.message import Response
 from adapters.wire.oip import responses as oip_responses
-from runtimes.tensor.service import Computed
+from runtimes.tensor.nested import Computed
 
 _FIELDS = [("content-type", "text/event-stream; charset=utf-8"), ("cache-control", "no-cache")]
 

@@ -156,9 +156,10 @@ class GrpcDoor:
         await self._control.load(request.model_name, load)
 
     async def _unload(self, request: Any, response: Any) -> None:
+        dependents = False
         if "unload_dependents" in request.parameters:
-            oip_contents.typed(request.parameters["unload_dependents"], "unload_dependents", "bool_param")
-        await self._control.unload(request.model_name)
+            dependents = oip_contents.typed(request.parameters["unload_dependents"], "unload_dependents", "bool_param")
+        await self._control.unload(request.model_name, with_dependents=dependents)
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
 

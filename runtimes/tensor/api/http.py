@@ -32,7 +32,8 @@ from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON, http_response
 from runtimes.tensor.api.restrictions import Restrictions
 from runtimes.tensor.api.routes import Route
-from runtimes.tensor.service import Computed, InferenceService
+from runtimes.tensor.nested import Computed
+from runtimes.tensor.service import InferenceService
 
 IN_A_THREAD = 256 << 10
 """Bytes, from where on compressing would hold up everybody else."""

@@ -88,8 +88,8 @@ class HttpControl:
         return Response(200, [JSON])
 
     async def _unload(self, request: Request, route: Route) -> Response:
-        await _decoded(oip_bodies.decode_unload, await request.read())  # no model of ours depends on another
-        await self._control.unload(route.about)
+        with_dependents = await _decoded(oip_bodies.decode_unload, await request.read())
+        await self._control.unload(route.about, with_dependents=with_dependents)
         return Response(200, [JSON])
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────

@@ -29,10 +29,12 @@ from runtimes.tensor.api.refusals import http_refusal
 from runtimes.tensor.api.restrictions import Restriction, Restrictions
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
 from runtimes.tensor.instances import placement
 from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository, RepositoryError
+from runtimes.tensor.models.table import ModelTable
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
@@ -74,10 +76,13 @@ def run(options: ServerOptions, logs: LogSettings) -> int:
 
 
 async def _serve(options: ServerOptions, logs: LogSettings) -> int:
-    schedulers = functools.partial(make_scheduler, store=ResponseStore(options.cache_size))
+    store, table = ResponseStore(options.cache_size), ModelTable()
+    ensembles = EnsembleSchedulers(table.describe, store)
+    schedulers = functools.partial(make_scheduler, store=store, ensembles=ensembles)
     parts = Parts(placement.complete, placement.start, schedulers)
-    manager = ModelManager(Repository(*options.repositories), parts, options.models)
+    manager = ModelManager(Repository(*options.repositories), parts, options.models, table)
     server = _Server(options, manager, logs)
+    ensembles.calls = server.service
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await server.listen()
@@ -124,7 +129,7 @@ class _Server:
         self._memory = SharedMemory(options.shared_memory)
         self._tracer = Tracer(TraceSettings(options.trace_file))
         self.control = Control(manager, self._memory, self._tracer, logs)
-        service = InferenceService(manager, self._memory, self._tracer, logs)
+        self.service = service = InferenceService(manager, self._memory, self._tracer, logs)
         restrictions = Restrictions(options.restrict)
         size = options.max_body
         http = HttpDoor(service, self.control, Metrics(manager), restrictions)

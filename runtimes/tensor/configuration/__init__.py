@@ -3,7 +3,8 @@
 model_config.py    the dataclasses; each field is declared once, with its place in both files and its bounds
 table.py           the rows of that table
 codecs.py          values of Triton's message that are not written as they are
-checks.py          constraints on the values, from whichever file
+checks.py          constraints on the values, from whichever file; ensemble_checks.py: those of ensembles
+complaint.py       one violated constraint
 message.py         Triton's message, read and written by the table; unserved.py: its fields that are not served
 triton.py          names of backends, and the parts of Triton's message that no row has
 accelerators.py    `optimization` of ONNX models, as parameters

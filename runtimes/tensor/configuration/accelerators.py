@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from runtimes.tensor.configuration.checks import Complaint
+from runtimes.tensor.configuration.complaint import Complaint
 
 _PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",

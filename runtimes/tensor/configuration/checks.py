@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from adapters.tensors import DATATYPES
 from config.place import Place
 from config.problem import closest
 from runtimes.tensor.configuration import codecs
+from runtimes.tensor.configuration.complaint import Complaint
+from runtimes.tensor.configuration.ensemble_checks import check_ensemble
 from runtimes.tensor.configuration.model_config import (
     MAX_BATCH,
     Dims,
@@ -36,14 +38,6 @@ _CONTROL_TYPES: Final = {
 }
 
 
-class Complaint(NamedTuple):
-    """What is wrong at a place, and what to change."""
-
-    place: Place
-    message: str
-    suggestion: str | None = None
-
-
 def check(config: ModelConfig) -> Iterator[Complaint]:
     """Every constraint that the configuration violates."""
     yield from _fields(config, ())
@@ -60,6 +54,7 @@ def check(config: ModelConfig) -> Iterator[Complaint]:
     for i, warmup in enumerate(config.warmup):
         yield from _warmup(config, warmup, ("warmup", i))
     yield from _together(config)
+    yield from check_ensemble(config)
 
 
 def _fields(owner: Any, place: Place) -> Iterator[Complaint]:

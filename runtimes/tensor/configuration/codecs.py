@@ -125,6 +125,17 @@ class _Texts(FieldCodec):
             getattr(message, name)[key].string_value = text
 
 
+class _Names(FieldCodec):
+    """A map from names to names."""
+
+    def read(self, message: Any, name: str) -> dict[str, str]:
+        return dict(sorted(getattr(message, name).items()))
+
+    def write(self, message: Any, name: str, value: Mapping[str, str], owner: Any) -> None:
+        for key, text in value.items():
+            getattr(message, name)[key] = text
+
+
 def _enum(message: Any, name: str) -> Any:
     return message.DESCRIPTOR.fields_by_name[name].enum_type
 
@@ -142,3 +153,4 @@ FALSE_TRUE: Final = _FalseTrue()
 WARMUP_DATA: Final = _WarmupData()
 CHOICE: Final = _Choice()
 TEXTS: Final = _Texts()
+NAMES: Final = _Names()

@@ -7,7 +7,7 @@ from dataclasses import MISSING
 from typing import Any
 
 from config.place import Place
-from runtimes.tensor.configuration.checks import Complaint
+from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.table import PARAMETER, Row, Step, along, rows
 from runtimes.tensor.configuration.unserved import UNSERVED

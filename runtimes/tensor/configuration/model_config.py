@@ -185,6 +185,32 @@ class ResponseCache:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsembleStep:
+    """One model of an ensemble, and the tensors that connect it with the others."""
+
+    model: Annotated[str, At("model_name", named=True)]
+    inputs: Annotated[Mapping[str, str], At("input_map", codec=codecs.NAMES)]
+    """The tensor of the ensemble that each input of the model receives."""
+    outputs: Annotated[Mapping[str, str], At("output_map", codec=codecs.NAMES)]
+    """The tensor of the ensemble that each output of the model becomes."""
+    version: Annotated[int, At("model_version", least=-1, zero_is_default=True)] = -1
+    """The model's version; -1 for its default version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """A graph of models of the same repository, which computes one request."""
+
+    steps: Annotated[tuple[EnsembleStep, ...], At("step")] = ()
+    max_inflight_requests: Annotated[int, At(least=0)] = 0
+    """Requests that each step computes at a time; 0 for the bounds of its model only."""
+
+
+ENSEMBLE: Final = "ensemble"
+"""The platform, and here the backend, of ensembles."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """One model. `max_batch_size` 0: its inputs have no batch dimension, and nothing is joined."""
 
@@ -201,6 +227,7 @@ class ModelConfig:
     """Names of versions, such as stable and canary; these are served whatever the policy."""
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None
+    ensemble: Annotated[Ensemble | None, At("ensemble_scheduling")] = None
     instance_groups: Annotated[tuple[InstanceGroup, ...], At("instance_group", yaml="instances")] = (InstanceGroup(),)
     decoupled: Annotated[bool, At("model_transaction_policy.decoupled")] = False
     """A request is answered by any number of responses."""

@@ -17,8 +17,9 @@ from config.document import Document
 from config.place import Place
 from config.problem import ConfigError, Problem
 from runtimes.tensor.configuration import message, model_yaml, parameters, pbtxt, triton
-from runtimes.tensor.configuration.checks import Complaint, check
-from runtimes.tensor.configuration.model_config import ModelConfig, SequenceState, TensorSpec, Warmup
+from runtimes.tensor.configuration.checks import check
+from runtimes.tensor.configuration.complaint import Complaint
+from runtimes.tensor.configuration.model_config import ENSEMBLE, ModelConfig, SequenceState, TensorSpec, Warmup
 from runtimes.tensor.configuration.triton import UnservedError
 
 PBTXT = "config.pbtxt"
@@ -105,6 +106,8 @@ def _finished(
 ) -> Reading:
     if complaints := list(check(config)):
         raise ConfigError(_problems(complaints, doc, written))
+    if config.ensemble is not None:
+        config = replace(config, backend=ENSEMBLE, platform=ENSEMBLE)
     files = _Files(folder)
     config = replace(
         config,

@@ -10,7 +10,7 @@ from adapters.wire.proto_json import plain
 from adapters.wire.protos import model_config
 from config.problem import closest
 from runtimes.tensor.configuration import accelerators, message, parameters
-from runtimes.tensor.configuration.checks import Complaint
+from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, SequenceBatching
 
 Batching = TypeVar("Batching", DynamicBatching, SequenceBatching)
@@ -94,14 +94,18 @@ def to_message(config: ModelConfig) -> Any:
     made = model_config.ModelConfig()
     written = replace(
         config,
-        backend=TRITON_BACKENDS.get(config.backend, config.backend),
+        backend="" if config.ensemble is not None else TRITON_BACKENDS.get(config.backend, config.backend),
+        instance_groups=() if config.ensemble is not None else config.instance_groups,
         dynamic_batching=_preferring(config.dynamic_batching, config.max_batch_size),
         sequence_batching=_preferring(config.sequence_batching, config.max_batch_size),
         parameters=parameters.of(config),
     )
     message.write(written, made)
-    made.optimization.input_pinned_memory.enable = True
-    made.optimization.output_pinned_memory.enable = True
+    if config.ensemble is not None:
+        made.model_transaction_policy.SetInParent()
+    else:
+        made.optimization.input_pinned_memory.enable = True
+        made.optimization.output_pinned_memory.enable = True
     for i, group in enumerate(made.instance_group):
         group.name = f"{config.name}_{i}"
     for state in made.sequence_batching.state:

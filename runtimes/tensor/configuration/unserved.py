@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from runtimes.tensor.configuration.model_config import (
+    EnsembleStep,
     InstanceGroup,
     ModelConfig,
     SequenceBatching,
@@ -34,9 +35,6 @@ def _refused(reason: str) -> Unserved:
 _NO_EFFECT = Unserved("has no effect here")
 UNSERVED: Final[Mapping[type, Mapping[str, Unserved]]] = {
     ModelConfig: {
-        "ensemble_scheduling": _refused(
-            "is not served by this runtime: serve the steps as models and join them in the gateway"
-        ),
         "batch_input": _refused("is not made by this runtime: leave it out, or pad the inputs to one shape"),
         "batch_output": _refused("is not read by this runtime: leave it out"),
         "model_operations": _refused("loads libraries into the process, which this runtime does not: leave it out"),
@@ -50,6 +48,7 @@ UNSERVED: Final[Mapping[type, Mapping[str, Unserved]]] = {
         "runtime": Unserved("has no effect here: the backend chooses"),
     },
     TensorSpec: {"is_shape_tensor": _refused(_ENGINE), "is_non_linear_format_io": _refused(_ENGINE)},
+    EnsembleStep: {"model_namespace": Unserved("has no effect here: models of one server have one namespace")},
     InstanceGroup: {
         "passive": _refused("computes nothing: leave the group out"),
         **dict.fromkeys(("rate_limiter", "secondary_devices", "profile", "host_policy"), _NO_EFFECT),

@@ -14,6 +14,8 @@ from runtimes.tensor.backends.base import Instance, ModelLoadError
 from runtimes.tensor.configuration.checks import check
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.configuration.reading import usual_file
+from runtimes.tensor.ensembles import members
+from runtimes.tensor.ensembles.members import Describe
 from runtimes.tensor.models import manifest
 from runtimes.tensor.models.records import Source
 from runtimes.tensor.models.served_model import Scheduler, ServedModel
@@ -37,8 +39,10 @@ class Parts:
 class Loader:
     """A few at a time, each within its time."""
 
-    def __init__(self, parts: Parts, *, seconds: float, parallel: int) -> None:
+    def __init__(self, parts: Parts, describe: Describe, *, seconds: float, parallel: int) -> None:
+        """`describe` has the models that ensembles depend on."""
         self._parts = parts
+        self._describe = describe
         self._seconds = seconds
         self._slots = asyncio.Semaphore(parallel)
 
@@ -67,11 +71,14 @@ class Loader:
             await asyncio.to_thread(manifest.verify, folder)
         except manifest.Incomplete as error:
             raise ModelLoadError(str(error)) from None
-        config = await self._parts.complete(source.config, folder)
+        if source.config.ensemble is not None:
+            config = members.completed(source.config, self._describe)
+        else:
+            config = await self._parts.complete(source.config, folder)
         file = config.default_model_filename or await asyncio.to_thread(usual_file, config.backend, folder)
         for place, message, _ in check(config):
             raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
-        instances = await self._parts.start(config, folder)
+        instances = await self._parts.start(config, folder) if config.ensemble is None else ()
         try:
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)

@@ -20,6 +20,7 @@ from typing import Literal
 
 from adapters.errors import CallerError, DeadlineError, InferenceError, NotFound
 from runtimes.tensor.configuration.version_policy import MissingVersion
+from runtimes.tensor.ensembles.dependents import Dependents
 from runtimes.tensor.models.loading import Loader, Parts
 from runtimes.tensor.models.override import Override
 from runtimes.tensor.models.poller import Poller
@@ -53,16 +54,21 @@ class ManagerOptions:
 class ModelManager:
     """All models of one repository. Lives on the loop's thread."""
 
-    def __init__(self, repository: Repository, parts: Parts, options: ManagerOptions) -> None:
+    def __init__(
+        self, repository: Repository, parts: Parts, options: ManagerOptions, table: ModelTable | None = None
+    ) -> None:
         self.options = options
-        self.table = ModelTable()
+        self.table = ModelTable() if table is None else table
         """The models, readable without waiting."""
         self._repository = repository
-        loader = Loader(parts, seconds=options.load_seconds, parallel=options.parallel_loads)
+        loader = Loader(parts, self.table.describe, seconds=options.load_seconds, parallel=options.parallel_loads)
         self._rotation = Rotation(self.table, loader, options.memory_budget, options.drain_seconds)
         self._leases = self.table.leases
         self._loads: dict[asyncio.Task[None], str] = {}
         """Loads and unloads that have not ended, with their model."""
+        self._dependents = Dependents(self.table, self)
+        self._explicit: set[str] = set()
+        """Models that were loaded by name, and not for an ensemble."""
         self._closing = False
 
     # ── a request's way ───────────────────────────────────────────────────────────────────────────────
@@ -158,6 +164,7 @@ class ModelManager:
             names = list(listing.models)
         else:
             names = list(self.options.models)
+        self._explicit.update(names)
         failed = dict(listing.refused)
         results = await asyncio.gather(*(self.bring(name) for name in names), return_exceptions=True)
         failed |= {name: str(result) for name, result in zip(names, results, strict=True) if result is not None}
@@ -170,12 +177,20 @@ class ModelManager:
     async def load(self, name: str, override: Override | None = None) -> None:
         """Load a model by the API. Raises `CallerError` or `NotFound`; the version in service then stays."""
         self._check_explicit("load")
+        self._explicit.add(name)
         await self.bring(name, override)
 
-    async def unload(self, name: str) -> None:
-        """Unload a model by the API: it is out of service on return. A model that is not loaded stays unchanged."""
+    async def unload(self, name: str, *, with_dependents: bool = False) -> None:
+        """Unload a model by the API: it is out of service on return. A model that is not loaded stays unchanged.
+
+        `with_dependents` also unloads the models that were loaded for this ensemble only, as in Triton.
+        """
         self._check_explicit("unload")
-        await self.remove(name)
+        self._explicit.discard(name)
+        members = await self.remove(name)
+        if with_dependents:
+            for member in sorted(members - self._explicit):
+                await self.unload(member, with_dependents=True)
 
     def _check_explicit(self, what: str) -> None:
         if self.options.mode != "explicit":
@@ -189,10 +204,19 @@ class ModelManager:
         task = self._rotation.spawn(self._load(name, override), f"load {name}")
         self._loads[task] = name
         task.add_done_callback(self._loads.pop)
-        await asyncio.wait((task,))
+        following = self._rotation.spawn(self._refresh_after(task, name), f"load what depends on {name}")
+        await asyncio.wait((task, following))
         if task.cancelled():
             raise unavailable(f"The model `{name}` was unloaded while it was loading.")
         task.result()
+
+    async def _refresh_after(self, load: asyncio.Task[None], name: str) -> None:
+        await asyncio.wait((load,))
+        await self._dependents.refresh(name)
+
+    def loading(self, name: str) -> asyncio.Task[None] | None:
+        """The load of a model that is under way."""
+        return next((task for task, of in self._loads.items() if of == name and not task.done()), None)
 
     async def _load(self, name: str, override: Override | None) -> None:
         try:
@@ -204,9 +228,10 @@ class ModelManager:
         model = self.table.model(name)
         source.use()
         try:
+            await self._dependents.prepare(source, override)
             async with model.lock:
                 failed = await self._rotation.swap(model, source)
-        except MissingVersion as error:
+        except (MissingVersion, SourceError) as error:
             raise self._refused(model, str(error)) from None
         finally:
             await source.release()
@@ -221,23 +246,35 @@ class ModelManager:
         log.error("%s cannot be loaded: %s", model.name, why)
         return CallerError(f"The model `{model.name}` cannot be loaded: {why}", code="model_load_failed")
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str) -> frozenset[str]:
         """Take a model out of service in any mode; its requests finish in the background.
 
-        Every earlier load of it is ended.
+        Every earlier load of it is ended. Returns the models that only this ensemble depended on.
         """
+        members = self._dependents.forget(name)
         for task, of in self._loads.items():
             if of == name:
                 task.cancel()
         model = self.table.models.get(name)
-        if model is None:
-            return
+        if model is not None:
+            await self._withdraw(model, "")
+            await self._dependents.refresh(name)
+        return members
+
+    async def suspend(self, name: str, reason: str) -> None:
+        """Take an ensemble out of service until the models that it depends on are back."""
+        await self._withdraw(self.table.model(name), reason)
+        await self._dependents.refresh(name)
+
+    async def _withdraw(self, model: ModelRecord, reason: str) -> None:
         for record in model.versions.values():
             if record.warming is not None:
                 record.warming.cancel()
         async with model.lock:
             await self._rotation.withdraw_all(model)
-            model.problem = ""
+            model.problem = reason
+            for record in model.versions.values():
+                record.reason = reason or record.reason
 
     async def aclose(self) -> None:
         """End all models at once. Requests should have been drained before."""

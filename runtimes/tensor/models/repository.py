@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 MAX_NAME = 255
 MAX_FILES = 100_000
+CONFIGURATIONS = ("config.pbtxt", "model.yaml")
+MAX_CONFIGURATION = 1 << 20
 _VERSION = re.compile(r"[1-9]\d{0,17}")
+_ENSEMBLE = re.compile(rb"^\s*(ensemble_scheduling\b|ensemble\s*:)", re.MULTILINE)
 
 
 class RepositoryError(Exception):
@@ -134,7 +137,8 @@ def _model(path: Path, name: str) -> ModelFolder:
                 versions[int(entry.name)] = path / entry.name
             elif _is_ours(entry.name):
                 beside.append(path / entry.name)
-    stamps = {number: _stamp([folder]) for number, folder in versions.items() if any(_files(folder))}
+    ensemble = _is_ensemble(beside)
+    stamps = {number: _stamp([folder]) for number, folder in versions.items() if ensemble or any(_files(folder))}
     others = _stamp(sorted(beside))
     return ModelFolder(
         name,
@@ -144,6 +148,15 @@ def _model(path: Path, name: str) -> ModelFolder:
         {number: stamp.size for number, stamp in stamps.items()},
         max([path.stat().st_ctime, others.changed_at, *(stamp.changed_at for stamp in stamps.values())]),
     )
+
+
+def _is_ensemble(beside: Iterable[Path]) -> bool:
+    """Whether a model is an ensemble, whose versions have no files."""
+    for path in beside:
+        if path.name in CONFIGURATIONS and path.is_file():
+            with path.open("rb") as file:
+                return _ENSEMBLE.search(file.read(MAX_CONFIGURATION)) is not None
+    return False
 
 
 class _Stamp(NamedTuple):

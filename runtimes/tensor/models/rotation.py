@@ -226,7 +226,7 @@ class Rotation:
         for model in self._table.models.values():
             for record in model.versions.values():
                 served = record.served
-                if served is not None and served.hold is not None and served.is_idle:
+                if served is not None and served.hold is not None and served.is_idle and not served.config.ensemble:
                     yield Occupant(served.hold, served.last_used)
 
     async def _evict(self, hold: Hold) -> None:

@@ -63,6 +63,11 @@ class ModelTable:
         except Unavailable:
             return False
 
+    def is_usable(self, name: str) -> bool:
+        """Whether any version of a model serves requests; False for an unknown model."""
+        model = self.models.get(name)
+        return model is not None and any(model.usable())
+
     def describe(self, name: str, version: str = "") -> tuple[str, ModelConfig]:
         """The number of the version that is meant, and its complete configuration. Loads nothing.
 

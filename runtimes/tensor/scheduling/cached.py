@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 from adapters.errors import CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.off_loop import LARGE, off_loop
-from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.pending import Execution
@@ -72,10 +71,31 @@ class Flight:
             self.work.cancel()
 
 
-class Cached:
-    """A batcher whose responses are stored. Errors are not stored."""
+class Uncached(Protocol):
+    """The scheduler that computes what is not stored: a batcher, or an ensemble's."""
 
-    def __init__(self, inner: Batcher, store: ResponseStore, ttl: float, recorder: Recorder) -> None:
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def computing(self) -> int: ...
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]: ...
+
+    def holds(self, sequence: int | str) -> bool: ...
+
+    async def drain(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Cached:
+    """A scheduler whose responses are stored. Errors are not stored."""
+
+    def __init__(self, inner: Uncached, store: ResponseStore, ttl: float, recorder: Recorder) -> None:
         self._inner = inner
         self._store = store
         self._ttl = ttl

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Protocol
 
@@ -71,12 +71,16 @@ def make_scheduler(
     instances: Sequence[Instance],
     recorder: Recorder | None = None,
     store: ResponseStore | None = None,
+    ensembles: Callable[[ModelConfig, Recorder], Scheduler] | None = None,
 ) -> Scheduler:
     """The scheduler that the configuration selects. It does not own the instances; `store` has the responses of models
-    with a cache.
+    with a cache, and `ensembles` makes the schedulers of ensembles.
 
     Raises `ModelLoadError` if the configuration cannot be scheduled.
     """
+    if config.ensemble is not None:
+        assert ensembles is not None
+        return ensembles(config, recorder or NoRecorder())
     if config.sequence_batching is not None:
         if config.decoupled or config.dynamic_batching is not None:
             other = "decoupled" if config.decoupled else "dynamic_batching"

@@ -1,0 +1,198 @@
+"""One request of an ensemble on its way through the steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Any, NamedTuple
+
+from adapters.dataflow import run
+from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
+from adapters.tensors import Inference, Parameters, RequestedOutput, Tensor
+from config.graph import Step
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.ensembles.members import Member
+from runtimes.tensor.ensembles.passing import passed
+from runtimes.tensor.ensembles.stages import PreparedStep, Stage, StagePlan, Stages
+from runtimes.tensor.models.served_model import ServedModel
+from runtimes.tensor.nested import Calls
+from runtimes.tensor.scheduling.clock import clock
+
+TIMEOUT = "timeout"
+"""The parameter with the time of the whole request, in microseconds."""
+_MICROSECONDS = 1_000_000
+Values = dict[str, Tensor]
+
+
+class Program:
+    """An ensemble, prepared for its requests."""
+
+    def __init__(self, config: ModelConfig, members: list[Member], calls: Calls) -> None:
+        assert config.ensemble is not None
+        self.name = config.name
+        self.calls = calls
+        self.stages = Stages(config, members)
+        self.outputs = tuple(spec.name for spec in config.outputs)
+        self.of_inputs = self.stages.of_inputs()
+        self.of_outputs = self.stages.of_outputs()
+        limit = config.ensemble.max_inflight_requests
+        self._rooms = {member.index: asyncio.Semaphore(limit) for member in members} if limit else {}
+        self._inputs = {spec.name for spec in config.inputs}
+
+    @asynccontextmanager
+    async def room(self, step: PreparedStep, due: float) -> AsyncIterator[None]:
+        """One of the requests that a step may compute at a time. Raises `DeadlineError`."""
+        room = self._rooms.get(step.index)
+        if room is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout_at(None if due == inf else due):
+                await room.acquire()
+        except TimeoutError:
+            raise DeadlineError("The request's time is up; its turn had not come.") from None
+        try:
+            yield
+        finally:
+            room.release()
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self._rooms)
+
+    def failure(self, step: PreparedStep, error: InferenceError) -> InferenceError:
+        """The error of a step as that of the ensemble.
+
+        An error of the caller stays one only if it concerns the ensemble's own inputs.
+        """
+        message = f"in ensemble '{self.name}', {step.name}: {error.message}"
+        if isinstance(error, CallerError):
+            tensors = {name: tensor for name, tensor, _ in step.inputs}
+            own = set(tensors.values()) <= self._inputs
+            tensor = tensors.get(error.param or "")
+            if not (tensor in self._inputs or (tensor is None and own)):
+                return BackendError(message, code="model_failed")
+            error.param = tensor or error.param
+        error.message, error.args = message, (message,)
+        return error
+
+
+class CheckedRequest(NamedTuple):
+    """A request that was checked."""
+
+    inference: Inference
+    plan: StagePlan
+    requested: tuple[str, ...]
+    due: float
+    """Loop time."""
+    has_timeout: bool
+
+
+class EnsembleRun:
+    """One request. Its models are leased until it ends, so that all steps see one version."""
+
+    def __init__(self, program: Program, request: CheckedRequest) -> None:
+        self.program = program
+        self.request = request
+        self.device_seconds = 0.0
+        self._leases: dict[int, ServedModel] = {}
+        self._clock = clock(asyncio.get_running_loop())
+
+    async def infer(self) -> list[Tensor]:
+        """The outputs, of an ensemble without decoupled models."""
+        with self:
+            (stage,) = self.request.plan.stages
+            return self.answer(await self.advance(stage, self.inputs()))
+
+    def __enter__(self) -> EnsembleRun:
+        calls, parameters = self.program.calls, self.request.inference.parameters
+        for step in self.request.plan.steps:
+            served = calls.lease(step.model, step.version, parameters)
+            if served is not None:  # others are loaded when their step begins
+                self._leases[step.index] = served
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for served in self._leases.values():
+            served.release()
+        self._leases.clear()
+
+    def inputs(self) -> Values:
+        """The request's tensors as the steps see them."""
+        reshapes = self.program.of_inputs
+        tensors = self.request.inference.inputs
+        if not reshapes:
+            return {tensor.name: tensor for tensor in tensors}
+        return {tensor.name: passed(tensor, tensor.name, reshapes.get(tensor.name)) for tensor in tensors}
+
+    async def advance(self, stage: Stage, values: Mapping[str, Tensor]) -> Values:
+        """Run the steps of a stage; all values that it has then."""
+        return (await run(stage.plan, values, self._step)).values
+
+    def answer(self, values: Mapping[str, Tensor]) -> list[Tensor]:
+        """The response. Raises `BackendError` if a step was skipped for lack of an input."""
+        reshapes = self.program.of_outputs
+        answer = []
+        for name in self.request.requested:
+            tensor = values.get(name)
+            if tensor is not None:
+                answer.append(passed(tensor, name, reshapes.get(name)))
+        if len(answer) < len(self.request.requested):
+            self._check_absent(values)
+        return answer
+
+    def _check_absent(self, values: Mapping[str, Tensor]) -> None:
+        """A model may leave out an output that no step needs."""
+        for step in self.request.plan.steps:
+            absent = [tensor for _, tensor, _ in step.inputs if tensor not in values]
+            if absent and all(tensor not in values for _, tensor in step.outputs):
+                raise BackendError(
+                    f"in ensemble '{self.program.name}', {step.name} could not run: no step returned"
+                    f" `{', '.join(absent)}`",
+                    code="model_failed",
+                )
+
+    # ── one step ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def _step(self, graph_step: Step, values: Values) -> Values:
+        step = self.program.stages.prepared[graph_step.name]
+        try:
+            if not self.program.is_limited:
+                return await self._compute(step, values)
+            async with self.program.room(step, self.request.due):
+                return await self._compute(step, values)
+        except InferenceError as error:
+            raise self.program.failure(step, error) from None
+
+    async def _compute(self, step: PreparedStep, values: Values) -> Values:
+        served = self._leases.get(step.index)
+        computed = await self.program.calls.infer(self.inference(step, values), self.request.due, served)
+        self.device_seconds += computed.device_seconds
+        return renamed(step, computed.outputs)
+
+    def inference(self, step: PreparedStep, values: Mapping[str, Tensor]) -> Inference:
+        """The request for one step."""
+        whole = self.request.inference
+        tensors = [passed(values[tensor], name, reshape) for name, tensor, reshape in step.inputs if tensor in values]
+        outputs: list[RequestedOutput] = list(step.requested)
+        return Inference(step.model, step.version, whole.id, self._parameters(), tensors, outputs)
+
+    def leased(self, step: PreparedStep) -> ServedModel | None:
+        return self._leases.get(step.index)
+
+    def _parameters(self) -> Parameters:
+        """Those of the request. A `timeout` is what is left of the whole."""
+        parameters = self.request.inference.parameters
+        if not self.request.has_timeout:
+            return parameters
+        changed: dict[str, Any] = {**parameters}
+        changed[TIMEOUT] = max(1, round((self.request.due - self._clock()) * _MICROSECONDS))
+        return changed
+
+
+def renamed(step: PreparedStep, outputs: list[Tensor]) -> Values:
+    """The outputs of a step by the names of the ensemble."""
+    by_name = {tensor.name: tensor for tensor in outputs}
+    return {tensor: by_name[name] for name, tensor in step.outputs if name in by_name}

@@ -1,0 +1,176 @@
+"""The scheduler of an ensemble: it has no copies, and each step waits in the queue of its own model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from math import inf
+from typing import Any
+
+from adapters.errors import CallerError, CapacityError, DeadlineError
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.ensembles.execution import TIMEOUT, CheckedRequest, EnsembleRun, Program
+from runtimes.tensor.ensembles.members import Describe, members_of
+from runtimes.tensor.ensembles.stages import StagePlan
+from runtimes.tensor.ensembles.streaming import StreamExecution
+from runtimes.tensor.nested import Calls
+from runtimes.tensor.scheduling.cached import Cached
+from runtimes.tensor.scheduling.clock import clock
+from runtimes.tensor.scheduling.dispatcher import number_of
+from runtimes.tensor.scheduling.intake import Intake
+from runtimes.tensor.scheduling.pending import Execution as Computation
+from runtimes.tensor.scheduling.queue_rules import MAX_QUEUE_SIZE
+from runtimes.tensor.scheduling.quiet import Quiet
+from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
+from runtimes.tensor.scheduling.response_store import ResponseStore
+from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.scheduler import Scheduler
+
+_MICROSECOND = 1e-6
+MAX_PLANS = 64
+"""Combinations of requested outputs whose plans are stored."""
+
+
+class RunningRequest(asyncio.Task[list[Tensor]]):
+    """The future of a request's outputs. Cancelling it cancels the steps that run."""
+
+    def __init__(
+        self, work: Coroutine[Any, Any, list[Tensor]], execution: EnsembleRun, computation: Computation
+    ) -> None:
+        super().__init__(work, loop=asyncio.get_running_loop())
+        self.arrived = computation.started
+        self.execution = computation
+        self._whole = execution
+
+    @property
+    def device_seconds(self) -> float:
+        """The time of all steps on their devices."""
+        return self._whole.device_seconds
+
+
+class EnsembleScheduler:
+    """See `Scheduler`."""
+
+    def __init__(self, config: ModelConfig, describe: Describe, calls: Calls, recorder: Recorder | None = None) -> None:
+        self._config = config
+        self._program = Program(config, members_of(config, describe), calls)
+        self._intake = Intake(config)
+        self._plans = {frozenset(self._program.outputs): self._program.stages.plan(self._program.outputs)}
+        self._recorder = recorder or NoRecorder()
+        self._clock = clock(asyncio.get_running_loop())
+        self._running: set[RunningRequest] = set()
+        self._quiet = Quiet(lambda: self.is_idle)
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Requests wait in the queues of the steps."""
+        return 0
+
+    @property
+    def computing(self) -> int:
+        return len(self._running)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    def holds(self, sequence: int | str) -> bool:
+        """The models of the steps have the sequences."""
+        return False
+
+    def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
+        if self._config.decoupled:
+            raise CallerError(
+                f"Model `{self._config.name}` sends any number of responses: use a stream.", code="model_decoupled"
+            )
+        execution, rows = self._begin(inference, deadline)
+        return self._run(execution.infer(), execution, rows)
+
+    def stream(self, inference: Inference, deadline: float = inf) -> Responses:
+        if not self._config.decoupled:
+            return Responses(self.infer(inference, deadline))
+        execution, rows = self._begin(inference, deadline)
+        streaming = StreamExecution(execution)
+        streaming.responses = Responses(self._run(streaming.run(), execution, rows))
+        return streaming.responses
+
+    def _begin(self, inference: Inference, deadline: float) -> tuple[EnsembleRun, int]:
+        """A request that was checked, and its rows."""
+        if self._closed:
+            raise CapacityError("The model is being unloaded.", code="model_unloading")
+        if len(self._running) >= MAX_QUEUE_SIZE:
+            raise CapacityError(f"The ensemble `{self._config.name}` has {MAX_QUEUE_SIZE} requests already.")
+        prepared = self._intake.read(inference)
+        requested = prepared.requested or self._program.outputs
+        now = self._clock()
+        timeout = number_of(inference, TIMEOUT) * _MICROSECOND if inference.parameters else 0.0
+        due = min(deadline, now + timeout) if timeout else deadline
+        if due <= now:
+            raise DeadlineError("The request's time was up when it came.")
+        return EnsembleRun(
+            self._program, CheckedRequest(inference, self._plan(requested), requested, due, timeout > 0)
+        ), prepared.rows
+
+    def _plan(self, requested: tuple[str, ...]) -> StagePlan:
+        outputs = frozenset(requested)
+        plan = self._plans.get(outputs)
+        if plan is None:
+            plan = self._program.stages.plan(requested)
+            if len(self._plans) < MAX_PLANS:
+                self._plans[outputs] = plan
+        return plan
+
+    def _run(self, work: Coroutine[Any, Any, list[Tensor]], execution: EnsembleRun, rows: int) -> RunningRequest:
+        task = RunningRequest(self._ended_well(work, execution, rows), execution, Computation(self._clock(), rows))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _ended_well(
+        self, work: Coroutine[Any, Any, list[Tensor]], execution: EnsembleRun, rows: int
+    ) -> list[Tensor]:
+        """Count a request that succeeds. One that the unloading of the ensemble ends fails."""
+        try:
+            outputs = await work
+        except asyncio.CancelledError:
+            if self._closed:
+                raise CapacityError(
+                    "The model was unloaded before the request ended.", code="model_unloading"
+                ) from None
+            raise
+        self._recorder.executed(1, rows, 0.0, execution.device_seconds)
+        return outputs
+
+    def _ended(self, task: asyncio.Future[list[Tensor]]) -> None:
+        assert isinstance(task, RunningRequest)
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may read it: the reader of a stream may have left
+        self._quiet.settle()
+
+    async def drain(self) -> None:
+        await self._quiet.wait()
+
+    async def aclose(self) -> None:
+        self._closed = True
+        for task in tuple(self._running):
+            task.cancel()
+        await self._quiet.wait()
+
+
+class EnsembleSchedulers:
+    """Makes the schedulers of ensembles. `calls` is set before the first model is loaded."""
+
+    def __init__(self, describe: Describe, store: ResponseStore) -> None:
+        self.calls: Calls | None = None
+        self._describe = describe
+        self._store = store
+
+    def __call__(self, config: ModelConfig, recorder: Recorder) -> Scheduler:
+        assert self.calls is not None
+        scheduler = EnsembleScheduler(config, self._describe, self.calls, recorder)
+        if not config.response_cache.enable:
+            return scheduler
+        return Cached(scheduler, self._store, config.response_cache.ttl, recorder)

@@ -1,0 +1,140 @@
+"""The steps that some outputs of an ensemble need, prepared for its requests.
+
+Decoupled models divide the steps into stages: a stage runs once for each response of the decoupled step before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from adapters.dataflow import Dataflow, Plan
+from adapters.tensors import RequestedOutput
+from config.graph import Step
+from runtimes.tensor.configuration.ensemble_checks import graph_of
+from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
+from runtimes.tensor.ensembles.members import (
+    Member,
+    decoupled_labels,
+    inner_dims,
+    optional_inputs,
+    version_of,
+)
+from runtimes.tensor.ensembles.passing import Reshape, between, of_ensemble
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStep:
+    """One step. Inputs and outputs are pairs of the model's name and the ensemble's."""
+
+    index: int
+    name: str
+    """For messages."""
+    model: str
+    version: str
+    inputs: tuple[tuple[str, str, Reshape | None], ...]
+    outputs: tuple[tuple[str, str], ...]
+    requested: tuple[RequestedOutput, ...]
+    """Empty if all outputs of the model are mapped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Steps with one response to each request, and the decoupled step that they lead to, if any."""
+
+    plan: Plan
+    source: PreparedStep | None
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """All that a request for some outputs needs."""
+
+    stages: tuple[Stage, ...]
+    steps: tuple[PreparedStep, ...]
+    """All steps of all stages."""
+
+
+class Stages:
+    """The steps of an ensemble."""
+
+    def __init__(self, config: ModelConfig, members: list[Member]) -> None:
+        assert config.ensemble is not None
+        self._config = config
+        self._batched_by: dict[str, bool] = {spec.name: config.max_batch_size > 0 for spec in config.inputs}
+        for member in members:
+            self._batched_by.update(dict.fromkeys(member.step.outputs.values(), member.batched))
+        self.prepared = {str(member.index): self._prepare(member) for member in members}
+        """By the name of the step in the graph."""
+        self._graph = graph_of(config.ensemble, optional_inputs(members))
+        self._decoupled = {str(member.index) for member in members if member.config.decoupled}
+        self._labels = decoupled_labels(config, members)
+        self._flows: dict[int, Dataflow] = {}
+        for label in set(self._labels.values()):
+            self._flows[label] = Dataflow(step for step in self._graph if self._belongs(step, label))
+
+    def plan(self, outputs: Iterable[str]) -> StagePlan:
+        """The stages that these outputs need."""
+        stages: list[Stage] = []
+        values: frozenset[str] = frozenset(outputs)
+        source: PreparedStep | None = None
+        label = max((self._labels[value] for value in values), default=0)
+        while True:
+            stages.insert(0, Stage(self._flows[label].plan(values), source))
+            if not label:
+                break
+            source = self.prepared[str(label - 1)]
+            values = frozenset(tensor for _, tensor, _ in source.inputs)
+            label = max(self._labels[value] for value in values)
+        steps = [self.prepared[step.name] for stage in stages for step in stage.plan.steps]
+        sources = [stage.source for stage in stages if stage.source is not None]
+        return StagePlan(tuple(stages), (*steps, *sources))
+
+    def _belongs(self, step: Step, label: int) -> bool:
+        return step.name not in self._decoupled and self._labels[step.outputs[0]] == label
+
+    def _prepare(self, member: Member) -> PreparedStep:
+        step = member.step
+        outputs = tuple(step.outputs.items())
+        specs = {spec.name: spec for spec in member.config.inputs}
+        inputs = tuple(
+            (name, tensor, self._reshape(specs[name], tensor, member)) for name, tensor in step.inputs.items()
+        )
+        everything = {name for name, _ in outputs} == {spec.name for spec in member.config.outputs}
+        requested = () if everything else tuple(RequestedOutput(name) for name, _ in outputs)
+        return PreparedStep(member.index, member.name, step.model, version_of(step), inputs, outputs, requested)
+
+    def _reshape(self, spec: TensorSpec, tensor: str, member: Member) -> Reshape | None:
+        return between(self._batched_by[tensor], member.batched, spec.dims)
+
+    # ── the ensemble's own tensors ────────────────────────────────────────────────────────────────────
+
+    def of_inputs(self) -> Mapping[str, Reshape]:
+        """Conversions of the ensemble's inputs that have a `reshape`."""
+        batched = self._config.max_batch_size > 0
+        return {
+            spec.name: of_ensemble(batched, spec.dims, spec.reshape)
+            for spec in self._config.inputs
+            if spec.reshape is not None
+        }
+
+    def of_outputs(self) -> Mapping[str, Reshape]:
+        """Conversions of the ensemble's outputs: those of other batching than their step, or with a `reshape`."""
+        batched = self._config.max_batch_size > 0
+        conversions: dict[str, Reshape] = {}
+        for spec in self._config.outputs:
+            steps: list[Reshape] = []
+            if (convert := between(self._batched_by[spec.name], batched, inner_dims(spec))) is not None:
+                steps.append(convert)
+            if spec.reshape is not None:
+                steps.append(of_ensemble(batched, spec.reshape, spec.dims))
+            if steps:
+                conversions[spec.name] = _chained(steps)
+        return conversions
+
+
+def _chained(steps: list[Reshape]) -> Reshape:
+    if len(steps) == 1:
+        return steps[0]
+    first, second = steps
+    return lambda shape: second(first(shape))

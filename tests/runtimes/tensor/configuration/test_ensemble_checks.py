@@ -1,0 +1,212 @@
+"""The configuration of an ensemble: read from both files, reported, and its mistakes with their lines."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from config.problem import ConfigError
+from runtimes.tensor.configuration.checks import check
+from runtimes.tensor.configuration.model_config import Ensemble, EnsembleStep, ModelConfig, TensorSpec
+from runtimes.tensor.configuration.reading import read_model, read_override
+from runtimes.tensor.configuration.triton import to_json
+
+DIAMOND = """platform: "ensemble"
+max_batch_size: 8
+input [ { name: "A" data_type: TYPE_FP32 dims: [ 2 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 2 ] } ]
+ensemble_scheduling {
+  max_inflight_requests: 4
+  step [
+    {
+      model_name: "top"
+      model_version: -1
+      input_map { key: "X" value: "A" }
+      output_map { key: "Y" value: "y" }
+    },
+    {
+      model_name: "left"
+      model_version: 3
+      input_map { key: "X" value: "y" }
+      output_map { key: "Y" value: "l" }
+    },
+    {
+      model_name: "right"
+      input_map { key: "X" value: "y" }
+      output_map { key: "Y" value: "r" }
+    },
+    {
+      model_name: "join"
+      input_map { key: "L" value: "l" }
+      input_map { key: "R" value: "r" }
+      output_map { key: "Y" value: "OUT" }
+    }
+  ]
+}
+"""
+YAML = """max_batch_size: 8
+inputs: [{name: A, datatype: FP32, dims: [2]}]
+outputs: [{name: OUT, datatype: FP32, dims: [2]}]
+ensemble:
+  max_inflight_requests: 4
+  steps:
+    - {model: top, inputs: {X: A}, outputs: {Y: y}}
+    - {model: left, version: 3, inputs: {X: y}, outputs: {Y: l}}
+    - {model: right, inputs: {X: y}, outputs: {Y: r}}
+    - {model: join, inputs: {L: l, R: r}, outputs: {Y: OUT}}
+"""
+
+
+def read(folder: Path, text: str, file: str = "config.pbtxt") -> ModelConfig:
+    folder.mkdir(exist_ok=True)
+    (folder / file).write_text(text)
+    return read_model(folder, "diamond", []).config
+
+
+def mistakes(folder: Path, text: str, file: str = "config.pbtxt") -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        read(folder, text, file)
+    return [str(problem).partition(f"{file}:")[2] for problem in caught.value.problems]
+
+
+def test_both_files_give_the_same_ensemble(tmp_path: Path) -> None:
+    config = read(tmp_path / "a", DIAMOND)
+    assert config == read(tmp_path / "b", YAML, "model.yaml")
+    assert config.ensemble is not None
+    assert config.ensemble.max_inflight_requests == 4
+    assert [(step.model, step.version) for step in config.ensemble.steps] == [
+        ("top", -1), ("left", 3), ("right", -1), ("join", -1),
+    ]  # fmt: skip
+    assert (config.backend, config.platform) == ("ensemble", "ensemble")
+
+
+def test_the_reported_configuration_can_be_sent_again(tmp_path: Path) -> None:
+    config = read(tmp_path, DIAMOND)
+    reported = to_json(config)
+    assert reported["platform"] == "ensemble"
+    assert reported["backend"] == ""
+    assert reported["instance_group"] == []
+    assert reported["model_transaction_policy"] == {"decoupled": False}
+    assert "optimization" not in reported
+    assert reported["ensemble_scheduling"]["step"][3]["input_map"] == {"L": "l", "R": "r"}
+    assert read_override(json.dumps(reported), "diamond", tmp_path, []).config == config
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reported"),
+    [
+        ('platform: "ensemble"', 'platform: "onnxruntime_onnx"', "1: platform: of an ensemble must be ensemble"),
+        ('platform: "ensemble"', 'backend: "python"', "1: backend: is not for an ensemble: its steps have"),
+        (
+            "ensemble_scheduling {",
+            "model_warmup [ { batch_size: 1 } ] ensemble_scheduling {",
+            "5: model_warmup: is not for an ensemble: configure it at the models of its steps",
+        ),
+        (
+            "ensemble_scheduling {",
+            "instance_group [ { count: 2 } ] ensemble_scheduling {",
+            "5: instance_group: is not for an ensemble",
+        ),
+        ('model_name: "left"', "", "14: ensemble_scheduling.step[1].model_name: is required"),
+        ('input_map { key: "X" value: "A" }', "", "step 0 (`top`) has no inputs: map at least one"),
+        (
+            'output_map { key: "Y" value: "r" }',
+            'output_map { key: "Y" value: "l" }',
+            "step 2 (`right`) writes tensor `l`, which is an output of step 1 (`left`) already",
+        ),
+        (
+            'output_map { key: "Y" value: "l" }',
+            'output_map { key: "Y" value: "A" }',
+            "step 1 (`left`) writes tensor `A`, which is an input of the ensemble already",
+        ),
+        (
+            'output_map { key: "Y" value: "OUT" }',
+            'output_map { key: "Y" value: "OUTT" }',
+            'ensemble output `OUT` is not written by any step (did you mean "OUTT"?)',
+        ),
+        (
+            'input_map { key: "X" value: "A" }',
+            'input_map { key: "X" value: "B" }',
+            "ensemble input `A` is not used: no step reads it",
+        ),
+        (
+            'input_map { key: "L" value: "l" }',
+            'input_map { key: "L" value: "ll" }',
+            "step 3 (`join`) reads tensor `ll`, which is no input of the ensemble and no output of a step",
+        ),
+        (
+            'input_map { key: "L" value: "l" }',
+            'input_map { key: "L" value: "y" }',
+            "tensor `l` of step 1 (`left`) is unused: no step and no output reads it",
+        ),
+        ("max_inflight_requests: 4", "max_inflight_requests: -4", "6: "),
+    ],
+)
+def test_a_mistake_is_reported_with_its_step(tmp_path: Path, old: str, new: str, reported: str) -> None:
+    assert old in DIAMOND
+    problems = mistakes(tmp_path, DIAMOND.replace(old, new, 1))
+    assert any(reported in problem for problem in problems), problems
+
+
+def test_a_cycle_names_its_steps(tmp_path: Path) -> None:
+    (problem,) = mistakes(tmp_path, DIAMOND.replace('{ key: "X" value: "y" }', '{ key: "X" value: "OUT" }', 1))
+    assert "can never start, because it is part of a cycle: " in problem
+    assert "step 1 (`left`)" in problem
+    assert "step 3 (`join`)" in problem
+    assert "step 2" not in problem
+
+
+def test_an_ensemble_needs_its_steps(tmp_path: Path) -> None:
+    assert "ensemble_scheduling: is required" in mistakes(tmp_path, 'platform: "ensemble"')[0]
+    assert "an ensemble has at least one step" in mistakes(tmp_path, 'platform: "ensemble" ensemble_scheduling { }')[0]
+
+
+def test_a_valid_ensemble_with_one_changed_tensor_is_refused_or_still_valid() -> None:
+    """Random ensembles are valid as they are made; each rename of one tensor at one place is a mistake."""
+    for seed in range(200):
+        rng = random.Random(seed)
+        config = random_ensemble(rng)
+        assert list(check(config)) == [], seed
+        assert config.ensemble is not None
+        steps = list(config.ensemble.steps)
+        at = rng.randrange(len(steps))
+        if rng.random() < 0.5:
+            changed = replace(steps[at], inputs={**steps[at].inputs, "I0": "stray"})
+        else:
+            changed = replace(steps[at], outputs={**steps[at].outputs, "O0": "stray"})
+        steps[at] = changed
+        complaints = list(check(replace(config, ensemble=Ensemble(tuple(steps)))))
+        assert complaints, seed
+        assert all(complaint.message for complaint in complaints)
+
+
+def random_ensemble(rng: random.Random, steps: int = 0) -> ModelConfig:
+    """An ensemble of models with some inputs and outputs, each of whose tensors is used."""
+    tensors = [f"in{i}" for i in range(rng.randint(1, 3))]
+    inputs = tuple(TensorSpec(name, "FP32", (2,)) for name in tensors)
+    made: list[EnsembleStep] = []
+    unused = list(tensors)
+    for index in range(steps or rng.randint(1, 7)):
+        # Each step reads something that nothing has read before, so that in the end only outputs are unread.
+        first = unused.pop(rng.randrange(len(unused))) if unused else rng.choice(tensors)
+        others = rng.sample(tensors, rng.randint(0, min(2, len(tensors))))
+        read = dict.fromkeys([first, *others])
+        unused = [name for name in unused if name not in read]
+        written = [f"t{index}.{i}" for i in range(rng.randint(1, 2))]
+        made.append(
+            EnsembleStep(
+                f"m{index}",
+                {f"I{i}": name for i, name in enumerate(read)},
+                {f"O{i}": name for i, name in enumerate(written)},
+            )
+        )
+        tensors += written
+        unused += written
+    leftover = [name for name in unused if name.startswith("in")]
+    if leftover:
+        made.append(EnsembleStep("last", {f"I{i}": name for i, name in enumerate(leftover)}, {"O0": "last"}))
+        unused.append("last")
+    outputs = tuple(TensorSpec(name, "FP32", (2,)) for name in unused if not name.startswith("in"))
+    return ModelConfig("random", "ensemble", inputs, outputs, 8, "ensemble", ensemble=Ensemble(tuple(made)))
