@@ -1,1 +1,5 @@
-"""The pure parts of pipelines: no I/O, no clock, bounded work. Their expressions are in `config.expressions`."""
+"""The pure parts of pipelines: no I/O, no clock, bounded work. Their expressions are in `config.expressions`.
+
+votes.py    votes over labels, decided as early as possible; the quorum of an ensemble
+combine.py  mean, concatenation and votes of tensors
+"""
