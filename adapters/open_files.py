@@ -22,15 +22,15 @@ def raise_limit() -> int:
     return soft
 
 
-def clients_that_fit(wanted: int, files_each: int) -> int:
-    """Return the number of client connections that one listener may have, at most `wanted`. Logs a reduction."""
+def clients_that_fit(required: int, files_each: int) -> int:
+    """Return the number of client connections that one listener may have, at most `required`. Logs a reduction."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY or BESIDE + wanted * files_each <= limit:
-        return wanted
+    if limit == resource.RLIM_INFINITY or BESIDE + required * files_each <= limit:
+        return required
     fit = max(1, (limit - BESIDE) // files_each)
     log.warning(
         "each listener serves at most %d clients at once instead of %d, as this process may open only %d files: raise "
         "the limit (`ulimit -n`)",
-        fit, wanted, limit,
+        fit, required, limit,
     )  # fmt: skip
     return fit

@@ -36,8 +36,8 @@ def sweep() -> int:
     removed = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # in use, of another user, or removed by another process
-            found = folder.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid():
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
                 with (folder / OWNER).open("r+") as owner:
                     fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder)

@@ -1,7 +1,7 @@
 """The conformance suite of all adapters, for a real server, a stand-in, or a foreign server.
 
 subject.py    a system under test: its pool, requests, and missing features
-asks.py       requests for a subject: chats, tensors, calls of an app
+requests.py   requests for a subject: chats, tensors, calls of an app
 nonconforming.py  the error that a check raises for a violation
 answers.py    checks of correct responses: infer, stream, metadata, health, readiness, signals, orders
 failures.py   checks of failures: each failure has the right class of error

@@ -30,8 +30,10 @@ async def infers(bench: Bench) -> None:
 
 
 async def streams(bench: Bench) -> None:
-    ask = bench.subject.stream or fail("the subject defines neither a streaming request nor the reason for having none")
-    answer = await bench.call(ask())
+    make_request = bench.subject.stream or fail(
+        "the subject defines neither a streaming request nor the reason for having none"
+    )
+    answer = await bench.call(make_request())
     pieces = await bench.pieces(answer)
     # One piece may contain several events that arrived together.
     events = sum(max(1, piece.count(b"\n\n")) for piece in pieces)
@@ -41,12 +43,12 @@ async def streams(bench: Bench) -> None:
         fail("the stream does not end correctly")
 
 
-async def tells_metadata(bench: Bench) -> None:
+async def reports_metadata(bench: Bench) -> None:
     answer = await bench.call(_question(bench, "metadata"))
-    told = msgspec.json.decode(answer.body or b"")
-    if not told.get("inputs") or not told.get("outputs"):
+    metadata = msgspec.json.decode(answer.body or b"")
+    if not metadata.get("inputs") or not metadata.get("outputs"):
         fail("the model's metadata has no inputs or no outputs")
-    for tensor in (*told["inputs"], *told["outputs"]):
+    for tensor in (*metadata["inputs"], *metadata["outputs"]):
         if not (tensor["name"] and tensor["datatype"] and isinstance(tensor["shape"], list)):
             fail("a tensor of the model's metadata is not complete")
 
@@ -55,14 +57,14 @@ async def has_no_metadata(bench: Bench) -> None:
     await refused(bench.call(_question(bench, "metadata")), Unsupported)
 
 
-async def tells_health(bench: Bench) -> None:
+async def reports_health(bench: Bench) -> None:
     await bench.adapter.probe(PATIENCE)
     ill, _ = await bench.before(acts.Refusing(500))
     await refused(ill.probe(PATIENCE), BackendError, TransportError)
     await refused(bench.at(NOWHERE).probe(PATIENCE), TransportError)
 
 
-async def tells_readiness(bench: Bench) -> None:
+async def reports_readiness(bench: Bench) -> None:
     await bench.call(_question(bench, "ready"))
     query = ModelQuery(model=NOBODY, about="ready")
     await refused(bench.call(query), Unavailable, NotFound, code="upstream_model_not_found")
@@ -75,15 +77,15 @@ async def has_no_readiness(bench: Bench) -> None:
 async def is_recognised(bench: Bench) -> None:
     subject = bench.subject
     looked_at = subject.pool.model_copy(update={"protocol": AutoProtocol(name="auto")})
-    found = await detect(looked_at, bench.address(subject.url), names=(subject.right().model,))
-    if found is None:
+    detection = await detect(looked_at, bench.address(subject.url), names=(subject.right().model,))
+    if detection is None:
         fail("the probe does not detect the server")
-    wanted = subject.probed_as or subject.pool.protocol.name
-    if wanted not in [one.protocol["name"] for one in found.pools]:
-        fail(f"the probe detects {found.system}, which speaks {found.pools[0].protocol['name']}")
+    expected = subject.probed_as or subject.pool.protocol.name
+    if expected not in [one.protocol["name"] for one in detection.pools]:
+        fail(f"the probe detects {detection.system}, which speaks {detection.pools[0].protocol['name']}")
 
 
-async def tells_its_load(bench: Bench) -> None:
+async def reports_load(bench: Bench) -> None:
     url = bench.subject.signals or fail("the subject defines neither its metrics nor the reason for having none")
     if signals.read(await metrics.page(url), bench.subject.signals_server) is None:
         fail("the metrics contain no name that reports the server's load")
@@ -91,14 +93,14 @@ async def tells_its_load(bench: Bench) -> None:
 
 async def takes_orders(bench: Bench) -> None:
     model = bench.subject.order or fail("the subject defines neither a model to unload nor the reason for having none")
-    tells = "readiness" not in bench.subject.lacks
+    reports = "readiness" not in bench.subject.lacks
     await _give(bench, "unload", model)
     try:
-        if tells:
+        if reports:
             await _until(lambda: _is_ready(bench, model), False, "the model is still ready after it was unloaded")
     finally:
         await _give(bench, "load", model)
-    if tells:
+    if reports:
         await _until(lambda: _is_ready(bench, model), True, "the model is not ready, though it was loaded")
 
 
@@ -119,10 +121,10 @@ async def _is_ready(bench: Bench, model: str) -> bool:
     return True
 
 
-async def _until(look: Callable[[], Awaitable[bool]], wanted: bool, otherwise: str) -> None:
-    """Poll until `look` returns `wanted`: some servers execute an order with a delay."""
+async def _until(look: Callable[[], Awaitable[bool]], expected: bool, otherwise: str) -> None:
+    """Poll until `look` returns `expected`: some servers execute an order with a delay."""
     end = asyncio.get_running_loop().time() + PATIENCE
-    while await look() != wanted:
+    while await look() != expected:
         if asyncio.get_running_loop().time() > end:
             fail(otherwise)
         await asyncio.sleep(_LOOK)
@@ -135,12 +137,12 @@ def _question(bench: Bench, about: ModelPart) -> ModelQuery:
 CHECKS = (
     Check("infer", "A valid request is answered correctly.", infers),
     Check("stream", "A streamed answer arrives in pieces, and has an end.", streams),
-    Check("metadata", "A model's inputs and outputs are read from the server.", tells_metadata, has_no_metadata),
+    Check("metadata", "A model's inputs and outputs are read from the server.", reports_metadata, has_no_metadata),
     Check("probe", "The server and its protocol are detected.", is_recognised),
-    Check("health", "The health check passes for a healthy server, and for no other.", tells_health),
+    Check("health", "The health check passes for a healthy server, and for no other.", reports_health),
     Check(
-        "readiness", "A model that is not ready is distinguished from a ready one.", tells_readiness, has_no_readiness
+        "readiness", "A model that is not ready is distinguished from a ready one.", reports_readiness, has_no_readiness
     ),
-    Check("load signals", "Server-reported load can drive balancing.", tells_its_load),
+    Check("load signals", "Server-reported load can drive balancing.", reports_load),
     Check("load and unload", "Operators load and unload models through the gateway.", takes_orders, takes_no_orders),
 )

@@ -9,7 +9,7 @@ from adapters.conformance import acts
 from adapters.conformance.bench import PATIENCE, SHORT, Bench, within
 from adapters.conformance.checks import Check
 from adapters.conformance.nonconforming import fail, refused
-from adapters.conformance.subject import Ask
+from adapters.conformance.subject import MakeRequest
 from adapters.errors import BackendError, DeadlineError, UpstreamTimeout
 
 KEY = "key-of-the-gateway-itself"
@@ -20,21 +20,21 @@ _LOOK = 0.1
 async def cancellation(bench: Bench) -> None:
     adapter, stood = await bench.before(acts.Silent())
     call = asyncio.create_task(adapter.call(bench.subject.right(), within()))
-    while not stood.asked:
+    while not stood.requests:
         if call.done():
             await call
         await asyncio.sleep(_LOOK)
     await _cancelled(call)
     await _within(stood.left.wait(), "the server was not informed that the client disconnected")
     if bench.subject.running is not None:
-        ask = bench.subject.long or fail("the subject reports running requests, but defines no long request")
-        await _seen_at_the_server(bench, ask)
+        make_request = bench.subject.long or fail("the subject reports running requests, but defines no long request")
+        await _seen_at_the_server(bench, make_request)
 
 
-async def _seen_at_the_server(bench: Bench, ask: Ask) -> None:
+async def _seen_at_the_server(bench: Bench, make_request: MakeRequest) -> None:
     running = bench.subject.running
     assert running is not None
-    call = asyncio.create_task(bench.call(ask()))
+    call = asyncio.create_task(bench.call(make_request()))
     while await running() < 1:
         if call.done() and (call.exception() is not None or (await call).ended):
             fail("the long request ended before the server reported it as running")
@@ -73,10 +73,10 @@ async def deadlines(bench: Bench) -> None:
 async def credentials(bench: Bench) -> None:
     adapter, stood = await bench.before(acts.Refusing(401, code=16), key=SecretStr(KEY))
     await refused(adapter.call(bench.subject.right(), within()), code="upstream_credential")
-    if not any(KEY in value for value in stood.asked[-1].values()):
+    if not any(KEY in value for value in stood.requests[-1].values()):
         fail("the pool's key is not among the fields of a request")
     await refused(adapter.probe(PATIENCE), BackendError)
-    if not any(KEY in value for value in stood.asked[-1].values()):
+    if not any(KEY in value for value in stood.requests[-1].values()):
         fail("the pool's key is not among the fields of a health check")
 
 

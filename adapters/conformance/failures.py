@@ -23,8 +23,10 @@ async def unknown_model(bench: Bench) -> None:
 
 
 async def bad_input(bench: Bench) -> None:
-    ask = bench.subject.mistake or fail("the subject defines neither an invalid request nor the reason for having none")
-    error = await refused(bench.call(ask()), CallerError)
+    make_request = bench.subject.mistake or fail(
+        "the subject defines neither an invalid request nor the reason for having none"
+    )
+    error = await refused(bench.call(make_request()), CallerError)
     if not error.message:
         fail("an invalid request is refused without a message")
 
@@ -46,7 +48,7 @@ async def oddities(bench: Bench) -> None:
     for odd in (HTML, NOT_TEXT, NOTHING, ELSEWHERE):
         adapter, stood = await bench.before(odd)
         _blames(await refused(adapter.call(bench.subject.right(), within()), BackendError, TransportError))
-        if len(stood.asked) > 3:
+        if len(stood.requests) > 3:
             fail("a redirect was followed, or a failed request was repeated")
     if bench.subject.stream is not None:
         for odd in _odd_streams(bench):

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from adapters.base import Adapter
-from adapters.conformance import asks, metrics
+from adapters.conformance import metrics, requests
 from adapters.conformance.bench import within
 from adapters.conformance.nonconforming import Nonconforming
 from adapters.conformance.subject import Subject
@@ -29,7 +29,7 @@ async def foreign(
     pool: PoolConfig, adapter: Adapter, model: str, *, version: str = "", metrics_url: str = "", load: str = ""
 ) -> Subject:
     """Build a subject of the pool's first endpoint. Raises `InferenceError` if it reports no metadata of the model."""
-    fields = await _asked(pool, adapter, model)
+    fields = await _requests_of(pool, adapter, model)
     unseen = dict(fields.pop("unseen", {}))
     lacks = dict(fields.pop("lacks", {}))
     if "stream" in fields and (why := await _refuses(adapter, fields["stream"]())):
@@ -38,16 +38,16 @@ async def foreign(
     if why := await _refuses(adapter, ModelQuery(model=model, about="ready")):
         lacks["readiness"] = why
     url = pool.endpoints[0].url
-    found = metrics_url or await _metrics(url)
-    if not found:
+    metrics_at = metrics_url or await _metrics(url)
+    if not metrics_at:
         unseen["load signals"] = NO_METRICS
     if pool.protocol.name not in BUILT_IN:
         unseen["probe"] = ANOTHERS
     if not load:
         unseen["load and unload"] = NOT_ORDERED
     return Subject(
-        system=f"{pool.protocol.name} at {url}", version=version, how="foreign", pool=pool, pieces=1, signals=found,
-        order=load, lacks=lacks, unseen=unseen, **fields,
+        system=f"{pool.protocol.name} at {url}", version=version, how="foreign", pool=pool, pieces=1,
+        signals=metrics_at, order=load, lacks=lacks, unseen=unseen, **fields,
     )  # fmt: skip
 
 
@@ -63,7 +63,7 @@ async def _refuses(adapter: Adapter, request: ModelRequest) -> str:
     return ""
 
 
-async def _asked(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, Any]:
+async def _requests_of(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, Any]:
     """The requests of a subject, according to the operations that its protocol offers."""
     offers = pool.protocol.offers
     if "text" in offers:
@@ -76,10 +76,10 @@ async def _asked(pool: PoolConfig, adapter: Adapter, model: str) -> dict[str, An
 
 def _of_text(model: str) -> dict[str, Any]:
     return {
-        "right": asks.chat(model),
-        "is_right": asks.says_something,
-        "stream": asks.chat(model, stream=True),
-        "mistake": asks.chat(model, temperature="warm"),
+        "right": requests.chat(model),
+        "is_right": requests.has_text,
+        "stream": requests.chat(model, stream=True),
+        "mistake": requests.chat(model, temperature="warm"),
         "lacks": {"metadata": NO_TENSORS},
     }
 
@@ -89,15 +89,15 @@ def _of_tensors(model: str, inputs: list[TensorMetadata]) -> dict[str, Any]:
     zeros = [_zeros(one) for one in inputs]
     wrong = [Tensor(f"{one.name}-of-nobody", one.datatype, one.shape, one.data) for one in zeros]
     return {
-        "right": asks.tensors(model, *zeros),
-        "stream": asks.tensors(model, *zeros, kind="infer_stream"),
-        "mistake": asks.tensors(model, *wrong),
+        "right": requests.tensors(model, *zeros),
+        "stream": requests.tensors(model, *zeros, kind="infer_stream"),
+        "mistake": requests.tensors(model, *wrong),
     }
 
 
 def _of_an_app(model: str) -> dict[str, Any]:
     return {
-        "right": asks.app(model),
+        "right": requests.app(model),
         "lacks": {"metadata": NO_TENSORS},
         "unseen": dict.fromkeys(("stream", "bad input", "unknown model", "readiness", "oddities"), ONES_OWN),
     }

@@ -26,17 +26,17 @@ class Impostor:
     def __init__(self, act: Act) -> None:
         self._act = act
         self.url = ""
-        self.asked: list[dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
         self.left = asyncio.Event()
 
     async def http(self, request: Request) -> Response:
-        self.asked.append(dict(request.headers))
+        self.requests.append(dict(request.headers))
         await request.read()
         with _Departure(self.left):
             return await self._act.http(request)
 
     async def grpc(self, call: Any) -> None:
-        self.asked.append(dict(call.metadata))
+        self.requests.append(dict(call.metadata))
         with _Departure(self.left):
             await self._act.grpc(call)
 

@@ -18,9 +18,9 @@ def markdown(cells: Iterable[Cell], features: Sequence[str]) -> str:
     reasons: dict[str, int] = {}
     head = ["system", "behind it", *features]
     lines = [_line(head), _line(["---"] * len(head))]
-    for system, found in systems.items():
-        first = next(iter(found.values()))
-        marks = [_mark(found.get(feature), reasons) for feature in features]
+    for system, results in systems.items():
+        first = next(iter(results.values()))
+        marks = [_mark(results.get(feature), reasons) for feature in features]
         lines.append(_line([system, f"{_BEHIND[first.how]}, {first.version}", *marks]))
     notes = [f"{number}. {why}" for why, number in reasons.items()]
     return "\n".join([*lines, "", *notes]) + "\n"

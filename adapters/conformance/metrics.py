@@ -27,9 +27,9 @@ def gauge(url: str, name: str) -> Callable[[], Awaitable[float]]:
 
     async def read() -> float:
         lines = (await page(url)).decode().splitlines()
-        found = [line.rpartition(" ")[2] for line in lines if line.partition("{")[0].partition(" ")[0] == name]
-        if not found:
+        values = [line.rpartition(" ")[2] for line in lines if line.partition("{")[0].partition(" ")[0] == name]
+        if not values:
             fail(f"the metrics hold no {name}")
-        return sum(map(float, found))
+        return sum(map(float, values))
 
     return read

@@ -11,7 +11,7 @@ from adapters.conformance.impostor import Act
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
 
-Ask = Callable[[], ModelRequest]
+MakeRequest = Callable[[], ModelRequest]
 """Creates a new request for each call: a request records its own execution."""
 
 
@@ -26,17 +26,17 @@ class Subject:
     version: str
     how: How = "real"
     pool: PoolConfig
-    right: Ask
+    right: MakeRequest
     """A valid request."""
     is_right: Callable[[Answer], bool] | None = None
     """Checks the content of the response to `right`."""
-    stream: Ask | None = None
+    stream: MakeRequest | None = None
     """A request for a stream."""
     pieces: int = 2
     """The minimum number of pieces of that stream."""
-    mistake: Ask | None = None
+    mistake: MakeRequest | None = None
     """An invalid request, which the server rejects."""
-    long: Ask | None = None
+    long: MakeRequest | None = None
     """A request that runs for seconds, for the check of cancellation; a stream if the system has streams."""
     running: Callable[[], Awaitable[float]] | None = None
     """Returns the number of running requests that the server reports; None if the server reports no such number."""

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from adapters.base import Adapter, Answer
 from adapters.call import Call
 from adapters.detection.detect import detect
-from adapters.detection.found import Found
+from adapters.detection.result import Detection
 from adapters.errors import BackendError, InferenceError, Unavailable
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
@@ -29,10 +29,10 @@ class AutoAdapter:
     """
 
     def __init__(self, pool: PoolConfig, address: Address) -> None:
-        self.found: Found | None = None
+        self.detection: Detection | None = None
         self.protocol: ProtocolConfig | None = None
         """The detected protocol; None before the detection."""
-        self.when_found: Callable[[], None] = lambda: None
+        self.on_detection: Callable[[], None] = lambda: None
         self._pool = pool
         self._address = address
         self._adapter: Adapter | None = None
@@ -71,26 +71,26 @@ class AutoAdapter:
 
     async def _look(self) -> None:
         try:
-            found = await detect(self._pool, self._address)
-            if found is None:
+            detection = await detect(self._pool, self._address)
+            if detection is None:
                 raise BackendError("The endpoint's protocol cannot be detected: set `protocol`.")
-            await self._speak(found)
+            await self._speak(detection)
         finally:
             self._looking = None
 
-    async def _speak(self, found: Found) -> None:
+    async def _speak(self, detection: Detection) -> None:
         """Use the adapter of the detected protocol. An adapter of the same protocol stays, with its connections."""
-        way = found.pools[0]
+        way = detection.pools[0]
         if way.protocol["name"] not in BUILT_IN:
-            raise BackendError(f"The endpoint is {found.system}, whose protocol no adapter supports.")
+            raise BackendError(f"The endpoint is {detection.system}, whose protocol no adapter supports.")
         section = _section.validate_python(dict(way.protocol))
         if self._adapter is None or section != self.protocol:
             former, self._adapter = self._adapter, self._made(section)
             self.protocol = section
             if former is not None:
                 await former.aclose()
-        self.found, self._doubtful = found, False
-        self.when_found()
+        self.detection, self._doubtful = detection, False
+        self.on_detection()
 
     def _made(self, section: ProtocolConfig) -> Adapter:
         pool = self._pool.model_copy(update={"protocol": section})

@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from adapters.detection import apps, oip, predict_v1, text
-from adapters.detection.found import Found
 from adapters.detection.look import LOOK_SECONDS, Look
+from adapters.detection.result import Detection
 from adapters.errors import BackendError, TransportError
 from adapters.registry import Address
 from adapters.types import Deadline
@@ -26,37 +26,37 @@ SYSTEMS = (
 
 async def detect(
     pool: PoolConfig, address: Address, *, names: tuple[str, ...] = (), seconds: float = SECONDS
-) -> Found | None:
+) -> Detection | None:
     """Detect a server. Returns None for an unknown system. Raises `InferenceError` if no server responds.
 
     The pool has the key and the TLS settings of the requests; `names` are models that the server is known to have.
     """
-    until, found, failure = asyncio.get_running_loop().time() + seconds, None, None
+    until, detection, failure = asyncio.get_running_loop().time() + seconds, None, None
     try:
-        found = await _over_http(pool, address, until, names)
+        detection = await _over_http(pool, address, until, names)
     except (TransportError, BackendError) as error:
         failure = error
-    if found is None:
+    if detection is None:
         with suppress(TransportError, BackendError, ImportError):
-            found = await _over_grpc(pool, address, until, names)
-    if found is None and failure is not None:
+            detection = await _over_grpc(pool, address, until, names)
+    if detection is None and failure is not None:
         raise failure
-    return found
+    return detection
 
 
-async def _over_http(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Found | None:
+async def _over_http(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Detection | None:
     client = http1_client(pool, address)
     try:
         look = Look(client, until, names)
         for recognised in SYSTEMS:
-            if (found := await recognised(look)) is not None:
-                return found
+            if (detection := await recognised(look)) is not None:
+                return detection
         return None
     finally:
         await client.aclose()
 
 
-async def _over_grpc(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Found | None:
+async def _over_grpc(pool: PoolConfig, address: Address, until: float, names: tuple[str, ...]) -> Detection | None:
     from adapters.detection.grpc import over_grpc  # needs an extra
 
     if address.tls is not None:

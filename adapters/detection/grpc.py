@@ -4,9 +4,9 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from adapters.detection.found import Found, FoundModel, pool
 from adapters.detection.look import text
 from adapters.detection.oip import KINDS, MOST_MODELS, OTHER, pools
+from adapters.detection.result import DetectedModel, Detection, pool
 from adapters.errors import InferenceError
 from adapters.http2.channel import Channel
 from adapters.http2.codes import Code
@@ -25,30 +25,33 @@ SERVICES = {
 """By a method that needs neither a credential nor a message: the system, and the names of its pool and protocol."""
 
 
-async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]) -> Found | None:
+async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]) -> Detection | None:
     """Detect a gRPC server. Raises `TransportError` if no server responds, or if it responds in HTTP/1.1."""
-    told = await _ask(channel, deadline, "ServerMetadata")
-    if told is not None and text(told.get("name")):
-        return await _oip(channel, deadline, told, names)
+    server = await _call(channel, deadline, "ServerMetadata")
+    if server is not None and text(server.get("name")):
+        return await _oip(channel, deadline, server, names)
     for path, (system, name, protocol) in SERVICES.items():
         try:
             await channel.ask(path.encode(), b"", b"", deadline)
         except GrpcError as error:
             if error.code in _OF_NOBODY:
                 continue
-        return Found(system, "", (pool(name, protocol, *(FoundModel(one, "tensors") for one in names)),))
+        return Detection(system, "", (pool(name, protocol, *(DetectedModel(one, "tensors") for one in names)),))
     return None
 
 
-async def _oip(channel: Channel, deadline: Deadline, told: dict[str, Any], names: tuple[str, ...]) -> Found:
-    kind = KINDS.get(text(told["name"]).lower(), OTHER)
+async def _oip(channel: Channel, deadline: Deadline, server: dict[str, Any], names: tuple[str, ...]) -> Detection:
+    kind = KINDS.get(text(server["name"]).lower(), OTHER)
     if not names:
-        index = await _ask(channel, deadline, "RepositoryIndex", ready=True) or {}
+        index = await _call(channel, deadline, "RepositoryIndex", ready=True) or {}
         names = tuple(dict.fromkeys(text(one.get("name")) for one in index.get("models", ())))
-    told_of = {name: _read(await _ask(channel, deadline, "ModelMetadata", name=name)) for name in names[:MOST_MODELS]}
-    notes = () if told_of else ("It lists no loaded model. Name your models with --model.",)
-    return Found(
-        kind.system, text(told.get("version")), tuple(pools(kind._replace(generates=False), "oip-grpc", told_of)), notes
+    models = {name: _read(await _call(channel, deadline, "ModelMetadata", name=name)) for name in names[:MOST_MODELS]}
+    notes = () if models else ("It lists no loaded model. Name your models with --model.",)
+    return Detection(
+        kind.system,
+        text(server.get("version")),
+        tuple(pools(kind._replace(generates=False), "oip-grpc", models)),
+        notes,
     )
 
 
@@ -59,7 +62,7 @@ def _read(metadata: dict[str, Any] | None) -> oip_bodies.ModelMetadata | None:
         return None
 
 
-async def _ask(channel: Channel, deadline: Deadline, method_name: str, **fields: Any) -> dict[str, Any] | None:
+async def _call(channel: Channel, deadline: Deadline, method_name: str, **fields: Any) -> dict[str, Any] | None:
     """Call a method of the Open Inference Protocol. Returns None for an error or an unreadable response."""
     method = METHODS[method_name]
     try:

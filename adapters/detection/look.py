@@ -23,10 +23,10 @@ class Seen(NamedTuple):
     @property
     def json(self) -> Any:
         """The JSON of a response with status 200; None for any other status and for invalid JSON."""
-        return self.told if self.status == 200 else None
+        return self.decoded if self.status == 200 else None
 
     @property
-    def told(self) -> Any:
+    def decoded(self) -> Any:
         """The JSON of a response with any status; None for invalid JSON."""
         try:
             return msgspec.json.decode(self.body)
@@ -35,7 +35,7 @@ class Seen(NamedTuple):
 
     def object(self) -> dict[str, Any]:
         """The JSON object of a response with status 200; otherwise an empty object."""
-        return told if isinstance(told := self.json, dict) else {}
+        return decoded if isinstance(decoded := self.json, dict) else {}
 
 
 NOTHING = Seen(0)
@@ -66,10 +66,10 @@ class Look:
         if key not in self._seen:
             if len(self._seen) >= MAX_LOOKS:
                 return NOTHING
-            self._seen[key] = await self._ask(method, path, body or b"", fields)
+            self._seen[key] = await self._request(method, path, body or b"", fields)
         return self._seen[key]
 
-    async def _ask(self, method: str, path: str, body: bytes, fields: bytes) -> Seen:
+    async def _request(self, method: str, path: str, body: bytes, fields: bytes) -> Seen:
         deadline = Deadline(self._until, LOOK_SECONDS, LOOK_SECONDS)
         target = path.encode()
         try:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
-from adapters.detection.found import Found, FoundModel, FoundPool, pool
 from adapters.detection.look import Look, text
+from adapters.detection.result import DetectedModel, DetectedPool, Detection, pool
 from adapters.detection.text import listed, speaking
 from adapters.errors import InferenceError
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata, decode_metadata
@@ -34,31 +34,31 @@ KINDS = {
 OTHER = Kind("a server of the Open Inference Protocol", "tensors")
 
 
-async def oip(look: Look) -> Found | None:
+async def oip(look: Look) -> Detection | None:
     """Detect a server, and list its models from the index of the repository or from another list."""
-    told = (await look.at("/v2")).object()
-    if not text(told.get("name")):
+    server = (await look.at("/v2")).object()
+    if not text(server.get("name")):
         return None
-    kind, version = KINDS.get(text(told["name"]).lower(), OTHER), text(told.get("version"))
+    kind, version = KINDS.get(text(server["name"]).lower(), OTHER), text(server.get("version"))
     names = [name for one in await _names(look) if (name := text(one))]
-    told_of = {name: await _metadata(look, name) for name in names[:MOST_MODELS]}
+    models = {name: await _metadata(look, name) for name in names[:MOST_MODELS]}
     notes = [f"Only the first {MOST_MODELS} of {len(names)} models are listed."] if len(names) > MOST_MODELS else []
-    if not told_of:
+    if not models:
         notes.append("It lists no loaded model. Name your models with --model.")
-    return Found(kind.system, version, (*pools(kind, "oip-http", told_of), *await _beside(look, kind)), tuple(notes))
+    return Detection(kind.system, version, (*pools(kind, "oip-http", models), *await _beside(look, kind)), tuple(notes))
 
 
-def pools(kind: Kind, protocol: str, models: Mapping[str, ModelMetadata | None]) -> list[FoundPool]:
+def pools(kind: Kind, protocol: str, models: Mapping[str, ModelMetadata | None]) -> list[DetectedPool]:
     """A pool of tensor models, and a pool of text models if a Triton has models with text tensors."""
-    texts, tensors = list[FoundModel](), list[FoundModel]()
+    texts, tensors = list[DetectedModel](), list[DetectedModel]()
     for name, metadata in models.items():
         if kind.generates and metadata is not None and _is_text(metadata):
-            texts.append(FoundModel(name, "text", described(metadata)))
+            texts.append(DetectedModel(name, "text", described(metadata)))
         else:
-            tensors.append(FoundModel(name, "tensors", described(metadata) if metadata is not None else ""))
+            tensors.append(DetectedModel(name, "tensors", described(metadata) if metadata is not None else ""))
     section = {"name": protocol, "server": kind.server} if kind.server else {"name": protocol}
-    found = [pool(kind.name, section, *tensors)] if tensors or not texts else []
-    return [*found, pool(f"{kind.name}-text", "triton-generate", *texts)] if texts else found
+    detected = [pool(kind.name, section, *tensors)] if tensors or not texts else []
+    return [*detected, pool(f"{kind.name}-text", "triton-generate", *texts)] if texts else detected
 
 
 def _is_text(metadata: ModelMetadata) -> bool:
@@ -99,7 +99,7 @@ def _tensors(tensors: list[TensorMetadata]) -> str:
     return ", ".join(shown) + (", …" if len(tensors) > 8 else "")
 
 
-async def _beside(look: Look, kind: Kind) -> list[FoundPool]:
+async def _beside(look: Look, kind: Kind) -> list[DetectedPool]:
     """The pool of text models, which some of these servers offer on a separate path."""
     if kind.text_path is None:
         return []

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from adapters.detection.found import Found, FoundModel, pool
 from adapters.detection.look import Look, Seen, text
+from adapters.detection.result import DetectedModel, Detection, pool
 from adapters.http1.client import encode_fields
 
 MOST_MODELS = 256
@@ -22,13 +22,13 @@ class _Kind(NamedTuple):
     name: str
     dialect: str = ""
     version_path: str = ""
-    version: Callable[[dict[str, Any]], object] = lambda told: told.get("version")
+    version: Callable[[dict[str, Any]], object] = lambda body: body.get("version")
 
 
 OWNERS = {
     "vllm": _Kind("vLLM", "vllm", "vllm", "/version"),
     "sglang": _Kind("SGLang", "sglang", "sglang", "/server_info"),
-    "llamacpp": _Kind("llama.cpp", "llama-cpp", "llama.cpp", "/props", lambda told: told.get("build_info")),
+    "llamacpp": _Kind("llama.cpp", "llama-cpp", "llama.cpp", "/props", lambda body: body.get("build_info")),
     "tensorrt_llm": _Kind("TensorRT-LLM", "trtllm", "tensorrt-llm", "/version"),
     "library": _Kind("Ollama", "ollama", "ollama", "/api/version"),
     "organization_owner": _Kind("LM Studio", "lm-studio", "lm-studio"),
@@ -44,31 +44,31 @@ SIGNS = {
     "/props": ("total_slots", OWNERS["llamacpp"]),
 }
 """A path that only one system has, a field of its response, and the system: the owner of a model may be its author."""
-WANTS_A_KEY = "It lists its models only with a key: give --key."
+KEY_REQUIRED = "It lists its models only with a key: give --key."
 _OTHER = _Kind("a server that speaks OpenAI", "openai")
 
 
-async def tgi(look: Look) -> Found | None:
+async def tgi(look: Look) -> Detection | None:
     """Detect Text Generation Inference. Its sibling for embeddings has a `model_type` instead."""
-    told = (await look.at("/info")).object()
-    name = text(told.get("model_id"))
-    if not name or "max_total_tokens" not in told:
+    info = (await look.at("/info")).object()
+    name = text(info.get("model_id"))
+    if not name or "max_total_tokens" not in info:
         return None
-    context = f"context {told['max_total_tokens']} tokens" if isinstance(told["max_total_tokens"], int) else ""
-    found = pool("tgi", speaking("tgi"), FoundModel(name, "text", context))
-    return Found("Text Generation Inference", text(told.get("version")), (found,))
+    context = f"context {info['max_total_tokens']} tokens" if isinstance(info["max_total_tokens"], int) else ""
+    detected = pool("tgi", speaking("tgi"), DetectedModel(name, "text", context))
+    return Detection("Text Generation Inference", text(info.get("version")), (detected,))
 
 
-async def openai(look: Look) -> Found | None:
+async def openai(look: Look) -> Detection | None:
     """Detect a server that lists models or rejects a missing key in OpenAI's form, at any of its usual paths."""
     roots = ("",) if _VERSIONED.search(look.base_path) else ROOTS
     for root in roots:
-        if (found := await _at(look, root)) is not None:
-            return found
+        if (detection := await _at(look, root)) is not None:
+            return detection
     return None
 
 
-async def _at(look: Look, root: str) -> Found | None:
+async def _at(look: Look, root: str) -> Detection | None:
     seen = await look.at(f"{root}/models")
     path = "" if root == ROOTS[0] else root
     if seen.status in (401, 403):
@@ -79,11 +79,11 @@ async def _at(look: Look, root: str) -> Found | None:
     kind = await _kind(look, seen.object())
     version = kind.version((await look.at(kind.version_path)).object()) if kind.version_path else ""
     notes = () if models else ("It lists no models.",)
-    return Found(kind.system, text(version), (pool(kind.name, speaking(kind.dialect), *models, path=path),), notes)
+    return Detection(kind.system, text(version), (pool(kind.name, speaking(kind.dialect), *models, path=path),), notes)
 
 
-async def _kind(look: Look, told: dict[str, Any]) -> _Kind:
-    owners = [text(one.get("owned_by")) for one in told["data"] if isinstance(one, dict)]
+async def _kind(look: Look, body: dict[str, Any]) -> _Kind:
+    owners = [text(one.get("owned_by")) for one in body["data"] if isinstance(one, dict)]
     for owner in owners:
         if owner in OWNERS:
             return OWNERS[owner]
@@ -98,13 +98,13 @@ def speaking(dialect: str) -> dict[str, str]:
     return {"name": "openai", "dialect": dialect} if dialect else {"name": "openai"}
 
 
-def listed(told: dict[str, Any]) -> list[FoundModel] | None:
+def listed(body: dict[str, Any]) -> list[DetectedModel] | None:
     """The models of a response in OpenAI's form; None for another form."""
-    data = told.get("data")
+    data = body.get("data")
     if not isinstance(data, list):
         return None
     named = [(text(one.get("id")), one) for one in data[:MOST_MODELS] if isinstance(one, dict)]
-    return [FoundModel(name, "text", _context(one)) for name, one in named if name]
+    return [DetectedModel(name, "text", _context(one)) for name, one in named if name]
 
 
 def _context(model: dict[str, Any]) -> str:
@@ -112,13 +112,13 @@ def _context(model: dict[str, Any]) -> str:
     return f"context {length} tokens" if isinstance(length, int) else ""
 
 
-def _keyed(seen: Seen, path: str, again: Seen) -> Found | None:
+def _keyed(seen: Seen, path: str, again: Seen) -> Detection | None:
     """Identify a server that requires a key by the form of its rejection."""
-    told = seen.told
-    if isinstance(told, dict) and told.get("type") == "error":
+    body = seen.decoded
+    if isinstance(body, dict) and body.get("type") == "error":
         models = listed(again.object()) or []
         notes = () if models else ("It lists its models only with --key and --key-header x-api-key.",)
-        return Found("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
-    if isinstance(told, dict) and ("error" in told or "detail" in told or told.get("object") == "error"):
-        return Found(_OTHER.system, "", (pool(_OTHER.name, "openai", path=path),), (WANTS_A_KEY,))
+        return Detection("Anthropic", "", (pool("anthropic", "anthropic", *models),), notes)
+    if isinstance(body, dict) and ("error" in body or "detail" in body or body.get("object") == "error"):
+        return Detection(_OTHER.system, "", (pool(_OTHER.name, "openai", path=path),), (KEY_REQUIRED,))
     return None

@@ -148,7 +148,7 @@ class Client:
         data = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
             method, target, self._host_field, fields, len(body), body,
         )  # fmt: skip
-        exchange = self._kept(once)
+        exchange = self._idle_exchange(once)
         if exchange is not None:
             try:
                 return await self._send(exchange, data, deadline)
@@ -157,7 +157,7 @@ class Client:
                     raise
         return await self._send(await self._connect(deadline), data, deadline)
 
-    def _kept(self, once: bool) -> Exchange | None:
+    def _idle_exchange(self, once: bool) -> Exchange | None:
         """Return the most recently used idle connection; with `once`, only if it is fresh enough to be open."""
         if not self._idle:
             return None

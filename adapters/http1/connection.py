@@ -27,14 +27,14 @@ class Connection(RequestReceiver):
     """The responding half of an accepted connection; the docstring of the module describes its phases."""
 
     __slots__ = (
-        "_asked", "_can_write", "_refusal", "_task", "_unsent", "_writing_paused",
+        "_request_waiter", "_can_write", "_refusal", "_task", "_unsent", "_writing_paused",
     )  # fmt: skip
 
     def __init__(self, server: Host) -> None:
         super().__init__(server)
         # One task answers all requests of the connection: creating a task for each request costs more than waking one.
         self._task: asyncio.Task[None] | None = None
-        self._asked = Waiter(server.loop)
+        self._request_waiter = Waiter(server.loop)
         self._can_write = Waiter(server.loop)
         self._writing_paused = False
         self._refusal: Response | None = None  # sent after the responses that are due
@@ -72,7 +72,7 @@ class Connection(RequestReceiver):
         if self._task is None:
             self._task = self._server.loop.create_task(self._answer_requests())
         else:
-            self._asked.wake()
+            self._request_waiter.wake()
 
     async def _answer_requests(self) -> None:
         """Answer requests in order until the connection must close."""
@@ -84,7 +84,7 @@ class Connection(RequestReceiver):
                 else:
                     self._enter("idle", self._server.limits.keepalive_timeout)
                 while not self._queue:
-                    await self._asked.wait()
+                    await self._request_waiter.wait()
             self._close_gently()
         except asyncio.CancelledError:
             self._transport.abort()  # after a disconnect, or after the cancellation of the handler

@@ -25,16 +25,16 @@ class _Info(ctypes.Structure):
 
 
 class Heap:
-    """The heap of glibc. With another C library, `is_known` is False and nothing is trimmed."""
+    """The heap of glibc. With another C library, `is_supported` is False and nothing is trimmed."""
 
     def __init__(self) -> None:
         libc = ctypes.CDLL(None)
         try:
             self._info, self._trim = libc.mallinfo2, libc.malloc_trim
         except AttributeError:
-            self.is_known = False
+            self.is_supported = False
             return
-        self.is_known = True
+        self.is_supported = True
         self._info.restype = _Info
         self._trim.argtypes = [ctypes.c_size_t]
         self._trimmed = self.free_bytes  # trimmed pages still count as free
@@ -58,6 +58,6 @@ class Heap:
 async def keep_trimmed(interval: float = INTERVAL) -> None:
     """Return free memory to the system every `interval` seconds, until cancelled."""
     heap = Heap()
-    while heap.is_known:
+    while heap.is_supported:
         await asyncio.sleep(interval)
         await asyncio.to_thread(heap.trim)

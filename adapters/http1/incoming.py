@@ -39,7 +39,7 @@ class Incoming(Request):
 
     __slots__ = (
         "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11", "keep_alive",
-        "_paid", "length", "size", "wanted",
+        "_paid", "length", "size", "read_started",
     )  # fmt: skip
 
     def __init__(self, connection: Source, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
@@ -55,7 +55,7 @@ class Incoming(Request):
         self.length = 0  # the Content-Length
         self.size = 0
         self.complete = False
-        self.wanted = False
+        self.read_started = False
         self.error: InferenceError | None = None
 
     def take(self, piece: bytes, limit: int) -> bool:
@@ -66,7 +66,7 @@ class Incoming(Request):
         try:
             if self.size > limit:
                 raise too_large(limit)
-            if self.wanted and self.size > self._paid:
+            if self.read_started and self.size > self._paid:
                 self._pay(self.size + STEP)
         except InferenceError as error:
             self.error = error
@@ -115,7 +115,7 @@ class Incoming(Request):
         if self.error is None:
             self._pay(max(self.length, self.size))
         if not self.complete and self.error is None:
-            self.wanted = True
+            self.read_started = True
             await self.connection.receive_body(self)
         if self.error is not None:
             raise self.error

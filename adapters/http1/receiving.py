@@ -141,7 +141,7 @@ class RequestReceiver(Feeding):
         if not incoming.take(body, self._server.limits.max_body):
             self._arrived.wake()
             return
-        if not incoming.wanted and incoming.size > UNREAD_BODY_BYTES:
+        if not incoming.read_started and incoming.size > UNREAD_BODY_BYTES:
             self._pause_reading()
         if self.phase == "body":
             limits = self._server.limits

@@ -56,7 +56,7 @@ _sweepers: WeakKeyDictionary[asyncio.AbstractEventLoop, Sweeper] = WeakKeyDictio
 
 def sweeper(loop: asyncio.AbstractEventLoop) -> Sweeper:
     """The sweeper of a loop, created on first use."""
-    found = _sweepers.get(loop)
-    if found is None:
-        found = _sweepers[loop] = Sweeper(loop)
-    return found
+    current = _sweepers.get(loop)
+    if current is None:
+        current = _sweepers[loop] = Sweeper(loop)
+    return current

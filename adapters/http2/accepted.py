@@ -59,7 +59,7 @@ class AcceptingServer(CallServer, Protocol):
 class Accepted(Connection[RequestHead]):
     """The server's side of a connection; the docstring of the module describes its phases."""
 
-    __slots__ = ("_asked", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
+    __slots__ = ("_pinged", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
 
     def __init__(self, server: AcceptingServer) -> None:
         super().__init__(server.loop)
@@ -75,7 +75,7 @@ class Accepted(Connection[RequestHead]):
         self._last = 0  # the id of the last stream that the client opened
         self._heard = 0  # the value of `heard` at the last check
         self._quiet = 0.0  # seconds without input
-        self._asked = False  # whether a ping waits for its reply
+        self._pinged = False  # whether a ping waits for its reply
 
     # ── beginning ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,7 +116,7 @@ class Accepted(Connection[RequestHead]):
             return
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._check_known(stream_id)
+            self._check_opened(stream_id)
             self._spend()
         elif not last or stream.received_all:
             stream.break_off(ErrorCode.PROTOCOL_ERROR)
@@ -199,7 +199,7 @@ class Accepted(Connection[RequestHead]):
         check_connection_frame(stream_id, fits=len(payload) >= frames.GOAWAY_HEAD.size)
         self._spend()
 
-    def _check_known(self, stream_id: int) -> None:
+    def _check_opened(self, stream_id: int) -> None:
         if stream_id > self._last or not stream_id & 1:
             raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was never opened")
 
@@ -266,14 +266,14 @@ class Accepted(Connection[RequestHead]):
             return
         if self.heard != self._heard:
             self._heard = self.heard
-            self._asked = False
+            self._pinged = False
             self._quiet = 0.0
             return
         self._quiet += limits.ping_interval
-        if self._asked:
+        if self._pinged:
             self.abort()
         elif self.streams:
-            self._asked = True
+            self._pinged = True
             self.outlet.write(frames.frame(frames.PING, 0, 0, b"anybody?"))
         elif self._quiet >= limits.idle_timeout:
             self.drain()

@@ -97,7 +97,7 @@ class Connection(Control, Generic[Head]):
         elif stream is not None:
             stream.break_off(ErrorCode.STREAM_CLOSED)
         else:
-            self._check_known(stream_id)
+            self._check_opened(stream_id)
             self._stray += stop - start + padding
             if self._stray > CONNECTION_WINDOW:
                 raise Violation(ErrorCode.STREAM_CLOSED, "a frame arrived on a stream that has ended")

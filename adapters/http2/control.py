@@ -41,7 +41,7 @@ class Control(Framing):
         if stream is not None:
             self._was_reset(stream, frames.WORD.unpack(payload)[0])
         else:
-            self._check_known(stream_id)
+            self._check_opened(stream_id)
 
     def _was_reset(self, stream: Stream, code: int) -> None:
         raise NotImplementedError
@@ -95,7 +95,7 @@ class Control(Framing):
             return
         stream = self.streams.get(stream_id)
         if stream is None:
-            self._check_known(stream_id)
+            self._check_opened(stream_id)
         elif increment == 0:
             stream.break_off(ErrorCode.PROTOCOL_ERROR)
         else:
@@ -115,7 +115,7 @@ class Control(Framing):
 
     # ── bounds ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_known(self, stream_id: int) -> None:
+    def _check_opened(self, stream_id: int) -> None:
         """Ignore a late frame of a closed stream. Raises `Violation` for a stream that was never opened."""
         raise NotImplementedError
 

@@ -111,7 +111,7 @@ class Dialled(Connection[AnswerHead]):
         if isinstance(stream, Exchange):
             stream.on_head(head, last=last)
         else:
-            self._check_known(stream_id)
+            self._check_opened(stream_id)
 
     def _was_reset(self, stream: Stream, code: int) -> None:
         assert isinstance(stream, Exchange)
@@ -120,7 +120,7 @@ class Dialled(Connection[AnswerHead]):
             self._max_streams = max(1, len(self.streams) - 1)
         stream.was_reset(code)
 
-    def _check_known(self, stream_id: int) -> None:
+    def _check_opened(self, stream_id: int) -> None:
         if stream_id >= self._next_id or not stream_id & 1:
             raise Violation(ErrorCode.PROTOCOL_ERROR, "a frame of a stream that was never opened")
 

@@ -74,8 +74,8 @@ def encode_timeout(seconds: float) -> bytes:
 
 def decode_timeout(value: bytes) -> float | None:
     """Decode a timeout into seconds; None for an invalid timeout."""
-    found = TIMEOUT.fullmatch(value)
-    return int(found[1]) * SECONDS[found[2]] if found else None
+    match = TIMEOUT.fullmatch(value)
+    return int(match[1]) * SECONDS[match[2]] if match else None
 
 
 def encode_metadata(metadata: Metadata) -> list[Field]:
@@ -96,14 +96,14 @@ def encode_metadata(metadata: Metadata) -> list[Field]:
 
 def as_metadata(received: Mapping[str, str]) -> Metadata:
     """Convert received metadata for forwarding. Omits `-bin` values that are not valid Base64."""
-    found: list[tuple[str, str | bytes]] = []
+    pairs: list[tuple[str, str | bytes]] = []
     for name, value in received.items():
         if not name.endswith("-bin"):
-            found.append((name, value))
+            pairs.append((name, value))
         else:
             with contextlib.suppress(ValueError):
-                found.extend((name, binary_value(part)) for part in value.split(","))
-    return found
+                pairs.extend((name, binary_value(part)) for part in value.split(","))
+    return pairs
 
 
 def binary_value(value: str) -> bytes:

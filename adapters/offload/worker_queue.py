@@ -77,7 +77,7 @@ class WorkerQueue:
 
     def _perform(self, future: Future[Any], job: CodecCall) -> None:
         try:
-            outcome = self._asked(future, job)
+            outcome = self._outcome(future, job)
         except (CodecWorkerLost, OSError) as error:
             log.warning("the process that decodes large bodies was lost: %s", error)
             future.set_exception(CapacityError("The process that decodes large bodies was lost. Try again."))
@@ -86,7 +86,7 @@ class WorkerQueue:
         else:
             self._settle(future, outcome)
 
-    def _asked(self, future: Future[Any], job: CodecCall) -> Outcome:
+    def _outcome(self, future: Future[Any], job: CodecCall) -> Outcome:
         with self._lock:
             if self._process is not None and not self._process.alive:
                 self._end()

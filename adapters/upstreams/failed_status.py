@@ -34,7 +34,7 @@ def upstream_error(status: int, headers: Headers, text: str | None = None) -> In
     if status in (401, 403):
         return credential_refused()
     if status == 404:
-        return model_not_known()
+        return unknown_model()
     if status in (408, 504):
         return UpstreamTimeout("The upstream timed out.")
     return model_failures.server_failed(text if status in _OWN_FAILURE else None)
@@ -55,7 +55,7 @@ def credential_refused() -> BackendError:
     return BackendError("The upstream refused the gateway's own credential.", code="upstream_credential")
 
 
-def model_not_known() -> BackendError:
+def unknown_model() -> BackendError:
     """Return the error for an endpoint that does not have the model, or not under this name."""
     return BackendError("The upstream does not know the model.", code="upstream_model_not_found")
 

@@ -35,8 +35,8 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
     message = (error.message or "The upstream refused the request.")[: oip_responses.MAX_MESSAGE]
     if isinstance(error, Unreadable):
         raise decoding.malformed() from None
-    if (found := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
-        raise found from None
+    if (failure := model_failures.reported(_trailer(error, ERROR_CODE), message, _pushback(error))) is not None:
+        raise failure from None
     if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
         oip_refusals.check_ready(request, message)
     if error.code in _CALLERS:
@@ -66,8 +66,8 @@ def check_time(error: GrpcError, deadline: Deadline, now: float) -> None:
 
 def _pushback(error: GrpcError) -> float | None:
     """Return the seconds after which gRPC's own clients may retry; None if the server sends no such trailer."""
-    told = _trailer(error, "grpc-retry-pushback-ms")
-    return int(told) / 1000 if told is not None and told.isdigit() and len(told) < 9 else None
+    pushback = _trailer(error, "grpc-retry-pushback-ms")
+    return int(pushback) / 1000 if pushback is not None and pushback.isdigit() and len(pushback) < 9 else None
 
 
 def _trailer(error: GrpcError, name: str) -> str | None:

@@ -14,7 +14,7 @@ Look = Callable[[ModelRequest, Call], Awaitable[Sequence[IndexEntry]]]
 """Fetches the states of a model's versions from its server; no entries if the server reports none."""
 FRESH_SECONDS = 1.0
 MAX_MODELS = 256
-_NOT_KNOWN = "upstream_model_not_found"
+_MODEL_MISSING = "upstream_model_not_found"
 
 
 class Readiness:
@@ -65,4 +65,4 @@ class Readiness:
 def _may_be_missing(error: InferenceError) -> bool:
     if isinstance(error, ModelNotReady):
         return not error.state
-    return isinstance(error, CapacityError | NotFound) or error.code == _NOT_KNOWN
+    return isinstance(error, CapacityError | NotFound) or error.code == _MODEL_MISSING

@@ -17,7 +17,7 @@ _NAMED_SECRET = re.compile(
     r"\s{0,3}[\"']?(?:(?:bearer|basic|token)\s+)?)[^\s\"',;)}\]]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
-_KNOWN_SECRET = re.compile(
+_SECRET = re.compile(
     r"\b(?:sk|pk|hr|rk|xox[abp]|hf|gh[opsru]|glpat|AKIA|ASIA|AIza)[_-]?[\w-]{12,}|\beyJ[\w-]+\.[\w-]+(?:\.[\w-]*)?"
 )
 _OPAQUE = re.compile(r"(?<![\w+/=-])(?=[\w+/=-]{0,200}[0-9])(?=[\w+/=-]{0,200}[A-Za-z])[\w+/=-]{32,}")
@@ -41,7 +41,7 @@ def for_log(text: str) -> str:
     text = _FRAMES.sub("", text)
     text = _NAMED_SECRET.sub(r"\1[secret]", text)
     text = _BEARER.sub(r"\1 [secret]", text)
-    text = _KNOWN_SECRET.sub("[secret]", text)
+    text = _SECRET.sub("[secret]", text)
     printable = "".join([sign if sign.isprintable() else " " for sign in text])
     return " ".join(printable.split())[:MAX_TEXT]
 

@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 def detected(member: Member) -> dict[str, Any] | None:
     """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
     adapter = member.endpoint.adapter
-    if not isinstance(adapter, AutoAdapter) or adapter.found is None or adapter.protocol is None:
+    if not isinstance(adapter, AutoAdapter) or adapter.detection is None or adapter.protocol is None:
         return None
-    detection, protocol = adapter.found, adapter.protocol
+    detection, protocol = adapter.detection, adapter.protocol
     written = protocol.model_dump(mode="json", exclude_defaults=True) | {"name": protocol.name}
     return {"system": detection.system, "version": detection.version, "protocol": written}
 
@@ -33,13 +33,13 @@ def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> Non
         return
 
     def report() -> None:
-        assert adapter.found is not None
+        assert adapter.detection is not None
         assert adapter.protocol is not None
-        detection = adapter.found
+        detection = adapter.detection
         log.info(
             "endpoint %s is %s %s: %s", member.endpoint.id, detection.system, detection.version, adapter.protocol.name
         )
         if disagree(members()):
             log.warning("pool %s: its endpoints speak different protocols: GET /admin/pools lists them", pool)
 
-    adapter.when_found = report
+    adapter.on_detection = report

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.wire.anthropic.requests import VERSION
 from tests.conformance.kept import conforms, every_feature
@@ -30,12 +30,12 @@ def subject(server: Anthropic) -> Subject:
         version=VERSION,
         how="conformance server",
         pool=pool("anthropic", server.url, key=KEY),
-        right=asks.chat(MODEL, "one two three"),
-        is_right=asks.says_something,
-        stream=asks.chat(MODEL, "one two three four five", stream=True),
+        right=requests.chat(MODEL, "one two three"),
+        is_right=requests.has_text,
+        stream=requests.chat(MODEL, "one two three four five", stream=True),
         pieces=5,
-        mistake=asks.chat(MODEL, temperature=1.5),
-        long=asks.chat(MODEL, "slow " * 200, stream=True, max_tokens=500),
+        mistake=requests.chat(MODEL, temperature=1.5),
+        long=requests.chat(MODEL, "slow " * 200, stream=True, max_tokens=500),
         running=answering,
         lacks={
             "metadata": NO_TENSORS,

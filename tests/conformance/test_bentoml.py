@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -35,12 +35,12 @@ def subject(server: Started) -> Subject:
         system="BentoML",
         version=VERSION,
         pool=pool("bentoml", server.url()),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(64)),
-        stream=asks.tensors("count", upto, kind="infer_stream"),
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(64)),
+        stream=requests.tensors("count", upto, kind="infer_stream"),
         pieces=3,
-        mistake=asks.tensors("add_sub", *WRONG),
-        long=asks.tensors("count", *forever, kind="infer_stream"),
+        mistake=requests.tensors("add_sub", *WRONG),
+        long=requests.tensors("count", *forever, kind="infer_stream"),
         signals=server.url() + "/metrics",
         signals_server="bentoml",
         lacks={"load and unload": "Its methods are fixed at the start."},

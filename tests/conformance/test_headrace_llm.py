@@ -9,7 +9,7 @@ import pytest
 
 from adapters import registry
 from adapters.call import Call
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.registry import Address
@@ -35,12 +35,12 @@ def subject(server: Llm) -> Subject:
         system="Headrace LLM engine",
         version="this one",
         pool=pool("openai", server.url),
-        right=asks.chat(NAME),
-        is_right=asks.says_something,
-        stream=asks.chat(NAME, stream=True),
+        right=requests.chat(NAME),
+        is_right=requests.has_text,
+        stream=requests.chat(NAME, stream=True),
         pieces=5,
-        mistake=asks.chat(NAME, temperature="warm"),
-        long=asks.chat(NAME, stream=True, max_tokens=1900, ignore_eos=True),
+        mistake=requests.chat(NAME, temperature="warm"),
+        long=requests.chat(NAME, stream=True, max_tokens=1900, ignore_eos=True),
         running=gauge(f"{server.url}/metrics", "headrace_llm_num_requests_running"),
         signals=f"{server.url}/metrics",
         lacks={"metadata": NO_TENSORS, "readiness": NO_TENSORS, "load and unload": NO_ORDERS},
@@ -60,10 +60,10 @@ def embeddings(server: Llm) -> Subject:
     return replace(
         has_all,
         system="Headrace LLM engine, embeddings",
-        right=asks.embedding(NAME, "A headrace brings the river to the turbines.", "And back."),
+        right=requests.embedding(NAME, "A headrace brings the river to the turbines.", "And back."),
         stream=None,
-        mistake=asks.embedding(NAME, ""),
-        long=asks.embedding(NAME, *["water " * 200] * 1000),
+        mistake=requests.embedding(NAME, ""),
+        long=requests.embedding(NAME, *["water " * 200] * 1000),
         unseen={"stream": no_stream},
     )
 
@@ -72,7 +72,7 @@ def one_kind(server: Llm, only: str) -> Subject:
     """The same engine, asked for what it is said not to have."""
     options = {"chat_template": "chatml"} if only == "completions" else {}
     has_all = subject(server)
-    ask = asks.chat if only == "completions" else asks.completion
+    ask = requests.chat if only == "completions" else requests.completion
     return replace(
         has_all,
         system=f"OpenAI's protocol, {only} only",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
@@ -32,12 +32,12 @@ def subject(server: TensorRuntime, wire: str) -> Subject:
         system=f"Headrace tensor runtime, {'HTTP' if over_http else 'gRPC'}",
         version="this one",
         pool=pool(wire, f"http://{server.http if over_http else server.grpc}"),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(16 * INT)),
-        stream=asks.tensors("repeat", Tensor("IN", "INT32", (3,), THREE), kind="infer_stream"),
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(16 * INT)),
+        stream=requests.tensors("repeat", Tensor("IN", "INT32", (3,), THREE), kind="infer_stream"),
         pieces=3,
-        mistake=asks.tensors("add_sub", *WRONG),
-        long=asks.tensors("repeat", ENDLESS, kind="infer_stream"),
+        mistake=requests.tensors("add_sub", *WRONG),
+        long=requests.tensors("repeat", ENDLESS, kind="infer_stream"),
         running=gauge(metrics, "headrace_tensor_in_flight"),
         signals=metrics,
         order="picky",

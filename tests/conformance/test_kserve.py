@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -37,9 +37,9 @@ def subject(server: Started, wire: str) -> Subject:
         system=f"KServe, {NAMES[wire]}",
         version=VERSION,
         pool=pool(protocol, server.url(1 if wire == "oip-grpc" else 0)),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(64)),
-        mistake=asks.tensors("refuses", *INPUTS),
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(64)),
+        mistake=requests.tensors("refuses", *INPUTS),
         order="" if first else "shelved",
         probed_as="oip-http" if first else "",
         lacks={

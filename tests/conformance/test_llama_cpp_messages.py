@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
@@ -29,12 +29,12 @@ def subject(server: Started) -> Subject:
         system="llama.cpp, Messages",
         version=f"b{VERSION}",
         pool=pool("anthropic", server.url(), probe={"path": "/health"}),
-        right=asks.chat(NAME),
-        is_right=asks.says_something,
-        stream=asks.chat(NAME, stream=True),
+        right=requests.chat(NAME),
+        is_right=requests.has_text,
+        stream=requests.chat(NAME, stream=True),
         pieces=5,
-        mistake=asks.chat(NAME, temperature="warm"),
-        long=asks.chat(NAME, stream=True, max_tokens=900),
+        mistake=requests.chat(NAME, temperature="warm"),
+        long=requests.chat(NAME, stream=True, max_tokens=900),
         running=gauge(metrics, "llamacpp:requests_processing"),
         signals=metrics,
         lacks={

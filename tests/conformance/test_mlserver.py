@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor, join_bytes
 from tests.conformance.kept import conforms, every_feature
@@ -29,11 +29,11 @@ def subject(server: Started, wire: str) -> Subject:
         system=f"MLServer, {'HTTP' if over_http else 'gRPC'}",
         version=VERSION,
         pool=pool({"name": wire, "server": "mlserver"}, server.url(0 if over_http else 1)),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(64)),
-        stream=asks.tensors("words", WORDS, kind="infer_stream"),
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(64)),
+        stream=requests.tensors("words", WORDS, kind="infer_stream"),
         pieces=3,
-        mistake=asks.tensors("add_sub", *INPUTS[:1]),
+        mistake=requests.tensors("add_sub", *INPUTS[:1]),
         order="words",
         lacks={"load signals": "It counts finished requests, and queues of workers that are not used here."},
     )

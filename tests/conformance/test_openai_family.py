@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
@@ -63,12 +63,12 @@ def subject(running: Server) -> Subject:
         version="as documented",
         how="conformance server",
         pool=pool({"name": "openai", **family.protocol}, running.url, **key),
-        right=asks.chat(MODEL),
-        is_right=asks.says_something,
-        stream=asks.chat(MODEL, stream=True),
+        right=requests.chat(MODEL),
+        is_right=requests.has_text,
+        stream=requests.chat(MODEL, stream=True),
         pieces=5,
-        mistake=asks.chat(MODEL, temperature="warm"),
-        long=asks.chat(MODEL, stream=True, max_tokens=20_000),
+        mistake=requests.chat(MODEL, temperature="warm"),
+        long=requests.chat(MODEL, stream=True, max_tokens=20_000),
         running=gauge(f"{running.url}/running", "running"),
         signals=f"{running.url}/metrics" if "/metrics" in family.paths else "",
         order=MODEL if loads else "",

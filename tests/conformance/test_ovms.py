@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -31,9 +31,9 @@ def subject(server: Started, wire: str) -> Subject:
         version=VERSION,
         how="conformance server",
         pool=pool({"name": wire, "server": "openvino"}, server.url(0 if over_http else 1)),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(64)),
-        mistake=asks.tensors("add_sub", *WRONG),
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(64)),
+        mistake=requests.tensors("add_sub", *WRONG),
         signals=server.url() + "/metrics",
         signals_server="openvino",
         lacks={"stream": "Only its graphs stream, over gRPC."} | ({} if over_http else {"load and unload": orders}),

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.requests import AppRequest
 from adapters.tensors import Tensor
@@ -39,11 +39,11 @@ def over_http(server: RayServe) -> Subject:
         system="Ray Serve, HTTP",
         version=VERSION,
         pool=pool({"name": "ray-serve", **dashboard, **DECLARED}, server.url),
-        right=asks.tensors("paths", X),
-        is_right=asks.outputs(THREE_AND_SEVEN),
-        stream=asks.tensors("paths", X, kind="infer_stream"),
+        right=requests.tensors("paths", X),
+        is_right=requests.outputs(THREE_AND_SEVEN),
+        stream=requests.tensors("paths", X, kind="infer_stream"),
         pieces=1,
-        mistake=asks.tensors("paths", Tensor("x", "FP64", (2, 2), ROWS)),
+        mistake=requests.tensors("paths", Tensor("x", "FP64", (2, 2), ROWS)),
         signals=server.metrics,
         signals_server="ray",
         lacks={
@@ -58,11 +58,11 @@ def over_grpc(server: RayServe) -> Subject:
         system="Ray Serve, gRPC",
         version=VERSION,
         pool=pool("ray-serve-grpc", server.grpc),
-        right=asks.app("messages", CALL, "POST", AB3),
+        right=requests.app("messages", CALL, "POST", AB3),
         is_right=lambda answer: answer.body == b"\x0a\x08hello ab\x10\x06",
         stream=lambda: AppRequest(model="messages", path=STREAM, body=AB3, stream=True),
         pieces=3,
-        mistake=asks.app("messages", "/Method", "POST"),
+        mistake=requests.app("messages", "/Method", "POST"),
         signals=server.metrics,
         signals_server="ray",
         lacks={"metadata": "Its messages are the application's own.", **NO_ORDERS},

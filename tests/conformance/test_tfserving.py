@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -31,9 +31,9 @@ def subject(server: TfServing, wire: str) -> Subject:
         version="its API 2.21.0",
         how="conformance server",
         pool=pool(wire, f"http://{server.http if over_http else server.grpc}"),
-        right=asks.tensors("half", Tensor("x", "FP32", (2, 2), X)),
-        is_right=asks.outputs(SUM, Y),
-        mistake=asks.tensors("half", Tensor("x", "FP32", (1, 3), bytes(12))),
+        right=requests.tensors("half", Tensor("x", "FP32", (2, 2), X)),
+        is_right=requests.outputs(SUM, Y),
+        mistake=requests.tensors("half", Tensor("x", "FP32", (1, 3), bytes(12))),
         lacks={
             "stream": "A model of TensorFlow Serving returns one response.",
             "load signals": "It reports the total of requests, and not those in flight.",

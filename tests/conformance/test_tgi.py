@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.acts import Refusing
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
@@ -32,12 +32,12 @@ def own(server: Tgi) -> Subject:
         how="conformance server",
         pool=pool({"name": "tgi", "chat_template": "chatml"}, server.url),
         probed_as="openai",
-        right=asks.chat("parrot"),
-        is_right=asks.says_something,
-        stream=asks.chat("parrot", stream=True),
+        right=requests.chat("parrot"),
+        is_right=requests.has_text,
+        stream=requests.chat("parrot", stream=True),
         pieces=3,
-        mistake=asks.chat("parrot", stop=list("abcde")),
-        long=asks.chat("parrot", LONG, stream=True, max_tokens=600),
+        mistake=requests.chat("parrot", stop=list("abcde")),
+        long=requests.chat("parrot", LONG, stream=True, max_tokens=600),
         running=gauge(f"{server.url}/metrics", "tgi_batch_current_size"),
         signals=f"{server.url}/metrics",
         signals_server="tgi",

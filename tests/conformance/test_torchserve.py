@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -35,11 +35,11 @@ def subject(server: TorchServe, wire: str) -> Subject:
         system=f"TorchServe, {NAMES[wire]}",
         version=VERSION,
         pool=pool(protocol, server.url if wire == "torchserve" else server.grpc),
-        right=asks.tensors("probe", X),
-        is_right=asks.outputs(THREE_AND_SEVEN),
-        stream=asks.tensors("probe", X, kind="infer_stream"),
+        right=requests.tensors("probe", X),
+        is_right=requests.outputs(THREE_AND_SEVEN),
+        stream=requests.tensors("probe", X, kind="infer_stream"),
         pieces=1,
-        mistake=asks.tensors("probe", Tensor("x", "FP64", (2, 2), ROWS)),
+        mistake=requests.tensors("probe", Tensor("x", "FP64", (2, 2), ROWS)),
         signals=f"{server.server.url(1)}/models/probe",
         signals_server="torchserve",
         order="probe",

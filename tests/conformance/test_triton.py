@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
 from tests.conformance.kept import conforms, every_feature
@@ -31,13 +31,13 @@ def subject(server: Triton, wire: str) -> Subject:
         system=f"NVIDIA Triton, {'HTTP' if over_http else 'gRPC'}",
         version="2.51.0",
         pool=pool(wire, f"http://{server.http if over_http else server.grpc}"),
-        right=asks.tensors("add_sub", *INPUTS),
-        is_right=asks.outputs(TWOS, bytes(16 * INT)),
-        stream=asks.prompt("repeat", {"IN": [7, 8, 9]}, "generate_stream")
+        right=requests.tensors("add_sub", *INPUTS),
+        is_right=requests.outputs(TWOS, bytes(16 * INT)),
+        stream=requests.prompt("repeat", {"IN": [7, 8, 9]}, "generate_stream")
         if over_http
-        else asks.tensors("repeat", Tensor("IN", "INT32", (3,), THREE), kind="infer_stream"),
+        else requests.tensors("repeat", Tensor("IN", "INT32", (3,), THREE), kind="infer_stream"),
         pieces=3,
-        mistake=asks.tensors("add_sub", *WRONG),
+        mistake=requests.tensors("add_sub", *WRONG),
         signals=f"http://127.0.0.1:{server.ports.metrics}/metrics",
         order="picky",
     )

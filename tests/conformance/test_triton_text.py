@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from tests.conformance.kept import conforms, every_feature
 from tests.servers.shared import shared, triton_of_texts
@@ -27,11 +27,11 @@ def subject(server: Triton, model: str) -> Subject:
         system=SYSTEMS[model],
         version="Triton 2.51.0, a model with its signature",
         pool=pool({"name": "triton-generate", "chat_template": "chatml"}, f"http://{server.http}"),
-        right=asks.chat(model),
-        is_right=asks.says_something,
-        stream=asks.chat(model, stream=True),
+        right=requests.chat(model),
+        is_right=requests.has_text,
+        stream=requests.chat(model, stream=True),
         pieces=3,
-        mistake=asks.chat(model, temperature="warm"),
+        mistake=requests.chat(model, temperature="warm"),
         signals=f"http://127.0.0.1:{server.ports.metrics}/metrics",
         order=model,
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from loadtests.peers.vllm import VERSION
@@ -25,12 +25,12 @@ def subject(server: Started) -> Subject:
         system="vLLM",
         version=f"{VERSION}, CPU",
         pool=pool({"name": "openai", "dialect": "vllm"}, server.url()),
-        right=asks.chat(NAME, max_tokens=8),
-        is_right=asks.says_something,
-        stream=asks.chat(NAME, stream=True, max_tokens=16),
+        right=requests.chat(NAME, max_tokens=8),
+        is_right=requests.has_text,
+        stream=requests.chat(NAME, stream=True, max_tokens=16),
         pieces=3,
-        mistake=asks.chat(NAME, temperature="warm"),
-        long=asks.chat(NAME, stream=True, max_tokens=1500, ignore_eos=True),
+        mistake=requests.chat(NAME, temperature="warm"),
+        long=requests.chat(NAME, stream=True, max_tokens=1500, ignore_eos=True),
         running=gauge(f"{server.url()}/metrics", "vllm:num_requests_running"),
         signals=f"{server.url()}/metrics",
         signals_server="vllm",

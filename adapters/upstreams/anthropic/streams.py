@@ -76,10 +76,10 @@ class ChatStream(MessageStream):
         if not data:
             self._words = event + b"\n\n"
             return self._started and event.startswith(b":")
-        told = self._read_event(data)
-        if told.type == "content_block_delta":
+        decoded = self._read_event(data)
+        if decoded.type == "content_block_delta":
             self._count(data)
-        self._words = self._chunks.take(told, self._cost) if self._started else b""
+        self._words = self._chunks.take(decoded, self._cost) if self._started else b""
         return bool(self._words)
 
     def _worded(self, event: bytes) -> bytes:

@@ -66,7 +66,7 @@ class HttpAppAdapter:
         if isinstance(request, InferRequest):
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._told(request, call)
+            return await self._answer_query(request, call)
         raise no_such_kind(request)
 
     async def _call(self, request: AppRequest, call: Call) -> Answer:
@@ -81,7 +81,7 @@ class HttpAppAdapter:
         asked = call_for(request, self._infer_path, await self._declared.body(request, call))
         return await self._declared.answer(request, await tensors(self._call(asked, call)))
 
-    async def _told(self, query: ModelQuery, call: Call) -> Answer:
+    async def _answer_query(self, query: ModelQuery, call: Call) -> Answer:
         """Answer a query from the configuration: an app does not describe itself, and probes check its health."""
         if query.about == "metadata":
             return self._declared.told(query)

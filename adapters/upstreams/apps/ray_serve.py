@@ -14,7 +14,7 @@ from adapters.upstreams.apps.calls import by_status
 from adapters.upstreams.apps.http_app import HttpAppAdapter, healthy
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
-from adapters.upstreams.failed_status import model_not_known
+from adapters.upstreams.failed_status import unknown_model
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.wire.apps import ray_serve as wire
@@ -45,7 +45,7 @@ def make(pool: PoolConfig, address: Address) -> RayServeAdapter:
 def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
     """Classify the proxy's own responses: overload (503, or 429 with a time) and timeout (408)."""
     if status == 404 and wire.is_no_route(body):
-        return model_not_known()
+        return unknown_model()
     if status == 408:
         return UpstreamTimeout("The upstream timed out.")
     return by_status(request, status, headers, body)
@@ -97,15 +97,15 @@ class RayServeAdapter(HttpAppAdapter):
             entry = IndexEntry(application, "", status.state, status.reason)
             raise oip_refusals.not_ready(ModelQuery(model=application), [entry])
 
-    async def _told(self, query: ModelQuery, call: Call) -> Answer:
+    async def _answer_query(self, query: ModelQuery, call: Call) -> Answer:
         name = self._name(query)
         if query.about == "ready":
             return await self._ready(query, call)
         if query.about == "config" and self._dashboard is not None:
-            told = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(call)), name)
-            if told is None:
-                raise model_not_known()
-            body = {"name": query.model, "platform": "ray-serve", "application": told}
+            application = wire.details_of(await healthy(self._dashboard, _APPLICATIONS, self._left(call)), name)
+            if application is None:
+                raise unknown_model()
+            body = {"name": query.model, "platform": "ray-serve", "application": application}
             return json_answer(oip_bodies.encode(body))
         if query.about != "metadata":
             raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")

@@ -18,7 +18,7 @@ from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
 from adapters.upstreams.declared_tensors import json_answer
 from adapters.upstreams.dial import grpc_channel, names
-from adapters.upstreams.failed_status import model_not_known
+from adapters.upstreams.failed_status import unknown_model
 from adapters.upstreams.grpc_refusals import check_time, refuse
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire.apps import ray_serve as wire
@@ -101,7 +101,7 @@ class RayServeGrpcAdapter:
         """Raise the typed error of a status."""
         check_time(error, call.deadline, self._channel.now())
         if error.code == Code.NOT_FOUND and "ListApplications" in error.message:
-            raise model_not_known() from None
+            raise unknown_model() from None
         refuse(request, error)
 
     async def probe(self, timeout: float) -> None:

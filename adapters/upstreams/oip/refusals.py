@@ -88,10 +88,10 @@ def check_readable(request: ModelRequest) -> None:
         _ = request.inference
 
 
-def device_ms(told: str | None) -> float:
+def device_ms(reported: str | None) -> float:
     """Return the milliseconds of the model's device that a server reports; 0 if it reports none."""
     try:
-        value = float(told or 0)
+        value = float(reported or 0)
     except ValueError:
         return 0.0
     return value if 0 <= value < 1e12 else 0.0

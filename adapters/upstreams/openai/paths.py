@@ -17,9 +17,9 @@ class Paths:
     __slots__ = ("_deployments", "_fixed", "_version", "api", "server")
 
     def __init__(self, base: str, root: str, version: str | None = None) -> None:
-        says = _API.search(base) is not None
-        self.server = (_API.sub("", base) if says else base).removesuffix("/openai")
-        self.api = base if says else self.server + root
+        has_version = _API.search(base) is not None
+        self.server = (_API.sub("", base) if has_version else base).removesuffix("/openai")
+        self.api = base if has_version else self.server + root
         self._version = version
         self._deployments = f"{self.server}/openai/deployments/"
         self._fixed: dict[str, bytes] = {}
@@ -28,10 +28,10 @@ class Paths:
         """Return the target of a path below the API's root. The few paths in use are cached."""
         if self._version is not None:
             return f"{self._deployments}{segment(model)}{path}?api-version={self._version}".encode()
-        found = self._fixed.get(path)
-        if found is None:
-            found = self._fixed[path] = (self.api + path).encode()
-        return found
+        target = self._fixed.get(path)
+        if target is None:
+            target = self._fixed[path] = (self.api + path).encode()
+        return target
 
     def models(self) -> bytes:
         """Return the target of the list of models."""

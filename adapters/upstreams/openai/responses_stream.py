@@ -12,12 +12,12 @@ from adapters.wire.responses import native
 class ResponsesStream(EventStream):
     """A stream that begins with the model's output: opening events, which precede generation, are held back."""
 
-    __slots__ = ("_opening", "_said")
+    __slots__ = ("_opening", "_started")
 
     def __init__(self, response: ClientResponse, request: ResponsesRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._opening = b""
-        self._said = False
+        self._started = False
 
     def _passes_on(self, event: bytes) -> bool:
         if self._failure is not None:
@@ -25,22 +25,22 @@ class ResponsesStream(EventStream):
         data = sse.data_of(event)
         if not data or data == DONE:
             return self._begun and event.startswith(b":")
-        told = native.read_event(data)
-        if told.error is not None:
-            if not self._said:
-                raise told.error
-            self._failure = told.error  # raised after the client has received the event
+        decoded = native.read_event(data)
+        if decoded.error is not None:
+            if not self._started:
+                raise decoded.error
+            self._failure = decoded.error  # raised after the client has received the event
             return True
-        self._said = self._said or not told.opening
-        self._done = told.last
-        if told.usage is not None:
-            told.usage.bytes = self.usage.bytes
-            self.usage = told.usage
-        elif not told.opening:
+        self._started = self._started or not decoded.opening
+        self._done = decoded.last
+        if decoded.usage is not None:
+            decoded.usage.bytes = self.usage.bytes
+            self.usage = decoded.usage
+        elif not decoded.opening:
             self.usage.completion_tokens += 1  # an estimate; the last event reports the count
         return True
 
     def _read(self, piece: bytes) -> bytes:
         out = self._opening + super()._read(piece)
-        self._opening = b"" if self._said else out
-        return out if self._said else b""
+        self._opening = b"" if self._started else out
+        return out if self._started else b""

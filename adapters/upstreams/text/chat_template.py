@@ -108,8 +108,10 @@ class ChatTemplate:
         try:
             return self._environment.rendered(self._template, values)
         except Exception as error:  # a template is a downloaded program: any exception is possible
-            told = str(error)[:500]
-            raise CallerError(f"The model's chat template refuses these messages: {told}", param="messages") from None
+            message = str(error)[:500]
+            raise CallerError(
+                f"The model's chat template refuses these messages: {message}", param="messages"
+            ) from None
 
 
 @lru_cache(64)
@@ -128,8 +130,8 @@ def load(name: str, bos: str = "") -> ChatTemplate:
 
 def _of_model(folder: Path, bos: str) -> ChatTemplate:
     if not folder.is_dir():
-        known = ", ".join(sorted(file.stem for file in BUNDLED.glob("*.jinja")))
-        raise TemplateError(f"there is no such folder, and templates by name are {known}; a file is file:PATH")
+        names = ", ".join(sorted(file.stem for file in BUNDLED.glob("*.jinja")))
+        raise TemplateError(f"there is no such folder, and templates by name are {names}; a file is file:PATH")
     config = _TokenizerConfig()
     if (file := folder / "tokenizer_config.json").exists():
         try:

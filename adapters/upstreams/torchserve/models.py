@@ -57,8 +57,8 @@ class Models:
 
     async def described(self, query: ModelQuery, call: Call) -> Answer:
         """Return TorchServe's description of a model, as the model's configuration."""
-        told = await self._describe(query, query.version or "all", call)
-        body = {"name": query.model, "platform": "torchserve", "versions": msgspec.Raw(told)}
+        description = await self._describe(query, query.version or "all", call)
+        body = {"name": query.model, "platform": "torchserve", "versions": msgspec.Raw(description)}
         return json_answer(oip_bodies.encode(body))
 
     async def _versions(self, query: ModelRequest, version: str, call: Call) -> list[wire.Version]:
@@ -68,8 +68,8 @@ class Models:
         response = await self._send(b"GET", self._path(query, version), call)
         body = await response.read(MAX_ANSWER)
         if response.status != 200:
-            found = judged(query, response.status, response.headers, body)
-            raise found or upstream_error(response.status, response.headers)
+            failure = judged(query, response.status, response.headers, body)
+            raise failure or upstream_error(response.status, response.headers)
         return body
 
     # ── orders ────────────────────────────────────────────────────────────────────────────────────────
@@ -85,22 +85,26 @@ class Models:
             await self._unload(order, call)
         return json_answer(b"{}")
 
-    async def _load(self, order: ModelOrder, asked: wire.Registration, call: Call) -> None:
+    async def _load(self, order: ModelOrder, registration: wire.Registration, call: Call) -> None:
         """Register a model, or scale a registered model to the requested workers."""
         name = self._model or order.model
-        query = urlencode({"url": f"{name}.mar", "initial_workers": 1, **asked.register, "model_name": name})
+        query = urlencode({"url": f"{name}.mar", "initial_workers": 1, **registration.register, "model_name": name})
         response = await self._send(b"POST", f"/models?{query}&synchronous=true", call)
         if response.status == 409:
             response.close()
-            await self._scale(order, asked, call)
+            await self._scale(order, registration, call)
         else:
             await self._done(order, response)
-        if asked.default:
-            await self._done(order, await self._send(b"PUT", f"{self._path(order, asked.default)}/set-default", call))
+        if registration.default:
+            await self._done(
+                order, await self._send(b"PUT", f"{self._path(order, registration.default)}/set-default", call)
+            )
 
-    async def _scale(self, order: ModelOrder, asked: wire.Registration, call: Call) -> None:
-        query = urlencode({"min_worker": asked.workers, "max_worker": asked.workers, "synchronous": "true"})
-        path = self._path(order, asked.default)
+    async def _scale(self, order: ModelOrder, registration: wire.Registration, call: Call) -> None:
+        query = urlencode(
+            {"min_worker": registration.workers, "max_worker": registration.workers, "synchronous": "true"}
+        )
+        path = self._path(order, registration.default)
         await self._done(order, await self._send(b"PUT", f"{path}?{query}", call))
 
     async def _unload(self, order: ModelOrder, call: Call) -> None:

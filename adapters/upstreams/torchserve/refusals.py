@@ -7,7 +7,7 @@ from adapters.http1.client import ClientResponse
 from adapters.http1.message import Headers
 from adapters.requests import ModelRequest
 from adapters.upstreams.apps.calls import by_status
-from adapters.upstreams.failed_status import CALLER_STATUS, credential_refused, model_not_known, upstream_error
+from adapters.upstreams.failed_status import CALLER_STATUS, credential_refused, unknown_model, upstream_error
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.wire import model_failures
 from adapters.wire.torchserve import management as wire
@@ -17,8 +17,8 @@ MAX_ERROR_BODY = 64 * 1024
 
 def judged(request: ModelRequest, status: int, headers: Headers, body: bytes) -> InferenceError | None:
     """Return the typed error of a response; None if a handler chose the status."""
-    told = wire.decode_error(body)
-    return by_kind(request, told.type, told.message) or by_status(request, status, headers, body)
+    decoded = wire.decode_error(body)
+    return by_kind(request, decoded.type, decoded.message) or by_status(request, status, headers, body)
 
 
 def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceError | None:
@@ -26,9 +26,9 @@ def by_kind(request: ModelRequest, kind: str, message: str = "") -> InferenceErr
     if kind == "InvalidKeyException":  # with a 400
         return credential_refused()
     if kind == "ModelNotFoundException":
-        return model_not_known()
+        return unknown_model()
     if kind == "ModelVersionNotFoundException":
-        return oip_refusals.no_such_version(request) if request.version else model_not_known()
+        return oip_refusals.no_such_version(request) if request.version else unknown_model()
     if kind == "RequestTimeoutException":
         return UpstreamTimeout("The upstream timed out.")
     if kind == "InternalServerException":  # both a handler's failure and a full queue are a 503
@@ -42,9 +42,9 @@ async def refuse_order(request: ModelRequest, response: ClientResponse) -> NoRet
         body = await response.read(MAX_ERROR_BODY)
     finally:
         response.close()
-    told = wire.decode_error(body)
-    if told.type == "InvalidKeyException":
+    decoded = wire.decode_error(body)
+    if decoded.type == "InvalidKeyException":
         raise credential_refused()
     if response.status in CALLER_STATUS or response.status in (403, 404):
-        raise CallerError(told.message or "The upstream refused the order.")
+        raise CallerError(decoded.message or "The upstream refused the order.")
     raise upstream_error(response.status, response.headers)

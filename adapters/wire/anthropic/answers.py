@@ -43,7 +43,7 @@ class _Call(msgspec.Struct):
     id: str | None = None
 
 
-class _Said(msgspec.Struct):
+class _ChatMessage(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
@@ -57,7 +57,7 @@ class _Said(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    message: _Said
+    message: _ChatMessage
     finish_reason: str | None = None
     stop_reason: Any = None
     """vLLM's field for the stop string."""
@@ -98,7 +98,7 @@ def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
     )
 
 
-def _blocks(message: _Said) -> list[Any]:
+def _blocks(message: _ChatMessage) -> list[Any]:
     blocks: list[Any] = list(message.thinking_blocks or ())
     if message.thoughts and not blocks:
         blocks.append({"type": "thinking", "thinking": message.thoughts, "signature": ""})
@@ -166,7 +166,7 @@ def read_message(body: bytes) -> _Message:
 def completion_of(message: _Message, created: int) -> bytes:
     """Encode a message as a chat completion."""
     with decoding.Checked():
-        chat_message = _said([(raw, _block.decode(raw)) for raw in message.content])
+        chat_message = _chat_message([(raw, _block.decode(raw)) for raw in message.content])
     ended = finish(message.stop_reason, message.stop_sequence)
     return _encode(
         {
@@ -180,7 +180,7 @@ def completion_of(message: _Message, created: int) -> bytes:
     )
 
 
-def _said(blocks: list[tuple[Raw, _Block]]) -> Object:
+def _chat_message(blocks: list[tuple[Raw, _Block]]) -> Object:
     texts = [block.text for _, block in blocks if block.type == "text"]
     fields: Object = {"role": "assistant", "content": "".join(texts) if texts else None, "refusal": None}
     thoughts = [block.thinking for _, block in blocks if block.type == "thinking"]

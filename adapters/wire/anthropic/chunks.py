@@ -64,7 +64,7 @@ def read_event(data: bytes) -> MessageEvent:
 class ChatChunks:
     """One stream. `created` is in Unix seconds."""
 
-    __slots__ = ("_call", "_calls", "_created", "_head", "_include_usage", "_said")
+    __slots__ = ("_call", "_calls", "_created", "_head", "_include_usage", "_has_arguments")
 
     def __init__(self, created: int, *, include_usage: bool) -> None:
         self._created = created
@@ -72,7 +72,7 @@ class ChatChunks:
         self._head = b""
         self._call: int | None = None
         self._calls = 0
-        self._said = False
+        self._has_arguments = False
 
     def take(self, event: MessageEvent, usage: MessageUsage) -> bytes:
         """Translate an event into chunks, possibly none. `usage` is what the message has reported so far."""
@@ -104,7 +104,7 @@ class ChatChunks:
         block = decoding.decode(_block, raw, "stream")
         self._call = None
         if block.type == "tool_use":
-            self._call, self._calls, self._said = self._calls, self._calls + 1, False
+            self._call, self._calls, self._has_arguments = self._calls, self._calls + 1, False
             function = {"name": block.name, "arguments": ""}
             return self._calling({"id": block.id, "type": "function", "function": function})
         if block.type == "redacted_thinking":
@@ -120,13 +120,13 @@ class ChatChunks:
             thought = {"type": "thinking", "thinking": "", "signature": delta.signature}
             return self._chunk({"thinking_blocks": [thought]})
         if delta.type == "input_json_delta" and self._call is not None and delta.partial_json:
-            self._said = True
+            self._has_arguments = True
             return self._calling({"function": {"arguments": delta.partial_json}})
         return b""
 
     def _stop(self) -> bytes:
         """A tool call without arguments has no argument events here, and `{}` in a chat."""
-        silent = self._call is not None and not self._said
+        silent = self._call is not None and not self._has_arguments
         out = self._calling({"function": {"arguments": "{}"}}) if silent else b""
         self._call = None
         return out

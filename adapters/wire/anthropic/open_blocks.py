@@ -35,22 +35,22 @@ _thought = msgspec.json.Decoder(_Thought).decode
 class _Call:
     """A tool's call, whose block may have to wait until the one before it has ended."""
 
-    __slots__ = ("id", "name", "pending", "said")
+    __slots__ = ("id", "name", "pending", "arguments")
 
     def __init__(self, id_: str, name: str) -> None:
         self.id = id_
         self.name = name
-        self.said: list[str] = []
+        self.arguments: list[str] = []
         self.pending = ""
         """Arguments that are not sent yet."""
 
     @property
     def is_whole(self) -> bool:
         """Whether its arguments may be all there."""
-        if not self.said or not self.said[-1].rstrip().endswith("}"):
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
             return False
         try:
-            msgspec.json.decode("".join(self.said), type=dict[str, Raw])
+            msgspec.json.decode("".join(self.arguments), type=dict[str, Raw])
         except (msgspec.DecodeError, RecursionError):
             return False
         return True
@@ -111,7 +111,7 @@ class OpenBlocks:
 
     def _add(self, call: _Call, arguments: str) -> None:
         if arguments:
-            call.said.append(arguments)
+            call.arguments.append(arguments)
             call.pending += arguments
             self._left -= len(arguments)
         is_over = call is not self._open and call not in self._waiting

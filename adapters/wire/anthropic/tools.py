@@ -85,7 +85,7 @@ def choice_fields(native: dict[str, Raw]) -> Object:
 # ── and back ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Said(msgspec.Struct, forbid_unknown_fields=True):
+class _Function(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     description: str | None = None
     parameters: dict[str, Raw] | None = None
@@ -93,7 +93,7 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
-    function: _Said
+    function: _Function
     type: Literal["function"] = "function"
     cache_control: Any = None
 

@@ -131,7 +131,7 @@ def _add(turns: list[Object], message: _Message) -> None:
     if message.role == "tool":
         blocks = [_result(message)]
     elif message.role == "assistant":
-        blocks = _said(message)
+        blocks = _assistant_blocks(message)
     elif isinstance(message.content, str) and message.cache_control is None:
         blocks = [{"type": "text", "text": message.content}]
     else:
@@ -174,7 +174,7 @@ def _result(message: _Message) -> Object:
     return _marked(result, message.cache_control)
 
 
-def _said(message: _Message) -> list[Object | Any]:
+def _assistant_blocks(message: _Message) -> list[Object | Any]:
     """Thoughts come first, and must be as they were."""
     texts: list[Any] = [_object.decode(raw) for raw in message.thinking_blocks or ()]
     content = message.content if message.content is not None else message.refusal

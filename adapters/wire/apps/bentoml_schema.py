@@ -64,10 +64,10 @@ class Api(NamedTuple):
         """Return the method with declared metadata for tensors that its schema does not specify."""
         if not self.is_object and len(outputs) == 1:
             (field,) = self.outputs.values()
-            gives = {outputs[0].name: _known(field._replace(name=outputs[0].name), outputs)}
+            gives = {outputs[0].name: _completed(field._replace(name=outputs[0].name), outputs)}
         else:
-            gives = {name: _known(field, outputs) for name, field in self.outputs.items()}
-        takes = {name: _known(field, inputs) for name, field in self.inputs.items()}
+            gives = {name: _completed(field, outputs) for name, field in self.outputs.items()}
+        takes = {name: _completed(field, inputs) for name, field in self.inputs.items()}
         return self._replace(inputs=takes, outputs=gives)
 
     def metadata(self) -> ModelMetadata:
@@ -77,7 +77,7 @@ class Api(NamedTuple):
         return ModelMetadata(self.name, [], "bentoml", inputs, outputs)
 
 
-def _known(field: SchemaField, tensors: Sequence[TensorMetadata]) -> SchemaField:
+def _completed(field: SchemaField, tensors: Sequence[TensorMetadata]) -> SchemaField:
     for tensor in tensors:
         if tensor.name == field.name and field.kind in ("tensor", "any"):
             datatype, shape = field.datatype or tensor.datatype, tensor.shape if field.shape is None else field.shape

@@ -24,7 +24,7 @@ MAX_NESTED = 100
 _EXACT = 2**53
 """A float represents every integer up to this one."""
 
-_KNOWN = ", ".join(sorted(DATATYPES))
+_DATATYPES = ", ".join(sorted(DATATYPES))
 CODES = {
     "BOOL": "?",
     "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",
@@ -205,4 +205,4 @@ def _unreadable(datatype: str, name: str) -> CallerError:
 
 
 def unknown_datatype(datatype: str, name: str) -> CallerError:
-    return CallerError(f"`{name}` has the unknown datatype `{datatype[:32]}`. Known: {_KNOWN}.", param=name)
+    return CallerError(f"`{name}` has the unknown datatype `{datatype[:32]}`. Known: {_DATATYPES}.", param=name)

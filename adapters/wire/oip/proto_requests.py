@@ -61,7 +61,7 @@ class _Input(NamedTuple):
     data: bytes | None
 
 
-class _Asked(NamedTuple):
+class _Envelope(NamedTuple):
     model_name: str
     model_version: str
     parameters: Parameters
@@ -81,7 +81,7 @@ def decode_infer_request(message: bytes) -> Inference:
     """Decode a request. Raises `CallerError` that names the fault and the change to make."""
     try:
         envelope, id_, raw = split(message, _ID, _RAW)
-        request = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
+        request = _cached_read(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
     except (MalformedMessage, DecodeError, UnicodeDecodeError):
         raise CallerError("The message is not a ModelInferRequest.", code="invalid_message") from None
     if request.raw:
@@ -110,7 +110,7 @@ def _nothing(name: str, size: int | None, raw: Sequence[Data]) -> bytes:
     return b""
 
 
-def _read(envelope: bytes) -> _Asked:
+def _read(envelope: bytes) -> _Envelope:
     message = messages.ModelInferRequest.FromString(envelope)
     inputs = tuple([_input(tensor) for tensor in message.inputs])
     outputs = tuple([RequestedOutput(o.name, oip_contents.parameters_of(o.parameters)) for o in message.outputs])
@@ -122,7 +122,7 @@ def _read(envelope: bytes) -> _Asked:
     oip_parameters.check(parameters)
     for output in outputs:
         oip_parameters.check(output.parameters, oip_parameters.OF_AN_OUTPUT, output.name)
-    return _Asked(
+    return _Envelope(
         message.model_name,
         message.model_version,
         parameters,
@@ -133,7 +133,7 @@ def _read(envelope: bytes) -> _Asked:
     )
 
 
-_known = lru_cache(maxsize=1024)(_read)
+_cached_read = lru_cache(maxsize=1024)(_read)
 
 
 def _input(tensor: Any) -> _Input:

@@ -62,7 +62,7 @@ def _written(name: str, version: str, outputs: tuple[Described, ...]) -> bytes:
     return _write(Inferred(name, version, outputs=[Tensor(*described, b"") for described in outputs]))
 
 
-class _Told(NamedTuple):
+class _Envelope(NamedTuple):
     model_name: str
     model_version: str
     parameters: Parameters
@@ -80,21 +80,21 @@ def decode_infer_response(message: bytes) -> Inferred:
     """Decode an upstream's response, with raw or typed contents. Raises `BackendError`."""
     with decoding.Checked(MalformedMessage, DecodeError, CallerError):
         envelope, id_, raw = split(message, _ID, _RAW)
-        encoded = _known(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
+        encoded = _cached_read(envelope) if len(envelope) <= MAX_CACHED_ENVELOPE else _read(envelope)
         outputs = list(encoded.outputs) if encoded.typed else _with_data(encoded.outputs, raw)
     return Inferred(encoded.model_name, encoded.model_version, id_, encoded.parameters, outputs)
 
 
-def _read(envelope: bytes) -> _Told:
+def _read(envelope: bytes) -> _Envelope:
     message = messages.ModelInferResponse.FromString(envelope)
     typed = any(oip_contents.there(tensor) for tensor in message.outputs)
     outputs = tuple([_output(tensor, typed) for tensor in message.outputs])
-    return _Told(
+    return _Envelope(
         message.model_name, message.model_version, oip_contents.parameters_of(message.parameters), outputs, typed
     )
 
 
-_known = lru_cache(maxsize=1024)(_read)
+_cached_read = lru_cache(maxsize=1024)(_read)
 
 
 def _output(tensor: Any, typed: bool) -> Tensor:

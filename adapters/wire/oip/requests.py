@@ -202,7 +202,7 @@ def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes,
     if parameters := without_framing(inference.parameters):
         request["parameters"] = parameters
     if inference.outputs:
-        request["outputs"] = [_asked(output, binary) for output in inference.outputs]
+        request["outputs"] = [_output_fields(output, binary) for output in inference.outputs]
     elif binary:
         request["parameters"] = {**parameters, BINARY_OUTPUT: True}
     head = encode_json(request)
@@ -229,7 +229,7 @@ def with_id(body: bytes, length: int | None, id_: str) -> tuple[bytes, int | Non
     return b"".join((head, rest)), None if length is None else len(head)
 
 
-def _asked(output: RequestedOutput, binary: bool) -> dict[str, Any]:
+def _output_fields(output: RequestedOutput, binary: bool) -> dict[str, Any]:
     parameters = without_framing(output.parameters)
     if SHARED_MEMORY not in parameters:
         parameters[BINARY] = binary

@@ -45,8 +45,8 @@ def _flat(body: dict[str, Any]) -> ErrorBody:
     if message is None:
         message, param = _worded(body.get("detail"))
     code = body.get("code")
-    known_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
-    return ErrorBody(message, _text(body.get("type")), _text(body.get("param")) or param, known_code)
+    error_code = code if isinstance(code, str | int) and not isinstance(code, bool) else None
+    return ErrorBody(message, _text(body.get("type")), _text(body.get("param")) or param, error_code)
 
 
 def _worded(value: Any) -> tuple[str | None, str | None]:

@@ -4,7 +4,7 @@ import re
 
 _TOO_LONG_TYPES = frozenset({"exceed_context_size_error"})
 _CALLER_TYPES = frozenset({"invalid_request_error", "BadRequestError"})
-_SAYS_NOTHING = frozenset({None, "", "400", "422", "invalid_request", "invalid_request_error", "BadRequestError"})
+_UNSPECIFIC = frozenset({None, "", "400", "422", "invalid_request", "invalid_request_error", "BadRequestError"})
 _TOO_LONG = re.compile(
     r"maximum (model|context|sequence) length|context[ _](length|size|window|limit)|prompt is too long"
     r"|too large for model with|`inputs` (tokens|must have less than)|input token count .{0,40}exceeds"
@@ -27,7 +27,7 @@ def is_too_long(message: str | None, type_: str | None, code: str | int | None) 
     """
     if code == "context_length_exceeded" or type_ in _TOO_LONG_TYPES:
         return True
-    return (isinstance(code, int) or code in _SAYS_NOTHING) and _TOO_LONG.search(message or "") is not None
+    return (isinstance(code, int) or code in _UNSPECIFIC) and _TOO_LONG.search(message or "") is not None
 
 
 def blames_the_caller(type_: str | None, code: str | int | None) -> bool:

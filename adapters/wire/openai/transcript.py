@@ -63,7 +63,18 @@ _chunk = msgspec.json.Decoder(_Chunk).decode
 class Transcript:
     """The transcript of one stream. `take` receives each piece of it and of the streams that resume it."""
 
-    __slots__ = ("_before", "_count", "_head", "_known", "_mode", "_resumed", "_size", "_text", "_tokens", "finished")
+    __slots__ = (
+        "_before",
+        "_count",
+        "_head",
+        "_complete",
+        "_mode",
+        "_resumed",
+        "_size",
+        "_text",
+        "_tokens",
+        "finished",
+    )
 
     def __init__(self, mode: Mode) -> None:
         self._mode = mode
@@ -72,7 +83,7 @@ class Transcript:
         self._tokens: list[int] = []
         self._count = 0
         self._size = 0
-        self._known = True
+        self._complete = True
         self._resumed = False
         self._before = 0
         self.finished = False
@@ -88,7 +99,7 @@ class Transcript:
         data = sse.data_of(event)
         if not data or data == DONE:
             return event + b"\n\n"
-        if self._known and not self.finished:
+        if self._complete and not self.finished:
             self._note(data)
         if self._resumed and self._head:
             aligned = self._aligned(data)
@@ -138,7 +149,7 @@ class Transcript:
 
     def _forget(self) -> None:
         """From here on, the stream cannot be resumed."""
-        self._known = False
+        self._complete = False
         self._text.clear()
         self._tokens.clear()
 
@@ -146,7 +157,7 @@ class Transcript:
 
     def rest(self, request: GenerateRequest) -> Fields | None:
         """The fields that request the rest; None if the stream cannot be resumed."""
-        if not self._known or self.finished:
+        if not self._complete or self.finished:
             return None
         if not self._count:
             return initial_fields(request, self._mode)
@@ -180,12 +191,12 @@ class Transcript:
                     return None
                 fields["choices"] = answering
             if self._mode == "text" and bytes(fields.get("usage", NULL)) != b"null":
-                fields["usage"] = self._told(fields["usage"])
+                fields["usage"] = self._whole_usage(fields["usage"])
         except decoding.MALFORMED_JSON:
             return data
         return _encode(fields)
 
-    def _told(self, raw: Raw) -> Raw:
+    def _whole_usage(self, raw: Raw) -> Raw:
         usage = _whole(raw)
         whole = self.usage(Usage(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, exact=True))
         fields = {"prompt_tokens": whole.prompt_tokens, "completion_tokens": whole.completion_tokens}

@@ -86,7 +86,7 @@ class ResponseEvents:
         for item in self._items:
             self._close(item, last)
         usage = usage_of(self._usage, counted)
-        encoded = self._shell.response(last, self._told(), finish=self._finish, usage=usage)
+        encoded = self._shell.response(last, self._output(), finish=self._finish, usage=usage)
         self._final = encoded
         self._emit(f"response.{last}", response=encoded)
         return self._flushed()
@@ -105,7 +105,9 @@ class ResponseEvents:
             item.status = "completed" if item.status == "completed" else "incomplete"
         fields = {"code": "server_error", "message": error.message, "type": error.code, "param": None}
         usage = usage_of(self._usage, counted)
-        self._emit("response.failed", response=self._shell.response("failed", self._told(), error=fields, usage=usage))
+        self._emit(
+            "response.failed", response=self._shell.response("failed", self._output(), error=fields, usage=usage)
+        )
         return self._flushed()
 
     # ── chunks ─────────────────────────────────────────────────────────────────────────────
@@ -115,10 +117,10 @@ class ResponseEvents:
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices[:1]:
             if choice.delta is not None:
-                self._say(choice.delta, choice.logprobs)
+                self._add_text(choice.delta, choice.logprobs)
             self._finish = choice.finish_reason or self._finish
 
-    def _say(self, delta: ChatMessage, logprobs: LogProbs | None) -> None:
+    def _add_text(self, delta: ChatMessage, logprobs: LogProbs | None) -> None:
         if delta.thought:
             self._write("reasoning_text", delta.thought)
         if delta.content:
@@ -209,7 +211,7 @@ class ResponseEvents:
         self._emit(f"response.{part.kind}.done", **part.place, **part.done_fields())
         self._emit("response.content_part.done", part=part.fields(), **part.place)
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _output(self) -> list[dict[str, Any]]:
         return [item.fields() for item in self._items]
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ Message = dict[str, Any]
 _ABSENT = Raw(b"")
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
-_SAYS = frozenset({"content", "refusal", "tool_calls"})
+_CONTENT = frozenset({"content", "refusal", "tool_calls"})
 NOT_STORED = "no files and no responses are stored here, so send it in full"
 
 
@@ -73,7 +73,7 @@ def messages_of(given: Raw, instructions: str | None) -> list[Message]:
         except _Wrong as wrong:
             param = f"input[{index}]{wrong.where}"
             raise CallerError(f"`{param}` {wrong.what}.", param=param) from None
-    return [_complete(message) for message in messages if message["role"] != "assistant" or message.keys() & _SAYS]
+    return [_complete(message) for message in messages if message["role"] != "assistant" or message.keys() & _CONTENT]
 
 
 def _add(messages: list[Message], item: _Item, *, is_old: bool) -> None:

@@ -41,10 +41,10 @@ def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
         messages = _messages(raw)
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
-    return [_told(message, parts) for message in messages]
+    return [_template_fields(message, parts) for message in messages]
 
 
-def _told(message: TemplateMessage, parts: bool) -> dict[str, Any]:
+def _template_fields(message: TemplateMessage, parts: bool) -> dict[str, Any]:
     if message.tool_calls or message.function_call is not None or message.role in ("tool", "function"):
         raise CallerError(
             "The model's servers know no tools: no message calls one or answers for one.", param="messages"

@@ -33,7 +33,7 @@ WORDS: dict[str, tuple[str, ...]] = {
 }
 """Names of the inputs for a request's fields; the first name that a model has applies."""
 _WITHOUT_PROMPT = ("sampling_param_exclude_input_from_output", "exclude_input_in_output")
-_TOLD = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
+_REPORT_FLAGS = ("return_finish_reason", "return_num_input_tokens", "return_num_output_tokens")
 _VLLM = LENGTHS | {
     "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "bad_words", "frequency_penalty",
     "presence_penalty", "repetition_penalty", "ignore_eos",
@@ -108,7 +108,7 @@ class Signature:
         if "options" in self.words:
             self.supported |= _VLLM
         self._output = output
-        self._flags = [name for name in (*_WITHOUT_PROMPT, *_TOLD) if name in inputs]
+        self._flags = [name for name in (*_WITHOUT_PROMPT, *_REPORT_FLAGS) if name in inputs]
         self.repeats_prompt = not any(name in inputs for name in _WITHOUT_PROMPT)
         """Whether a response always begins with its prompt."""
         self.decoupled = read.model_transaction_policy.decoupled

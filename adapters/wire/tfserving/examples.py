@@ -137,7 +137,7 @@ def decode_classes(body: bytes) -> Any:
     """Decode the body of a REST response to a `ClassificationResult`. Raises `BackendError`."""
     result = serving.ClassificationResult()
     try:
-        for row in _told(body):
+        for row in _rows(body):
             each = result.classifications.add()
             for label, score in row:
                 each.classes.add(label=label, score=_number(score))
@@ -150,14 +150,14 @@ def decode_values(body: bytes) -> Any:
     """Decode the body of a REST response to a `RegressionResult`. Raises `BackendError`."""
     result = serving.RegressionResult()
     try:
-        for value in _told(body):
+        for value in _rows(body):
             result.regressions.add(value=_number(value))
     except (TypeError, ValueError):
         raise _unreadable() from None
     return result
 
 
-def _told(body: bytes) -> Any:
+def _rows(body: bytes) -> Any:
     try:
         fields = _results(body)
     except decoding.MALFORMED_JSON:

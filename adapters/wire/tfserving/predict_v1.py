@@ -46,7 +46,7 @@ def decode_predict(body: bytes, model: ModelMetadata) -> PredictV1Request:
         raise CallerError("Send either `instances`, which are rows, or `inputs`, which are whole tensors.")
     values = _columns(fields["instances"], model) if by_row else _named(fields["inputs"], model)
     return PredictV1Request(
-        [_tensor(values[name], declared, by_row) for name, declared in _known(values, model)], by_row, _more(fields)
+        [_tensor(values[name], declared, by_row) for name, declared in _declared(values, model)], by_row, _more(fields)
     )
 
 
@@ -56,7 +56,7 @@ def decode_examples(body: bytes, model: ModelMetadata) -> PredictV1Request:
     examples, context = examples_of(fields)
     values = _columns([{**(context or {}), **example} for example in examples], model)
     return PredictV1Request(
-        [_tensor(values[name], declared, True) for name, declared in _known(values, model)], True, _more(fields)
+        [_tensor(values[name], declared, True) for name, declared in _declared(values, model)], True, _more(fields)
     )
 
 
@@ -125,7 +125,7 @@ def _only(model: ModelMetadata) -> str:
     return model.inputs[0].name
 
 
-def _known(values: Mapping[str, Any], model: ModelMetadata) -> list[tuple[str, TensorMetadata]]:
+def _declared(values: Mapping[str, Any], model: ModelMetadata) -> list[tuple[str, TensorMetadata]]:
     by_name = {tensor.name: tensor for tensor in model.inputs}
     if unknown := [name for name in values if name not in by_name]:
         raise CallerError(

@@ -19,7 +19,7 @@ from adapters.wire.tfserving.datatypes import DATATYPES, NAMES
 MAX_FILLED = 1024 * 1024
 """Bytes of a tensor with omitted values: the bound on the memory that a small message allocates."""
 _NUMBERS = {datatype: datatypes.values_by_name[name].number for datatype, name in NAMES.items()}
-_KNOWN = {number: datatype for datatype, number in _NUMBERS.items()}
+_DATATYPE_OF = {number: datatype for datatype, number in _NUMBERS.items()}
 _FIELDS = {
     "BOOL": "bool_val", "BYTES": "string_val", "FP16": "half_val", "BF16": "half_val",
     "FP32": "float_val", "FP64": "double_val", "INT64": "int64_val", "UINT32": "uint32_val", "UINT64": "uint64_val",
@@ -31,7 +31,7 @@ _CODES = {**oip_data.CODES, "FP16": "H", "BF16": "H"}
 
 def decode(name: str, message: Any) -> Tensor:
     """Decode a tensor. Raises `CallerError` if it is invalid or the Open Inference Protocol lacks its datatype."""
-    datatype = _KNOWN.get(message.dtype)
+    datatype = _DATATYPE_OF.get(message.dtype)
     if datatype is None:
         declared = datatypes.values_by_number.get(message.dtype)
         called = message.dtype if declared is None else declared.name

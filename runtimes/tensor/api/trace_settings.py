@@ -68,13 +68,13 @@ class TraceSettings:
                 "Traces have no file to go to: the operator can give one with --trace-file.", param="trace_level"
             )
         current = self._models.get(model, {}) if model else self._server
-        kept = {name: value for name, value in {**current, **read}.items() if value is not None}
-        if model and kept:
-            self._models[model] = kept
+        settings = {name: value for name, value in {**current, **read}.items() if value is not None}
+        if model and settings:
+            self._models[model] = settings
         elif model:
             self._models.pop(model, None)
         else:
-            self._server = kept
+            self._server = settings
         self.any = any(_traced({**self._server, **one}).on for one in ({}, *self._models.values()))
         return self.report(model)
 

@@ -29,12 +29,12 @@ async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -
         try:
             inputs, rows = await asyncio.to_thread(inputs_of, config, warmup, model_folder)
             for _ in range(warmup.count):
-                await _ask(config, instance, inputs, rows)
+                await _run(config, instance, inputs, rows)
         except Exception as error:
             raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
 
 
-async def _ask(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:
+async def _run(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def end(result: Tensors | BaseException | None) -> None:

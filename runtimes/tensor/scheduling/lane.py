@@ -115,7 +115,7 @@ class Lane:
 
     def _members(self, turns: list[Turn]) -> tuple[list[Tensors], list[int]]:
         """The rows of a batch, and the turn of each. With a `ready` control a row is a slot."""
-        if not (self._chooser.direct and self._inputs.tells_ready):
+        if not (self._chooser.direct and self._inputs.has_ready_control):
             return [self._inputs.of(turn) for turn in turns], list(range(len(turns)))
         rows = [self.slots[turn.sequence] for turn in turns]
         nobody = self._inputs.of_nobody(self._inputs.of(turns[0]))

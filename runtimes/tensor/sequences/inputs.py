@@ -39,7 +39,7 @@ class SequenceInputs:
         self._initial = {state.input_name: _initial(state, self._batched) for state in rules.states}
         kinds = {control.kind for control in rules.controls}
         self.has_end_control = "end" in kinds
-        self.tells_ready = "ready" in kinds
+        self.has_ready_control = "ready" in kinds
         self.has_state = bool(rules.states)
 
     def check(self, name: SequenceId) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adapters.conformance import asks
+from adapters.conformance import requests
 from adapters.conformance.cell import Cell, decode, encode
 from adapters.conformance.checks import Check
 from adapters.conformance.subject import Subject, pool
@@ -62,10 +62,10 @@ def subject(url: str, **fields: Any) -> Subject:
             "system": "test",
             "version": "1",
             "pool": pool("openai", url),
-            "right": asks.chat("m"),
-            "is_right": asks.says_something,
-            "stream": asks.chat("m", stream=True),
-            "mistake": asks.chat("m", temperature="warm"),
+            "right": requests.chat("m"),
+            "is_right": requests.has_text,
+            "stream": requests.chat("m", stream=True),
+            "mistake": requests.chat("m", temperature="warm"),
             "signals": f"{url}/metrics",
             "lacks": dict.fromkeys(("metadata", "readiness", "load and unload"), "It has none."),
             **fields,
@@ -107,7 +107,7 @@ async def test_what_a_server_does_wrong_is_told() -> None:
 async def test_a_stream_of_too_few_pieces_and_a_stream_that_is_none() -> None:
     few = await examined(Model(), "stream", pieces=90)
     assert few["stream"].why == "a stream of 5 pieces, where 90 were expected"
-    none = await examined(Model(), "stream", stream=asks.chat("m"))
+    none = await examined(Model(), "stream", stream=requests.chat("m"))
     assert none["stream"].why == "was answered whole, though a stream was requested"
 
 
@@ -134,7 +134,7 @@ async def test_work_that_goes_on_after_its_client_has_left_is_found(monkeypatch:
     async def always() -> float:
         return 1.0
 
-    found = await examined(Model(), "cancellation", running=always, long=asks.chat("m", stream=True))
+    found = await examined(Model(), "cancellation", running=always, long=requests.chat("m", stream=True))
     assert found["cancellation"].why == "the server continues, though the client disconnected"
 
 

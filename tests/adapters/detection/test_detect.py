@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
-from adapters.detection.found import Found
 from adapters.detection.look import MAX_BODY, MAX_LOOKS
+from adapters.detection.result import Detection
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError
 from adapters.http1.message import Response
 from adapters.registry import Address
@@ -18,7 +18,7 @@ from tests.adapters.detection.paths import Paths, answering
 from tests.adapters.detection.systems import System
 
 
-async def detected(paths: Paths, *names: str, seconds: float = 30, path: str = "") -> Found | None:
+async def detected(paths: Paths, *names: str, seconds: float = 30, path: str = "") -> Detection | None:
     async with answering(paths) as url:
         return await detect(pool("auto", url + path), Address(url + path), names=names, seconds=seconds)
 
@@ -38,7 +38,7 @@ async def test_what_a_model_takes_is_told() -> None:
     for system, told in ((triton, "x FP32[-1,4] → y FP32[-1]"), (vllm, "context 2048 tokens")):
         found = await detected(system.paths)
         assert found is not None
-        assert found.pools[0].models[0].told == told
+        assert found.pools[0].models[0].description == told
 
 
 async def test_models_of_text_beside_those_of_tensors_are_a_pool_of_their_own() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from adapters.conformance.subject import pool
 from adapters.detection.detect import detect
-from adapters.detection.found import Found, FoundModel
-from adapters.detection.found import pool as way
+from adapters.detection.result import DetectedModel, Detection
+from adapters.detection.result import pool as way
 from adapters.detection.written import UNNAMED, written
 from adapters.registry import Address
 from config.loader import load, read
@@ -38,11 +38,13 @@ def test_two_ways_in_a_key_and_a_name_that_clients_cannot_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tensors = way(
-        "kserve", "oip-http", FoundModel("m", "tensors", "x FP32[-1] → y FP32[-1]"), FoundModel("a b", "text")
+        "kserve", "oip-http", DetectedModel("m", "tensors", "x FP32[-1] → y FP32[-1]"), DetectedModel("a b", "text")
     )
-    texts = way("kserve-text", "openai", FoundModel("llm", "text"), path="/openai/v1")
+    texts = way("kserve-text", "openai", DetectedModel("llm", "text"), path="/openai/v1")
     text = written(
-        Found("KServe", "0.21.0", (tensors, texts), ("A note.",)), "https://models:8080/", {"key": "${UPSTREAM_KEY}"}
+        Detection("KServe", "0.21.0", (tensors, texts), ("A note.",)),
+        "https://models:8080/",
+        {"key": "${UPSTREAM_KEY}"},
     )
     assert text.startswith("# KServe 0.21.0\n# A note.\n# Clients cannot write the model's name 'a b'")
     monkeypatch.setenv("UPSTREAM_KEY", "k")

@@ -254,7 +254,7 @@ async def test_a_pool_has_only_so_many(fleet: Fleet, monkeypatch: pytest.MonkeyP
 # ── what is found ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class Found:
+class Detection:
     """A pool `main` whose endpoints a test finds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ class Found:
 async def test_those_found_first_are_used_and_those_that_join_prove_themselves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Found(monkeypatch)
+    found = Detection(monkeypatch)
     found.use()
     assert addresses(found.fleet) == []
     found.report(A)
@@ -292,7 +292,7 @@ async def test_those_found_first_are_used_and_those_that_join_prove_themselves(
 
 
 async def test_what_a_source_said_survives_a_reload_that_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Found(monkeypatch)
+    found = Detection(monkeypatch)
     found.use()
     found.report(A, B)
     source = found.fleet.discoverers["main"]
@@ -309,7 +309,7 @@ async def test_what_a_source_said_survives_a_reload_that_leaves_it(monkeypatch: 
 async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Found(monkeypatch)
+    found = Detection(monkeypatch)
     monkeypatch.setattr("gateway.discovery.discoverer.FIRST_SECONDS", 0.05)
     change = found.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
     with pytest.raises(FleetError, match="main: discover: has not answered yet"):
@@ -321,7 +321,7 @@ async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
 async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Found(monkeypatch)
+    found = Detection(monkeypatch)
     found.use()
     found.report(A, B)
     pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, "breaker": {"failures": 9}}

@@ -106,7 +106,7 @@ def test_what_is_cut_out_is_a_view_of_the_message() -> None:
 
 
 def test_calls_that_differ_in_id_and_data_alone_are_parsed_once() -> None:
-    oip_proto._known.cache_clear()
+    oip_proto._cached_read.cache_clear()
     for number in range(5):
         message = service_pb2.ModelInferRequest(
             model_name="m", id=str(number), inputs=[{"name": "x", "datatype": "UINT8", "shape": [1]}],
@@ -114,7 +114,7 @@ def test_calls_that_differ_in_id_and_data_alone_are_parsed_once() -> None:
         )  # fmt: skip
         inference = oip_proto.decode_infer_request(message.SerializeToString())
         assert (inference.id, bytes(inference.inputs[0].data)) == (str(number), bytes([number]))
-    assert oip_proto._known.cache_info().misses == 1
+    assert oip_proto._cached_read.cache_info().misses == 1
 
 
 def test_fields_behind_one_that_nobody_knows_are_read_too() -> None:

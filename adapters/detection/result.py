@@ -6,37 +6,39 @@ from typing import Any, NamedTuple
 from config.protocols import Serves
 
 
-class FoundModel(NamedTuple):
-    """A detected model. `told` describes it: its tensors or its context length."""
+class DetectedModel(NamedTuple):
+    """A detected model. `description` describes it: its tensors or its context length."""
 
     name: str
     kind: Serves
-    told: str = ""
+    description: str = ""
 
 
-class FoundPool(NamedTuple):
+class DetectedPool(NamedTuple):
     """One protocol of a server, as a pool. A server may offer several protocols on separate paths."""
 
     name: str
     protocol: Mapping[str, Any]
     """The `protocol` section of the pool."""
-    models: tuple[FoundModel, ...] = ()
+    models: tuple[DetectedModel, ...] = ()
     path: str = ""
     """The path after the address."""
     more: Mapping[str, Any] = {}
     """Further fields of the pool that this system needs."""
 
 
-class Found(NamedTuple):
+class Detection(NamedTuple):
     """A detected server. `system` is its official name."""
 
     system: str
     version: str
-    pools: tuple[FoundPool, ...]
+    pools: tuple[DetectedPool, ...]
     notes: tuple[str, ...] = ()
     """Remarks for the author of the configuration."""
 
 
-def pool(name: str, protocol: str | Mapping[str, Any], *models: FoundModel, path: str = "", **more: Any) -> FoundPool:
+def pool(
+    name: str, protocol: str | Mapping[str, Any], *models: DetectedModel, path: str = "", **more: Any
+) -> DetectedPool:
     section = {"name": protocol} if isinstance(protocol, str) else protocol
-    return FoundPool(name, section, models, path, more)
+    return DetectedPool(name, section, models, path, more)
