@@ -1,6 +1,7 @@
 """HTTP/1.1, server and client, over uvloop and httptools (llhttp, strict).
 
 server.py            serves one handler: bounds, draining
+accepting.py         the accepted connections of a server: their limit and their drain
 listeners.py         listening sockets: TCP, TLS, Unix, or inherited
 connection.py        the responding half of an accepted connection: respond, time out, close
 receiving.py         its receiving half: parse requests, queue them

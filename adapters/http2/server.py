@@ -4,10 +4,8 @@ import asyncio
 import socket
 import ssl
 
+from adapters.http1.accepting import Accepting
 from adapters.http1.budget import Budget
-from adapters.http1.listeners import Listeners
-from adapters.http1.room import Room
-from adapters.http1.sweeper import sweeper
 from adapters.http2 import frames
 from adapters.http2.accepted import Accepted, Handler
 from adapters.http2.connection import CONNECTION_WINDOW, for_http2
@@ -16,7 +14,7 @@ from adapters.http2.limits import Limits as Limits
 from adapters.http2.receiving import STREAM_WINDOW
 
 
-class Server(Listeners):
+class Server(Accepting[Accepted]):
     """Serves one handler on any number of TCP, TLS and Unix listeners.
 
     A TLS context is changed to offer only HTTP/2: no other listener may use the same context.
@@ -25,14 +23,8 @@ class Server(Listeners):
     def __init__(self, handler: Handler, limits: Limits | None = None, budget: Budget | None = None) -> None:
         self.handler = handler
         self.limits = limits or Limits()
-        super().__init__(lambda: Accepted(self), self.limits.max_connections)
+        super().__init__(lambda: Accepted(self), self.limits.max_connections, self.limits.lull)
         self.budget = budget or Budget(self.limits.max_held_by_all)
-        self.draining = False
-        self.connections: set[Accepted] = set()
-        self._room = Room(self.loop, self.connections, self.limits.max_connections)
-        self._tasks: set[asyncio.Task[None]] = set()  # also of handlers that still run after their response
-        self._idle = asyncio.Event()
-        self._sweeper = sweeper(self.loop)
         self.greeting = frames.settings_frame(
             {
                 frames.MAX_CONCURRENT_STREAMS: self.limits.max_streams,
@@ -48,17 +40,9 @@ class Server(Listeners):
     async def listen_socket(self, bound: socket.socket, tls: ssl.SSLContext | None = None) -> asyncio.Server:
         return await super().listen_socket(bound, for_http2(tls))
 
-    def opened(self, connection: Accepted) -> bool:
-        """Count a connection. False if the server is full and no connection is idle."""
-        self.connections.add(connection)
-        self._sweeper.watch(self.connections)
-        return self._room.admits(connection)
-
     def closed(self, connection: Accepted) -> None:
         """Remove a connection from the count."""
-        self.connections.discard(connection)
-        if not self.connections:
-            self._idle.set()
+        self._lost(connection)
 
     def begun(self, task: asyncio.Task[None]) -> None:
         """Register the task of a handler: a drain waits for its end."""
@@ -74,36 +58,9 @@ class Server(Listeners):
             task.add_done_callback(self._tasks.discard)
             task.cancel()
 
-    async def drain(self, grace: float) -> bool:
-        """Stop accepting and let calls in progress end, for at most `grace` seconds. Returns whether all ended.
-
-        Each client first receives an announcement. New calls are refused only after that, so that no call is lost in
-        transit.
-        """
-        self.draining = True
-        self.stop_listening(accept_waiting=True)
-        await asyncio.sleep(0)  # a socket accepted in this turn is not a connection yet
-        try:
-            async with asyncio.timeout(grace):
-                if self.arriving:
-                    await asyncio.wait(self.arriving)
-                for connection in list(self.connections):
-                    connection.hurry(min(self.limits.lull, grace / 2))
-                while self.connections:
-                    self._idle.clear()
-                    await self._idle.wait()
-                if self._tasks:
-                    await asyncio.wait(set(self._tasks))
-        except TimeoutError:
-            return False
-        return True
-
     async def aclose(self) -> None:
         """Stop at once: calls in progress are cancelled, and their handlers have ended on return."""
-        self.draining = True
-        self.stop_listening()
-        for arriving in self.arriving:
-            arriving.cancel()
+        self._stop_accepting()
         for connection in list(self.connections):
             connection.abort()
         for task in set(self._tasks):

@@ -144,21 +144,13 @@ class TfServingGrpcAdapter:
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
-        told: Any = {"name": query.model, "ready": True}
         try:
             versions = await self._versions(self._name(query), query.version, self._told(call), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.unavailable(query, error.message) from None
             raise
-        if query.about == "ready":
-            if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(query, entries(query.model, versions))
-        else:
-            signatures = await self._signatures(self._name(query), query.version, call)
-            told = tfserving.model_metadata(query.model, versions, signatures)
-        body = oip_bodies.encode(told)
-        return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+        return await self._models.answer(query, self._name(query), versions, call)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         try:

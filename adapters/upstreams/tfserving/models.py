@@ -8,12 +8,16 @@ from typing import Any
 
 import msgspec
 
+from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelQuery
 from adapters.tensors import Inference
+from adapters.upstreams.declared_tensors import json_answer
+from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
+from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
 from adapters.wire.tfserving import rest as tfserving
@@ -54,6 +58,15 @@ class Models:
             if fresh.signature_def is known.signature_def:
                 raise
             return await _read(request, fresh), fresh
+
+    async def answer(self, query: ModelQuery, model: str, versions: list[Version], call: Call) -> Answer:
+        """Answer a query for readiness or metadata. Raises `ModelNotReady` and the errors of `ask`."""
+        if query.about == "ready":
+            if not any(version.available for version in versions):
+                raise oip_refusals.not_ready(query, entries(query.model, versions))
+            return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
+        signatures = await self._ask(model, query.version, call)
+        return json_answer(oip_bodies.encode(tfserving.model_metadata(query.model, versions, signatures)))
 
     async def _of(self, request: InferRequest, model: str, call: Call, max_age: float) -> ModelMetadata:
         signatures = await self._signatures(model, request.version, call, max_age)

@@ -17,7 +17,7 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.paths import segment
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import requested_outputs
-from adapters.types import OIP_JSON, PREDICT_V1, Usage
+from adapters.types import PREDICT_V1, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
@@ -26,7 +26,6 @@ from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.tfserving.models import Models, entries, untold
 from adapters.wire import model_failures
-from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.tfserving import predict_v1_upstream
@@ -136,16 +135,8 @@ class TfServingAdapter:
     async def _ask(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
-        told: Any = {"name": query.model, "ready": True}
         versions = await self._versions(query, call)
-        if query.about == "ready":
-            if not any(version.available for version in versions):
-                raise oip_refusals.not_ready(query, entries(query.model, versions))
-        else:
-            signatures = await self._signatures(self._name(query), query.version, call)
-            told = tfserving.model_metadata(query.model, versions, signatures)
-        body = oip_bodies.encode(told)
-        return Answer(content_type=JSON, body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
+        return await self._models.answer(query, self._name(query), versions, call)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         return entries(request.model, await self._versions(request, call))
