@@ -1,6 +1,7 @@
 """Protocols: the domain types, the codecs of each wire, and one client for each family of servers.
 
-requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), and the codec of their wire
+requests.py     requests to models (`ChatRequest`, `CompletionRequest`, …), immutable, and the codec of their wire
+payloads.py     the parts of a request that only its own wire has
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
 answer.py       `Answer`: a response that has begun
 call.py         `Call`: one execution of a request, and the trace of its attempts

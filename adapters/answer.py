@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from adapters.errors import ClientGone
+from adapters.requests import ModelRequest, R
 from adapters.types import OPENAI, Form, Usage
 
 Ended = Callable[["Answer", BaseException | None], None]
@@ -29,6 +30,7 @@ class Answer:
         "form",
         "headers",
         "pool",
+        "request",
         "status",
         "usage",
     )
@@ -51,6 +53,8 @@ class Answer:
         self.usage = usage or Usage()
         self.endpoint = ""
         self.pool = ""
+        self.request: ModelRequest | None = None
+        """The request after it has been routed: renamed and rewritten. The gateway sets it."""
         self.headers: tuple[tuple[str, str], ...] = ()
         """Headers for the client in addition to those of every response."""
         self.ended = False
@@ -58,6 +62,10 @@ class Answer:
         self._callbacks: list[Ended] = []
         if body is not None:
             self.end(None)
+
+    def routed(self, request: R) -> R:
+        """Return the request after it has been routed, for the request of a front."""
+        return self.request if isinstance(self.request, type(request)) else request
 
     def when_ended(self, callback: Ended) -> None:
         """Run `callback(answer, error)` at the end; `error` is None for a whole answer."""

@@ -7,8 +7,10 @@ from types import MappingProxyType
 from typing import Protocol
 
 from adapters.answer import Answer
+from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
 from adapters.types import Deadline, Usage
+from adapters.wire.openai.ignored_fields import IgnoredFields
 from config.schema.money import Money
 from config.schema.queue import Priority
 
@@ -76,7 +78,7 @@ class CallTrace:
     """
 
     __slots__ = (
-        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "queue_seconds", "steps",
+        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "ignored", "queue_seconds", "steps",
         "upstream_seconds",
     )  # fmt: skip
 
@@ -84,6 +86,8 @@ class CallTrace:
         self.attempts: list[str] = []
         """The ids of the endpoints to which the request was sent, in order."""
         self.events: tuple[Event, ...] = ()
+        self.ignored = IgnoredFields()
+        """Fields of the request that the model does not support."""
         self.first_chunk = 0.0
         """Loop time of the first chunk; 0 before the answer begins."""
         self.upstream_seconds = 0.0
@@ -160,8 +164,8 @@ class Call:
     """
 
     __slots__ = (
-        "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "salt", "sent_at", "share",
-        "step", "tenant", "trace", "tried",
+        "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "repeatable", "salt", "sent_at",
+        "share", "step", "tenant", "trace", "tried",
     )  # fmt: skip
 
     def __init__(
@@ -178,6 +182,7 @@ class Call:
         trace: CallTrace | None = None,
         models: ModelCaller | None = None,
         step: StepTrace | None = None,
+        repeatable: bool = True,
     ) -> None:
         self.deadline = deadline
         self.id = id
@@ -200,6 +205,8 @@ class Call:
         """Calls the models of a pipeline's steps; None for a call that needs no other model."""
         self.step = step
         """The step of a pipeline that this call serves."""
+        self.repeatable = repeatable
+        """Whether the request may be sent again after a server may have begun to process it."""
         self.tried = self.trace.attempts
         """The endpoints to which this request was sent: another attempt prefers other endpoints."""
         self.full_pools: list[str] | None = None
@@ -222,6 +229,7 @@ class Call:
             self.trace,
             self.models,
             self.step,
+            self.repeatable,
         )
         call.tried, call.full_pools = self.tried, self.full_pools
         return call
@@ -237,6 +245,15 @@ class Call:
         call = self.part()
         call.step, call.deadline, call.home = step, deadline, ""
         return call
+
+    @property
+    def ignored(self) -> IgnoredFields:
+        """Fields of the request that the model does not support."""
+        return self.trace.ignored
+
+    def again_after(self, error: InferenceError) -> bool:
+        """Whether the request may be sent again after a failure."""
+        return self.repeatable or not error.delivered
 
     def sent(self, endpoint: str, now: float) -> None:
         """Record that this attempt is sent to an endpoint."""

@@ -1,19 +1,26 @@
-"""Requests to models: the input of a client, in any wire format. No I/O."""
+"""Requests to models: the input of a client, in any wire format. No I/O.
+
+A request is immutable. A codec derives another request from it: `codec.rename(request, "other")`. The parts that only
+one wire has are in the payload of the request, beside the codec of that wire.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeVar
 
-from msgspec import Raw
+import msgspec
+from msgspec.structs import replace
 
 from adapters.paths import check_path
-from adapters.types import Feature, InferKind, ModelPart, Order, TensorWire, Verb
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.payloads import Fields, TensorPayload, TextPayload
+from adapters.types import Feature, InferKind, ModelPart, Order, TensorWire
 
 if TYPE_CHECKING:
     from adapters.errors import InferenceError
     from adapters.tensors import Data, Inference
+
+R = TypeVar("R", bound="ModelRequest")
+G = TypeVar("G", bound="GenerateRequest")
 
 
 class Codec:
@@ -25,23 +32,25 @@ class Codec:
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         return False
 
-    def rename(self, request: ModelRequest, model: str) -> None:
-        """Change the name of the model."""
-        request.model = model
+    def rename(self, request: R, model: str) -> R:
+        """Return the request with another name of the model."""
+        return replace(request, model=model)
 
-    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+    def fields(self, request: ModelRequest) -> Fields:
         """The encoded fields that a route may rewrite: the fields of the body, or the parameters of an inference."""
         return {}
 
-    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
-        """Replace the fields."""
+    def rewrite(self, request: R, fields: Fields) -> R:
+        """Return the request with other fields."""
+        return request
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         """Whether the operation has a field of this name, so that a route may add the field."""
         return True
 
-    def separate(self, request: ModelRequest, tenant: str) -> None:
-        """Replace the id of the sequence by an id that no other tenant can use."""
+    def separate(self, request: R, tenant: str) -> R:
+        """Return the request with an id of its sequence that no other tenant can use."""
+        return request
 
     def inference(self, request: InferRequest) -> Inference:
         """The decoded request. Raises `CallerError`."""
@@ -59,8 +68,21 @@ class Codec:
 NO_WIRE = Codec()
 
 
-@dataclass(slots=True, kw_only=True)
-class ModelRequest:
+class InvalidFields(NamedTuple):
+    """Invalid fields that the decoder left out, because a route of the model may drop them."""
+
+    names: tuple[frozenset[str], ...]
+    """Each field with all of its names."""
+    error: InferenceError
+    """The error of the first invalid field."""
+
+    def check(self, dropped: frozenset[str]) -> None:
+        """Raise the error if the route does not drop all of the fields."""
+        if not all(names & dropped for names in self.names):
+            raise self.error
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request to a model in any wire format, with the fields that routing and limits use.
 
     Fields that do not apply to a kind of request are empty: tensors have no prompt, and a chat has no rows.
@@ -80,70 +102,78 @@ class ModelRequest:
     rows: int = 0
     """For tensors: an estimate of the first dimension."""
     size: int = 0
-    """The size of the body in bytes."""
+    """The size of the client's body in bytes."""
     user: str | None = None
-    prompt: memoryview = field(default=memoryview(b""), repr=False)
+    prompt: memoryview = memoryview(b"")
     """The encoded value of the prompt, as received."""
     timeout: float | None = None
     """The client's timeout in seconds; None if the client sets none."""
     sequence: str = ""
     """The id of a sequence of requests. One endpoint has the state of the sequence and answers all of its requests."""
-    codec: Codec = field(default=NO_WIRE, repr=False)
-    hints: IgnoredFields = field(default_factory=IgnoredFields)
-    """Fields that the model does not support. Copies of a request share them."""
-    removed: tuple[frozenset[str], ...] = ()
-    """Invalid fields that a route may drop, each with all of its names."""
-    refusal: InferenceError | None = None
-    """The error of the first invalid field, for a route that does not drop it."""
     repeatable: bool = True
-    """Whether the request may be sent again after a server may have begun to process it."""
-    _features: dict[Feature, bool] | None = field(default=None, repr=False)
+    """Whether the operation may be repeated after a server may have begun to process it. A route may allow it too."""
+    ignored: tuple[str, ...] = ()
+    """Fields without effect that the decoder left out, under the names of a chat's fields."""
+    invalid: InvalidFields | None = None
+    codec: Codec = NO_WIRE
+
+    def __repr__(self) -> str:
+        """Without the body: a request may be printed in an error."""
+        return f"{type(self).__name__}({self.model!r})"
 
     @property
     def shareable(self) -> bool:
         """Whether identical requests may share one answer."""
         return True
 
-    def again_after(self, error: InferenceError) -> bool:
-        """Whether the request may be sent again after a failure."""
-        return self.repeatable or not error.delivered
+    @property
+    def row_count(self) -> int:
+        """The number of rows: `rows`, or the exact number after an inference has been decoded."""
+        return self.rows
 
     def uses_feature(self, feature: Feature) -> bool:
-        """Whether the request requires a feature. The result is cached."""
-        known = self._features
-        if known is None:
-            known = self._features = {}
-        if feature not in known:
-            known[feature] = self.codec.uses_feature(self, feature)
-        return known[feature]
+        """Whether the request requires a feature."""
+        return self.codec.uses_feature(self, feature)
 
 
-@dataclass(slots=True, kw_only=True)
-class GenerateRequest(ModelRequest):
-    """A request to generate or embed text, with OpenAI's body.
-
-    `fields` are the encoded top-level values of the body: an adapter assembles the upstream's body from them.
-    """
+class GenerateRequest(ModelRequest, frozen=True, kw_only=True):
+    """A request to generate or embed text: an adapter assembles the upstream's body from its fields."""
 
     path: ClassVar[str]
     answered: ClassVar[str] = "choices"
     """The key of the response that holds the results."""
 
-    fields: dict[str, Raw] = field(repr=False)
+    payload: TextPayload
     include_usage: bool = False
     """Whether the client requested usage at the end of its stream."""
 
+    @property
+    def fields(self) -> Fields:
+        """The encoded top-level values of the body. Raises `CallerError` if the body has no equivalent."""
+        return self.payload.fields
 
-@dataclass(slots=True, kw_only=True)
-class ChatRequest(GenerateRequest):
+    def with_fields(self: G, fields: Fields) -> G:
+        """Return the request with other fields of the body."""
+        return self if fields is self.payload.fields else replace(self, payload=self.payload.with_fields(fields))
+
+    def uses_feature(self, feature: Feature) -> bool:
+        """Whether the request requires a feature. The result is cached."""
+        payload = self.payload
+        if payload.features is None:
+            payload.features = {}
+        if feature not in payload.features:
+            payload.features[feature] = self.codec.uses_feature(self, feature)
+        return payload.features[feature]
+
+
+class ChatRequest(GenerateRequest, frozen=True, kw_only=True):
     """`/v1/chat/completions`."""
 
     path: ClassVar[str] = "/chat/completions"
     operation: ClassVar[str] = "chat"
 
 
-@dataclass(slots=True, kw_only=True)
-class ResponsesRequest(GenerateRequest):
+class ResponsesRequest(GenerateRequest, frozen=True, kw_only=True):
     """`/v1/responses`, for servers that support it. For all others it becomes a `ChatRequest`."""
 
     path: ClassVar[str] = "/responses"
@@ -151,16 +181,14 @@ class ResponsesRequest(GenerateRequest):
     answered: ClassVar[str] = "output"
 
 
-@dataclass(slots=True, kw_only=True)
-class CompletionRequest(GenerateRequest):
+class CompletionRequest(GenerateRequest, frozen=True, kw_only=True):
     """`/v1/completions`."""
 
     path: ClassVar[str] = "/completions"
     operation: ClassVar[str] = "text_completion"
 
 
-@dataclass(slots=True, kw_only=True)
-class EmbeddingRequest(GenerateRequest):
+class EmbeddingRequest(GenerateRequest, frozen=True, kw_only=True):
     """`/v1/embeddings`."""
 
     path: ClassVar[str] = "/embeddings"
@@ -170,12 +198,11 @@ class EmbeddingRequest(GenerateRequest):
     n: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class InferRequest(ModelRequest):
+class InferRequest(ModelRequest, frozen=True, kw_only=True):
     """A request with tensors: of the Open Inference Protocol, of KServe's v1 and TensorFlow Serving's REST
     (`predict-v1`), or of TensorFlow Serving's gRPC.
 
-    `body` is forwarded unchanged if the upstream uses the same wire and the same name of the model; otherwise it is
+    The body is forwarded unchanged if the upstream uses the same wire and the same name of the model; otherwise it is
     decoded into an `inference`. `model` and `version` take precedence over the names inside the body.
     """
 
@@ -183,61 +210,34 @@ class InferRequest(ModelRequest):
 
     n: int = 0
     kind: InferKind = "infer"
-    wire: TensorWire
-    body: bytes = field(repr=False)
-    """For gRPC the message, which contains the client's names; for other wires the HTTP body."""
-    header_length: int | None = None
-    """For `oip-http`: bytes of JSON before the binary tensors; None for JSON only, 0 for no JSON."""
-    encoding: str = ""
-    """The compression of `body`: the client's Content-Encoding."""
-    opened: bytes = field(default=b"", repr=False)
-    """The decompressed `body`, if it is compressed."""
-    accepts: str = ""
-    """The client's Accept-Encoding."""
     starts: bool = False
     """The request starts its sequence anew."""
     ends: bool = False
     """The request ends its sequence."""
-    verb: Verb = "predict"
-    by_row: bool = True
-    """For `predict-v1`: whether request and response have one object for each row."""
-    explainer: bool = False
-    """Whether the model explains another model's responses: each response is an explanation."""
-    _inference: Inference | None = field(default=None, repr=False)
+    payload: TensorPayload
+
+    @property
+    def wire(self) -> TensorWire:
+        return self.payload.wire
 
     @property
     def shareable(self) -> bool:
         return not self.sequence and self.kind in ("infer", "generate")
 
     @property
+    def row_count(self) -> int:
+        return self.rows if self.payload.rows is None else self.payload.rows
+
+    @property
     def inference(self) -> Inference:
         """The request, decoded on the first access. Raises `CallerError`."""
-        if self._inference is None:
-            self._inference = self.codec.inference(self)
-        return self._inference
-
-    @inference.setter
-    def inference(self, inference: Inference) -> None:
-        self._inference = inference
-
-    @property
-    def is_decoded(self) -> bool:
-        """Whether `inference` has been decoded."""
-        return self._inference is not None
-
-    @property
-    def plain(self) -> bytes:
-        """The decompressed body."""
-        return self.opened or self.body
-
-    def write(self, body: bytes, header_length: int | None = None) -> None:
-        """Replace the body by an uncompressed body."""
-        self.body, self.header_length = body, header_length
-        self.encoding, self.opened, self._inference = "", b"", None
+        payload = self.payload
+        if payload.decoded is None:
+            payload.decoded = self.codec.inference(self)
+        return payload.decoded
 
 
-@dataclass(slots=True, kw_only=True)
-class ModelQuery(ModelRequest):
+class ModelQuery(ModelRequest, frozen=True, kw_only=True):
     """A query about a tensor model, which its server answers. It is routed like an inference."""
 
     operation: ClassVar[str] = "infer"
@@ -250,15 +250,14 @@ class ModelQuery(ModelRequest):
         return False
 
 
-@dataclass(slots=True, kw_only=True)
-class ModelOrder(ModelRequest):
+class ModelOrder(ModelRequest, frozen=True, kw_only=True):
     """An operator's order to the servers of a model."""
 
     operation: ClassVar[str] = "infer"
 
     n: int = 0
     order: Order = "load"
-    body: bytes = field(default=b"", repr=False)
+    body: bytes = b""
     """The body of the HTTP protocol: a configuration, files, or the option to unload dependents."""
 
     @property
@@ -266,8 +265,7 @@ class ModelOrder(ModelRequest):
         return False
 
 
-@dataclass(slots=True, kw_only=True)
-class AppRequest(ModelRequest):
+class AppRequest(ModelRequest, frozen=True, kw_only=True):
     """A request to an HTTP app behind a model's name. The gateway does not decode its bodies.
 
     The client receives the app's own status from 200 to 499, except 429. A status of 429 or of 500 and above is a
@@ -286,7 +284,7 @@ class AppRequest(ModelRequest):
     accept: str = ""
     encoding: str = ""
     """The `content-encoding` of the body."""
-    body: bytes = field(default=b"", repr=False)
+    body: bytes = b""
 
     def __post_init__(self) -> None:
         """Check the path. Raises `CallerError` if it leaves the app's root: no front door can create such a request."""

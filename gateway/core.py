@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from random import Random
 
+from msgspec.structs import replace
+
 from adapters import statuses
 from adapters.base import Answer, as_inference_error
 from adapters.call import Call, CallTrace
@@ -17,11 +19,11 @@ from adapters.errors import (
     NotFound,
     Unsupported,
 )
-from adapters.requests import ModelOrder, ModelQuery, ModelRequest
+from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, rewrite
+from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, rewritten
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
@@ -36,7 +38,6 @@ from policies.limits.price import Price, expected_output
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 
-NONE = frozenset[str]()
 ORDER_SECONDS = 600.0
 """The time in which a server must load a model."""
 
@@ -78,15 +79,10 @@ class Core:
         """
         snapshot = self.snapshot
         record.stream = request.stream
-        facts, decision = self._decide(snapshot, principal, request, headers, record)
-        if not request.repeatable and decision.retry.methods == "all":
-            request.repeatable = True
-        record.ignored, dropped = request.hints.ignored, NONE if decision.rewrite is None else decision.rewrite.gone
-        if request.refusal is not None and not all(names & dropped for names in request.removed):
-            raise request.refusal
-        request.hints.enforce(decision.strict, dropped)
+        request, facts, decision = self._decide(snapshot, principal, request, headers, record)
+        check_fields(request, decision, record)
         if decision.rewrite is not None:
-            rewrite(decision.rewrite, request)
+            request = rewritten(decision.rewrite, request)
         now = self.clock()
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
@@ -101,7 +97,7 @@ class Core:
         plan, home = snapshot.plan(decision), ""
         if request.sequence:
             if record.model in snapshot.shared_models:
-                request.codec.separate(request, principal.tenant)
+                request = request.codec.separate(request, principal.tenant)
             place = self._sequences.place(principal.tenant, record.model, request, snapshot.pools)
             if place is not None:
                 plan, record.arm, home = snapshot.pools[place.pool], place.arm, place.endpoint
@@ -118,6 +114,7 @@ class Core:
             home,
             trace,
             self._models_of(snapshot, principal, record.model, record.allowances),
+            repeatable=request.repeatable or decision.retry.methods == "all",
         )
         try:
             answer = await plan.call(request, call)
@@ -128,6 +125,7 @@ class Core:
                 _hide(error)
             raise
         trace.first_chunk = self.clock()
+        answer.request = request
         record.pool, record.endpoint = answer.pool, answer.endpoint
         if request.sequence:
             self._sequences.answered(principal.tenant, record.model, request, answer, record.arm)
@@ -139,7 +137,7 @@ class Core:
     async def look_up(self, principal: Principal, query: ModelQuery, headers: Mapping[str, str]) -> Answer:
         """A query of the gateway's own to the server of a model. It is neither charged nor logged."""
         snapshot, now = self.snapshot, self.clock()
-        _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
+        query, _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
         deadline = deadline_of(decision.timeout, query, now)
         models = self._models_of(snapshot, principal, decision.model, ())
         call = Call(deadline, "", principal.tenant, principal.key_id, headers, models=models)
@@ -162,7 +160,7 @@ class Core:
         model = snapshot.catalogue.find(order.model)
         if model is None:
             raise NotFound(f"The model `{order.model[:128]}` does not exist.", param="model")
-        order.model = model.name or order.model
+        order = replace(order, model=model.name or order.model)
         if model.rules.model in snapshot.pipelines:
             raise Unsupported("A pipeline has no servers of its own: order the models of its steps.", param="model")
         routes = next(m.routes for m in snapshot.config.models if m.name == model.rules.model)
@@ -205,10 +203,10 @@ class Core:
         self,
         snapshot: Snapshot,
         principal: Principal,
-        request: ModelRequest,
+        request: R,
         headers: Mapping[str, str],
         record: Record,
-    ) -> tuple[Facts, Decision]:
+    ) -> tuple[R, Facts, Decision]:
         """Route the request. A client receives the same error for a model that is unknown, not allowed, out of scope or
         without a matching route."""
         requested, scope, allowed = request.model, principal.scope, snapshot.models_of(principal.tenant)
@@ -222,12 +220,12 @@ class Core:
         ):
             record.model = model.rules.model
             if name != requested:
-                request.codec.rename(request, name)
+                request = request.codec.rename(request, name)
             facts = facts_of(principal, request, model, headers, record.request_id, self.wall())
             decision = model.rules.decide(facts, self.rng)
             if decision is not None and (scope is None or scope.allows_route(decision.name)):
                 record.arm = decision.arm
-                return facts, decision
+                return request, facts, decision
         raise NotFound(f"The model `{requested[:128]}` does not exist or you may not use it.", param="model")
 
     def _finish(
@@ -259,7 +257,7 @@ class Core:
         """
         if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
             # The client left while the upstream was processing its prompt, so it pays for the prompt.
-            usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)
+            usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.row_count)
         if record.trace.steps:
             usage, record.cost = record.trace.spent()
         elif usage is not None and usage.device_ms:

@@ -3,14 +3,18 @@
 from collections.abc import Mapping
 
 from adapters.errors import CallerError
-from adapters.requests import ModelRequest
+from adapters.requests import ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal
+from gateway.telemetry import Record
 from policies.limits.amounts import NOTHING, Amounts
+from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
 from policies.routing.rules import ResolvedModel
+
+NONE = frozenset[str]()
 
 
 def deadline_of(timeout: TimeoutConfig, request: ModelRequest, now: float) -> Deadline:
@@ -50,11 +54,22 @@ def facts_of(
     )
 
 
-def rewrite(changes: Rewrite, request: ModelRequest) -> None:
-    """Apply the rewrite of the route. This precedes the reservation, whose amounts it may change."""
+def check_fields(request: ModelRequest, decision: Decision, record: Record) -> None:
+    """Check the fields that the decoder left out against the route. Raises `CallerError`."""
+    dropped = NONE if decision.rewrite is None else decision.rewrite.gone
+    ignored = record.trace.ignored
+    ignored.add(request.ignored)
+    record.ignored = ignored.ignored
+    if request.invalid is not None:
+        request.invalid.check(dropped)
+    ignored.enforce(decision.strict, dropped)
+
+
+def rewritten(rewrite: Rewrite, request: R) -> R:
+    """The request as the route rewrites it. This precedes the reservation, whose amounts it may change."""
     try:
         codec = request.codec
-        codec.rewrite(request, changes(codec.fields(request), lambda name: codec.accepts(request, name)))
+        return codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.accepts(request, name)))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
 

@@ -18,6 +18,7 @@ from adapters.base import Answer
 from adapters.errors import InferenceError, TransportError
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.types import Deadline
+from adapters.wire.openai.request_codec import OpenAIPayload
 from config.schema.config import BalanceConfig
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.pool import Pool
@@ -170,7 +171,7 @@ class Call:
         self._coroutine: Coroutine[Any, Any, Answer]
         self._call = calls.Call(_FOREVER, tenant=turn.tenant, key=turn.tenant)
         self._request = ChatRequest(
-            model="chat", fields={}, prompt=turn.prompt, user=turn.user
+            model="chat", payload=OpenAIPayload(fields={}), prompt=turn.prompt, user=turn.user
         )  # fmt: skip
 
     def start(self) -> None:

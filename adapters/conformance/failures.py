@@ -18,8 +18,7 @@ NO_END = acts.Saying(b": hello\n\n", "text/event-stream")
 
 async def unknown_model(bench: Bench) -> None:
     request = bench.subject.right()
-    request.codec.rename(request, NOBODY)
-    await refused(bench.call(request), NotFound, code="upstream_model_not_found")
+    await refused(bench.call(request.codec.rename(request, NOBODY)), NotFound, code="upstream_model_not_found")
 
 
 async def bad_input(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from adapters.types import Verb
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.oip.payloads import header_length
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 
 
@@ -58,8 +59,9 @@ async def encode_predict_v1(inferred: Inferred, verb: Verb, *, by_row: bool) -> 
 
 async def inference_of(request: InferRequest) -> Inference:
     """Decode the tensors of a request, once. Raises `CallerError`."""
-    if not request.is_decoded and request.size >= LARGE:
-        request.inference = await run(_parsed_bytes(request), request.codec.inference, codec_fields(request))
+    payload = request.payload
+    if payload.decoded is None and request.size >= LARGE:
+        payload.decoded = await run(_parsed_bytes(request), request.codec.inference, undecoded(request))
     return request.inference
 
 
@@ -67,35 +69,31 @@ def _parsed_bytes(request: InferRequest) -> int:
     if request.wire == "oip-grpc":
         from adapters.wire.oip import proto_requests as oip_proto
 
-        return oip_proto.parsed_bytes(request.body)
-    return len(request.plain) if request.header_length is None else request.header_length
+        return oip_proto.parsed_bytes(request.payload.body)
+    length = header_length(request.payload)
+    return len(request.payload.plain) if length is None else length
 
 
 async def inference_of_values(request: InferRequest, declared: ModelMetadata) -> Inference:
     """Decode a KServe v1 request by the model's metadata. Raises `CallerError`."""
-    if len(request.body) < LARGE:
+    payload = request.payload
+    if len(payload.body) < LARGE:
         return predict_v1_view.inference(request, declared)
-    inference, request.rows = await run(len(request.body), _of_values, codec_fields(request), declared)
+    inference, payload.rows = await run(len(payload.body), _of_values, undecoded(request), declared)
     return inference
 
 
-def _of_values(request: InferRequest, declared: ModelMetadata) -> tuple[Inference, int]:
-    return predict_v1_view.inference(request, declared), request.rows
+def _of_values(request: InferRequest, declared: ModelMetadata) -> tuple[Inference, int | None]:
+    return predict_v1_view.inference(request, declared), request.payload.rows
 
 
-def codec_fields(request: InferRequest) -> InferRequest:
-    """A copy of a request with only the fields that its codec reads."""
+def undecoded(request: InferRequest) -> InferRequest:
+    """The request for a worker process: only the parts that its codec reads, and nothing that is decoded."""
     return InferRequest(
         model=request.model,
         version=request.version,
-        rows=request.rows,
         kind=request.kind,
-        wire=request.wire,
-        body=request.plain,
-        header_length=request.header_length,
-        verb=request.verb,
-        by_row=request.by_row,
-        explainer=request.explainer,
+        payload=request.payload.undecoded(),
         codec=request.codec,
     )
 

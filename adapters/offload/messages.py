@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from msgspec import Raw
-
 from adapters.offload.pool import LARGE, parse, run
-from adapters.requests import ChatRequest, ModelRequest
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.requests import ChatRequest
 from adapters.wire.anthropic import requests as anthropic
+from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.responses import requests as responses
 
 
-async def translate(request: ModelRequest) -> None:
-    """Translate a large message into the fields of a chat. Raises `CallerError`."""
-    if not isinstance(request, MessagesRequest) or request.is_translated or request.size < LARGE:
+async def translate(request: ChatRequest, ignored: IgnoredFields) -> None:
+    """Translate a message into the fields of a chat, and record the fields without effect. Raises `CallerError`."""
+    if not isinstance(request, MessagesRequest):
         return
-    largest = max([memoryview(raw) for raw in request.native.values()], key=len)
-    fields, hints = await parse(largest, _worded, _asked(request))
-    request.hints.ignored[:] = hints.ignored
-    request.translate(fields)
+    payload = request.payload
+    if payload.chat is None and request.size >= LARGE:
+        largest = max([memoryview(raw) for raw in payload.native.values()], key=len)
+        payload.chat, payload.left_out = await parse(largest, MessagePayload.translated, payload)
+    payload.report(ignored)
 
 
 async def estimate(request: ChatRequest, size: int) -> int:
@@ -30,21 +29,3 @@ async def estimate(request: ChatRequest, size: int) -> int:
 def decode_response_count(body: bytes) -> TokenCount:
     """Decode the request for a token count of a Response's input. Raises `CallerError`."""
     return anthropic.count_of(responses.decode(body)[0])
-
-
-def _worded(request: MessagesRequest) -> tuple[dict[str, Raw], IgnoredFields]:
-    return request.fields, request.hints
-
-
-def _asked(request: MessagesRequest) -> MessagesRequest:
-    """A copy of a message with only the fields that its translation reads."""
-    return MessagesRequest(
-        model=request.model,
-        native=request.native,
-        fields={},
-        chat=request.chat,
-        stream=request.stream,
-        added=request.added,
-        hints=request.hints,
-        prompt=request.prompt,
-    )

@@ -45,11 +45,11 @@ class DeclaredModel:
         self._outputs = described(protocol.outputs)
         self._reader = Reader(self._ask, clock)
 
-    async def body(self, request: InferRequest, call: Call) -> bytes:
-        """Encode the request's tensors as the app's JSON. Raises `CallerError`."""
+    async def encode(self, request: InferRequest, call: Call) -> tuple[Inference, bytes]:
+        """Decode the request's tensors, and encode them as the app's JSON. Raises `CallerError`."""
         inference = await self.inference(request, call)
         size = sum([len(tensor.data) for tensor in inference.inputs])
-        return await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
+        return inference, await offload.run(size, app_tensors.encode, inference, self._protocol.layout)
 
     async def inference(self, request: InferRequest, call: Call) -> Inference:
         """Decode the request's tensors and check them against the declaration. Raises `CallerError`."""
@@ -58,16 +58,14 @@ class DeclaredModel:
         takes_plain_inference(request)
         inference = await self._reader.inference(request, request.model, call)
         check(inference, self._inputs)
-        request.inference = inference
         return inference
 
-    async def answer(self, request: InferRequest, body: bytes, *, version: str = "") -> Answer:
+    async def answer(self, request: InferRequest, inference: Inference, body: bytes, *, version: str = "") -> Answer:
         """Convert the app's response to the wire of the request. Raises `BackendError`."""
-        inference = request.inference
         found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
         outputs = requested_outputs(inference, found)
         inferred = Inferred(request.model, version or request.version, inference.id, outputs=outputs)
-        return await answer_of(request, inferred, Usage(rows=request.rows, bytes=len(body), exact=True))
+        return await answer_of(request, inferred, Usage(rows=request.row_count, bytes=len(body), exact=True))
 
     def told(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
         """Return the model's metadata."""

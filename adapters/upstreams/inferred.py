@@ -6,7 +6,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.offload import codecs
-from adapters.offload.codecs import codec_fields, inference_of
+from adapters.offload.codecs import inference_of, undecoded
 from adapters.requests import InferRequest
 from adapters.stream import OnePiece
 from adapters.tensors import FINAL, Inferred
@@ -14,6 +14,7 @@ from adapters.types import OIP_JSON, PREDICT_V1, Form, Usage
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
+from adapters.wire.tfserving.payloads import PredictV1Payload
 
 JSON = "application/json"
 MAX_ANSWER = 256 * 1024 * 1024
@@ -65,8 +66,8 @@ def _decode(body: bytes, form: Form) -> Inferred:
 
 async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> Answer:
     """Encode tensors in the wire of the request. Raises `InferenceError` if that wire cannot carry them."""
-    if request.wire == "predict-v1":
-        body = await codecs.encode_predict_v1(inferred, request.verb, by_row=request.by_row)
+    if isinstance(payload := request.payload, PredictV1Payload):
+        body = await codecs.encode_predict_v1(inferred, payload.verb, by_row=payload.by_row)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=PREDICT_V1)
     if request.stream:
         return await only_event(request, inferred, usage)
@@ -90,7 +91,7 @@ async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) ->
 async def _written(request: InferRequest, inferred: Inferred) -> bytes:
     if (size := oip_responses.json_bytes(inferred)) < offload.LARGE:
         return written(request, inferred)
-    return await offload.run(size, written, codec_fields(request), codecs.without_extras(inferred))
+    return await offload.run(size, written, undecoded(request), codecs.without_extras(inferred))
 
 
 def written(request: InferRequest, inferred: Inferred) -> bytes:

@@ -1,7 +1,7 @@
 """The explanation of a request as a response header, for callers that may request it."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 
 from adapters.requests import ModelRequest
 from gateway.auth.keys import USER, Principal
@@ -18,13 +18,12 @@ MAX_SENT = 1024
 """Maximum bytes of the header, as clients and proxies limit headers too."""
 
 
-Read = Callable[[], Awaitable[ModelRequest]]
-
-
-async def explain(core: Core, principal: Principal, headers: Mapping[str, str], record: Record, read: Read) -> None:
-    """Record the explanation of a request's route, if the client may receive it. `read` decodes the request again."""
+def explain(
+    core: Core, principal: Principal, headers: Mapping[str, str], record: Record, request: ModelRequest
+) -> None:
+    """Record the explanation of a request's route, if the client requests it and may receive it."""
     if NAME in headers and may_explain(core.snapshot, principal):
-        record.explanation = explanation(core.snapshot, principal, await read(), headers, core.wall())
+        record.explanation = explanation(core.snapshot, principal, request, headers, core.wall())
 
 
 def may_explain(snapshot: Snapshot, principal: Principal) -> bool:
@@ -37,7 +36,7 @@ def may_explain(snapshot: Snapshot, principal: Principal) -> bool:
 def explanation(
     snapshot: Snapshot, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
 ) -> str:
-    """The value of the header. This changes the request: do not use it afterwards."""
+    """The value of the header."""
     policy = Policy(snapshot.config, snapshot.catalogue, snapshot.allowed, lambda _: None)
     return in_header(policy.explain(principal, request, headers, now_utc))
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.requests import ModelRequest
 from adapters.types import InferKind
@@ -29,9 +30,8 @@ def request_of(description: RequestConfig) -> ModelRequest:
         if description.front == "infer"
         else _DECODE[description.front](msgspec.json.encode(body_of(description)))
     )
-    if description.prompt_tokens is not None:
-        request.prompt_tokens = description.prompt_tokens
-    return request
+    tokens = description.prompt_tokens
+    return request if tokens is None else replace(request, prompt_tokens=tokens)
 
 
 def headers_of(description: RequestConfig) -> dict[str, str]:

@@ -67,13 +67,13 @@ class Policy:
     def explain(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
     ) -> Explanation:
-        """Explain a request as decoded by a front. This changes the request: do not use it afterwards."""
+        """Explain a request as decoded by a front."""
         explanation = Explanation(principal.tenant, request.model[:MAX_SHOWN])
         before = request.codec.fields(request)
         try:
             model = self._model(principal, request)
             if model.name and model.name != request.model:
-                request.codec.rename(request, model.name)
+                request = request.codec.rename(request, model.name)
             facts = facts_of(principal, request, model, headers, "", now_utc)
             routes = tuple(explain.routes_of(self.config, self._index(model.rules.model), facts))
             explanation = replace(explanation, model=model.rules.model, version=model.version or None, routes=routes)
@@ -118,7 +118,7 @@ class Policy:
             raise _RefusedError(NotFound.code, f"the scopes of its key do not have routes[{last.route}]")
         to, arms = explain.sides_of(model, last.route, facts)
         try:
-            sent = self._sent(request, route, to)
+            request = _rewritten(request, route)
         except NotANumber as error:
             raise _RefusedError(CallerError.code, str(error)) from None
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
@@ -127,7 +127,7 @@ class Policy:
             explanation,
             to=to,
             arms=arms,
-            sent=explain.changed(before, sent),
+            sent=explain.changed(before, self._sent(request, to)),
             cost=cost,
             limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
             settings=explain.settings_of(route),
@@ -148,16 +148,21 @@ class Policy:
     def _index(self, name: str | None) -> int:
         return next(i for i, model in enumerate(self.config.models) if model.name == name)
 
-    def _sent(self, request: ModelRequest, route: RouteConfig, to: Side | None) -> Fields:
-        """The body that the first pool receives. The request is rewritten too, as its reservation depends on it."""
-        if route.rewrite is not None:
-            codec = request.codec
-            fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))
-            codec.rewrite(request, fields)
+    def _sent(self, request: ModelRequest, to: Side | None) -> Fields:
+        """The body that the first pool receives."""
         pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
         name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
+
+
+def _rewritten(request: ModelRequest, route: RouteConfig) -> ModelRequest:
+    """The request that the route sends. Raises `NotANumber`."""
+    if route.rewrite is None:
+        return request
+    codec = request.codec
+    fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))
+    return codec.rewrite(request, fields)
 
 
 def _cost(price: Price, request: ModelRequest) -> object:

@@ -10,11 +10,11 @@ from adapters.base import Answer
 from adapters.errors import InferenceError, Unsupported
 from adapters.http1.message import Request, Response
 from adapters.offload import messages
-from adapters.upstreams.anthropic.requests import MessagesRequest
 from adapters.wire.anthropic import errors as anthropic_errors
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.answers import message_of
 from adapters.wire.anthropic.events import MessageEvents
+from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.anthropic.rewrite_names import route_names
 from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
@@ -65,12 +65,10 @@ class AnthropicFront:
         require_json(http)
         body, betas = await http.read(), http.headers.get("anthropic-beta")
         snapshot = self._core.snapshot
-        read = partial(decoding.decode, snapshot, partial(wire.decode_message, betas=betas), words=route_names)
-        request = await read(body)
-        request.size = len(body)
-        if header.NAME in http.headers:
-            await header.explain(self._core, principal, http.headers, record, partial(read, body))
+        request = await decoding.decode(snapshot, partial(wire.decode_message, betas=betas), body, route_names)
+        header.explain(self._core, principal, http.headers, record, request)
         answer = await self._core.handle(principal, request, http.headers, record)
+        request = answer.routed(request)
         record.ignored = tuple(map(MESSAGES.field, record.ignored))
         headers = [("content-type", answer.content_type), *self._headers(record), *answer.headers]
         if answer.body is None:
@@ -85,8 +83,6 @@ class AnthropicFront:
         body = await http.read()
         count = partial(wire.decode_count, betas=http.headers.get("anthropic-beta"))
         request = await decoding.decode(self._core.snapshot, count, body, route_names)
-        request.size = len(body)
-        request.chat.size = len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters import offload
 from adapters.errors import CallerError
-from adapters.requests import InferRequest, ModelRequest
+from adapters.requests import InferRequest, InvalidFields
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import model_field as named
 from gateway.snapshot import Snapshot
@@ -26,24 +27,18 @@ def same(name: str) -> tuple[str, ...]:
     return (name,)
 
 
-def itself(request: ModelRequest) -> ModelRequest:
-    """Return the request, for a reader whose result is the request itself."""
-    return request
-
-
 async def decode(
     snapshot: Snapshot,
     read: Callable[[bytes], T],
     body: bytes,
     words: Words = same,
     operation: str = "",
-    request_of: Callable[[Any], ModelRequest] = itself,
 ) -> T:
     """Decode a request, without the invalid fields that a route of its model drops. A request without a model gets
     the default model of its operation.
 
-    A large body with many values is decoded in another process, so `read` is a function of a module. `request_of`
-    returns the request from the result of `read`. The route is selected later: if it does not drop the field,
+    A large body with many values is decoded in another process, so `read` is a function of a module. It returns the
+    request, or a tuple that begins with the request. The route is selected later: if it does not drop the field,
     `Core.handle` raises the error. Raises `CallerError`.
     """
     try:
@@ -51,9 +46,9 @@ async def decode(
     except CallerError as error:
         default = snapshot.config.default_models.of(operation)
         if default is None or error.param != "model" or await offload.parse(body, named.names_model, "", body):
-            return await _without(snapshot, read, body, words, request_of, error)
+            return await _without(snapshot, read, body, words, error)
         filled = await offload.parse(body, named.with_model, "", body, default)
-        return await decode(snapshot, read, filled, words, "", request_of)
+        return _changed(await decode(snapshot, read, filled, words), size=len(body))
 
 
 async def with_default_model(
@@ -73,7 +68,6 @@ async def _without(
     read: Callable[[bytes], T],
     body: bytes,
     words: Words,
-    request_of: Callable[[Any], ModelRequest],
     refusal: CallerError,
 ) -> T:
     """Remove one invalid field at a time until the rest is valid. Raises `refusal` for a field that no route drops."""
@@ -95,10 +89,15 @@ async def _without(
         except CallerError as next_error:
             error = next_error
             continue
-        request = request_of(result)
-        request.removed, request.refusal = tuple(removed), refusal
-        return result
+        return _changed(result, size=len(body), invalid=InvalidFields(tuple(removed), refusal))
     raise refusal
+
+
+def _changed(result: T, **changes: Any) -> T:
+    """The result of a reader, with changes to its request."""
+    if isinstance(result, tuple):
+        return (replace(result[0], **changes), *result[1:])  # type: ignore[return-value]
+    return replace(result, **changes)  # type: ignore[type-var]
 
 
 async def decode_inference(
@@ -123,6 +122,5 @@ async def decode_inference(
         except CallerError as next_error:
             error = next_error
             continue
-        request.removed, request.refusal = tuple(frozenset((name,)) for name in names), refusal
-        return request
+        return replace(request, invalid=InvalidFields(tuple(frozenset((name,)) for name in names), refusal))
     raise refusal

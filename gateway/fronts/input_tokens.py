@@ -44,7 +44,6 @@ class InputTokens:
         request = await decoding.decode(
             self._core.snapshot, messages.decode_response_count, body, wire.route_names, wire.OPERATION
         )
-        request.size = len(body)
         try:
             answer = await self._core.handle(principal, request, http.headers, record)
         except Unsupported:

@@ -196,7 +196,9 @@ class OipFront:
             request = await decode_inference(self._core.snapshot, model, read, refusal)
         answer = await tensors.inferred(self._core, principal, request, headers, record)
         common = [*self._door.headers(record), *answer.headers]
-        return await _whole(request, answer, common) if answer.body is not None else _stream(request, answer, common)
+        if answer.body is None:
+            return _stream(request, answer, common)
+        return await _whole(answer.routed(request), answer, common, headers.get("accept-encoding"))
 
 
 async def _order(principal: Principal, http: Request, record: Record) -> Response:
@@ -210,8 +212,11 @@ async def _elsewhere(principal: Principal, http: Request, record: Record) -> Res
 # ── answers ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _whole(request: InferRequest, answer: Answer, common: Fields) -> Response:
-    """A whole response: the upstream's bytes, or transcoded if the upstream speaks another wire."""
+async def _whole(request: InferRequest, answer: Answer, common: Fields, accepts: str | None) -> Response:
+    """A whole response: the upstream's bytes, or transcoded if the upstream speaks another wire.
+
+    `accepts` is the client's Accept-Encoding.
+    """
     form, body = answer.form, answer.body
     assert body is not None
     if form.wire == "oip-http":
@@ -231,7 +236,7 @@ async def _whole(request: InferRequest, answer: Answer, common: Fields) -> Respo
     fields = [("content-type", _JSON if length is None else _BINARY), *common]
     if length is not None:
         fields.append((_LENGTH, str(length)))
-    if len(body) >= compression.SMALLEST and (coding := compression.chosen(request.accepts or None)) is not None:
+    if len(body) >= compression.SMALLEST and (coding := compression.chosen(accepts or None)) is not None:
         body = await _compressed(body, coding)
         fields.append(("content-encoding", coding))
     return Response(200, fields, body)

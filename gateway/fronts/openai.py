@@ -57,11 +57,8 @@ class OpenAIFront:
         require_json(http)
         body = await http.read()
         snapshot = self._core.snapshot
-        read = partial(decoding.decode, snapshot, decode, operation=operation)
-        request = await read(body)
-        request.size = len(body)
-        if header.NAME in http.headers:
-            await header.explain(self._core, principal, http.headers, record, partial(read, body))
+        request = await decoding.decode(snapshot, decode, body, operation=operation)
+        header.explain(self._core, principal, http.headers, record, request)
         answer = await self._core.handle(principal, request, http.headers, record)
         headers = [("content-type", answer.content_type), *self._door.headers(record), *answer.headers]
         if answer.body is not None:

@@ -12,7 +12,6 @@ from adapters import offload
 from adapters.errors import BackendError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.offload import codecs
-from adapters.requests import InferRequest
 from adapters.types import Verb
 from adapters.upstreams.inferred import decode
 from adapters.wire.openai import chat as openai
@@ -82,7 +81,11 @@ class PredictFront:
         assert target is not None
         body = await http.read()
         look = await offload.run(len(body), predict_v1_view.summarize, body)
-        request = self._request(principal, target, body, look)
+        model, version, explainer = self._served_by(principal, target)
+        verb, by_row = cast(Verb, target.verb), look[1]
+        request = predict_v1_view.request_of(
+            body, model=model, version=version, verb=verb, explainer=explainer, look=look
+        )
         answer = await tensors.inferred(self._core, principal, request, http.headers, record)
         headers = [("content-type", "application/json"), *self._door.headers(record), *answer.headers]
         if answer.body is None:
@@ -90,23 +93,22 @@ class PredictFront:
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         if answer.form.wire == "predict-v1":
             return Response(answer.status, headers, answer.body)
-        body = await codecs.encode_predict_v1(await decode(answer), request.verb, by_row=request.by_row)
+        body = await codecs.encode_predict_v1(await decode(answer), verb, by_row=by_row)
         return Response(200, headers, body)
 
-    def _request(self, principal: Principal, target: Target, body: bytes, look: tuple[int, bool]) -> InferRequest:
-        """Build the request. An explanation is routed to the model's explainer if the configuration names one, else to
-        the model itself. The explainer is a model too, and the client must be allowed to use it.
+    def _served_by(self, principal: Principal, target: Target) -> tuple[str, str, bool]:
+        """The model and the version that answer, and whether the model is an explainer.
+
+        An explanation is routed to the model's explainer if the configuration names one, else to the model itself. The
+        explainer is a model too, and the client must be allowed to use it.
         """
-        snapshot, verb = self._core.snapshot, cast(Verb, target.verb)
-        if verb == "explain":
+        snapshot = self._core.snapshot
+        if target.verb == "explain":
             resolved = self._door.model_of(principal, target.model)
             explainer = snapshot.explainers.get(resolved.rules.model)
             if explainer is not None:
-                request = predict_v1_view.request_of(body, model=explainer, version="", verb=verb, look=look)
-                request.explainer = True
-                return request
-        model, version = tensors.named(snapshot, target.model, target.version)
-        return predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
+                return explainer, "", True
+        return *tensors.named(snapshot, target.model, target.version), False
 
     # ── metadata and status ───────────────────────────────────────────────────────────────────────────
 

@@ -1,6 +1,5 @@
 """OpenAI's Responses: transcoded for servers of chats, forwarded to servers that support Responses."""
 
-from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -9,7 +8,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, InferenceError
 from adapters.http1.message import Request, Response
-from adapters.requests import ChatRequest, ModelRequest, ResponsesRequest
+from adapters.requests import ChatRequest, ResponsesRequest
 from adapters.wire.body import open_body
 from adapters.wire.field_names import RESPONSES
 from adapters.wire.responses import answers
@@ -66,9 +65,9 @@ class ResponsesFront:
         if self._keeper is not None:
             body, exchange = await opened(self._keeper, principal.tenant, body)
         request, shell = await self._read(body)
-        answer = await self._handled(principal, request, body, http, record)
+        answer = await self._handled(principal, request, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]
-        if exchange is not None and "store" in request.hints.dropped:
+        if exchange is not None and "store" in record.trace.ignored.dropped:
             exchange = not_stored(exchange)
         if exchange is not None and shell is not None:
             shell.repeat(**exchange.repeated)
@@ -89,21 +88,15 @@ class ResponsesFront:
         if await self._is_native(body):
             return await decoding.decode(snapshot, wire.decode_native, body, wire.route_names, wire.OPERATION), None
         request, fields, given = await decoding.decode(
-            snapshot, wire.decode_to_repeat, body, wire.route_names, wire.OPERATION, itemgetter(0)
+            snapshot, wire.decode_to_repeat, body, wire.route_names, wire.OPERATION
         )
         return request, answers.Shell(fields, given)
 
     async def _handled(
-        self, principal: Principal, request: ChatRequest | ResponsesRequest, body: bytes, http: Request, record: Record
+        self, principal: Principal, request: ChatRequest | ResponsesRequest, http: Request, record: Record
     ) -> Answer:
         """The answer when it begins. Errors use the field names of Responses."""
-        request.size = len(body)
-        if header.NAME in http.headers:
-
-            async def again() -> ModelRequest:
-                return (await self._read(body))[0]
-
-            await header.explain(self._core, principal, http.headers, record, again)
+        header.explain(self._core, principal, http.headers, record, request)
         try:
             return await self._core.handle(principal, request, http.headers, record)
         except CallerError as error:

@@ -1,7 +1,6 @@
 """The base of all fronts of tensors: names with versions, lists of models, queries and inferences."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from importlib.metadata import version as installed
 
 from adapters.base import Answer
@@ -95,10 +94,5 @@ async def inferred(
     core: Core, principal: Principal, request: InferRequest, headers: Mapping[str, str], record: Record
 ) -> Answer:
     """The answer to an inference when it begins. The explanation of its routing is added to the record."""
-    if header.NAME in headers:
-
-        async def copied() -> InferRequest:
-            return replace(request)
-
-        await header.explain(core, principal, headers, record, copied)
+    header.explain(core, principal, headers, record, request)
     return await core.handle(principal, request, headers, record)

@@ -11,7 +11,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, rewrite
+from gateway.exchange import amounts_of, deadline_of, facts_of, rewritten
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.executor import Pipeline
@@ -77,7 +77,7 @@ class ModelCalls:
         if isinstance(request, ModelQuery):
             return await snapshot.plan(decision).call(request, call)
         if decision.rewrite is not None:
-            rewrite(decision.rewrite, request)
+            request = rewritten(decision.rewrite, request)
         price = None if self._priced else snapshot.prices.get(known.rules.model)
         allowances = self._further(facts, known.rules.model, now)
         amounts, reservation = self._estimate(known, request), None
@@ -85,6 +85,7 @@ class ModelCalls:
             cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
             reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
         part = call.part()
+        part.repeatable = request.repeatable or decision.retry.methods == "all"
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         part.models = ModelCalls(
             services,
@@ -161,7 +162,7 @@ class _Settlement:
     def failed(self, error: BaseException) -> None:
         """Charge a call that never answered: its prompt, if it was cancelled while an upstream processed it."""
         sent = isinstance(error, asyncio.CancelledError) and bool(self._call.tried)
-        self(Usage(prompt_tokens=self._request.prompt_tokens, rows=self._request.rows) if sent else None)
+        self(Usage(prompt_tokens=self._request.prompt_tokens, rows=self._request.row_count) if sent else None)
 
 
 def _earlier(first: Deadline, second: Deadline) -> Deadline:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -84,15 +84,13 @@ class PipelineRequest:
         """The same request for another model, without a stream unless it is `live`."""
         request = self.request
         if isinstance(request, GenerateRequest):
+            request.payload.report(self._call.ignored)
             return generate(request, {"model": model}, live=live)
         assert isinstance(request, InferRequest)
         if request.wire not in ("oip-http", "oip-grpc") or request.kind not in ("infer", "infer_stream"):
             return self.infer(model, await self.inference())
-        copy = replace(request)
-        if not live:
-            copy.kind, copy.stream = "infer", False
-        copy.codec.rename(copy, model)
-        return copy
+        request = request.codec.rename(request, model)
+        return request if live else replace(request, kind="infer", stream=False)
 
     def infer(self, model: str, inference: Inference, outputs: tuple[str, ...] = ()) -> InferRequest:
         """A request with tensors for a model."""
@@ -107,6 +105,8 @@ class PipelineRequest:
         field of this name. Raises `UnusableValueError`.
         """
         request = self.request
+        if isinstance(request, GenerateRequest):
+            request.payload.report(self._call.ignored)
         fields: dict[str, Any] = {"model": model}
         fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
         if isinstance(request, CompletionRequest) and "prompt" in inputs and "system" not in inputs:
@@ -119,7 +119,7 @@ class PipelineRequest:
             fields["messages"] = [{"role": "system", "content": text_of(inputs["system"])}, *others]
         if isinstance(request, ChatRequest):
             return generate(request, fields, live=live)
-        return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()})
+        return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()}, 0)
 
 
 def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -> GenerateRequest:
@@ -129,13 +129,12 @@ def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -
         fields = {name: raw for name, raw in fields.items() if name not in _STREAM}
     made: GenerateRequest
     if isinstance(request, ChatRequest):
-        made = openai.chat_request(fields)
+        made = openai.chat_request(fields, request.size)
     elif isinstance(request, CompletionRequest):
-        made = openai.completion_request(fields)
+        made = openai.completion_request(fields, request.size)
     else:
-        made = openai.embedding_request(fields)
-    made.size, made.timeout, made.hints = request.size, request.timeout, request.hints
-    return made
+        made = openai.embedding_request(fields, request.size)
+    return replace(made, timeout=request.timeout)
 
 
 def _field(request: GenerateRequest, name: str) -> Value:

@@ -70,12 +70,12 @@ class Cache:
         if directives.max_age >= 0:
             entry = self._shelf.store.get(digest, directives.max_age, now)
             if entry is not None:
-                request.hints.add(entry.ignored)
+                call.ignored.add(entry.ignored)
                 return self._noted(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
             flight = self._shelf.flights.get(digest)
             if flight is not None and self._may_join(flight, call, now):
                 answer = await self._join(flight, call, now)
-                request.hints.add(flight.ignored)
+                call.ignored.add(flight.ignored)
                 return answer
         flight = Flight(
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)

@@ -45,7 +45,7 @@ class Flight:
         self._waiting: list[asyncio.Future[None]] = []  # readers that wait for a piece
         self._paused: asyncio.Future[None] | None = None  # the call, which waits for its readers
         self._landed = landed
-        self._hints, self._own = request.hints, tuple(request.hints.ignored)
+        self._own = tuple(call.ignored.ignored)
         self._task = self._loop.create_task(self._run(upstream, request))
         self._task.add_done_callback(self._ended)  # runs even if the task is cancelled before it began
 
@@ -57,7 +57,7 @@ class Flight:
     @property
     def ignored(self) -> tuple[str, ...]:
         """Fields of the request that the model's server ignored."""
-        return tuple(name for name in self._hints.ignored if name not in self._own)
+        return tuple(name for name in self.call.ignored.ignored if name not in self._own)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,7 +36,7 @@ class Fallback:
             except InferenceError as error:
                 classes = _classes(error)
                 step = next((step for step in left if not step.on.isdisjoint(classes)), None)
-                if step is None or request.sequence or not request.again_after(error):
+                if step is None or request.sequence or not call.again_after(error):
                     raise
                 upstream = step.upstream
             else:
@@ -73,6 +73,6 @@ class ElsewhereFirst:
         try:
             return await self._plan.call(request, first)
         except InferenceError as error:
-            if not (full and error.retryable and request.again_after(error)):
+            if not (full and error.retryable and call.again_after(error)):
                 raise
         return await self._branches[full[0]].call(request, call)

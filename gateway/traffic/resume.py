@@ -1,7 +1,6 @@
 """Continues a stream at another endpoint when its own endpoint fails."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
@@ -34,13 +33,13 @@ class Resume:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest) or not continuation.can_continue(request, self.mode):
             return await self._upstream.call(request, call)
-        worded = replace(request, fields=continuation.initial_fields(request, self.mode))
+        worded = request.with_fields(continuation.initial_fields(request, self.mode))
         answer = await self._upstream.call(worded, call)
         return answer if answer.body is not None else ResumedStream(self, request, call, answer)
 
     async def rest(self, request: GenerateRequest, fields: Fields, call: Call) -> Answer:
         """The rest of an answer, from another endpoint. Raises `InferenceError`."""
-        answer = await self._upstream.call(replace(request, fields=fields), call.attempt())
+        answer = await self._upstream.call(request.with_fields(fields), call.attempt())
         if answer.body is not None:
             raise BackendError("The upstream did not stream the rest of its answer.")
         return answer

@@ -55,7 +55,7 @@ class Retry:
                     raise
                 patient = False  # no endpoint was called, so this does not count as an attempt
             except InferenceError as error:
-                if attempt >= attempts or not self._may_help(error, call) or not request.again_after(error):
+                if attempt >= attempts or not self._may_help(error, call) or not call.again_after(error):
                     raise
                 now = self._clock()
                 pause = backoff(attempt, self._base, self._rng)

@@ -166,7 +166,7 @@ async def test_what_a_route_changed_is_what_is_sent() -> None:
         del fields["max_tokens"]
         changed = {"stop": '"y"', "user": '"v"', "max_completion_tokens": "7", "temperature": "0"}
         fields |= {name: Raw(value.encode()) for name, value in changed.items()}
-        request.codec.rewrite(request, fields)
+        request = request.codec.rewrite(request, fields)
         assert request.max_tokens == 7
         assert request.codec.is_deterministic(request)
         await adapter.call(request, within())

@@ -9,6 +9,7 @@ from adapters.errors import BackendError, DeadlineError, InferenceError, Transpo
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ChatRequest
 from adapters.types import Deadline, Usage
+from adapters.wire.openai.request_codec import OpenAIPayload
 
 pytestmark = pytest.mark.looptime
 
@@ -16,7 +17,7 @@ THREE = (b"a", b"b", b"c")
 
 
 def request(*, stream: bool = True) -> ChatRequest:
-    return ChatRequest(model="m", fields={}, stream=stream)
+    return ChatRequest(model="m", payload=OpenAIPayload(fields={}), stream=stream)
 
 
 def within(total: float = 60.0, first_byte: float = 60.0, idle: float = 60.0) -> Call:

@@ -17,6 +17,7 @@ OPEN = {
     "offload",
     "open_files",
     "paths",
+    "payloads",
     "requests",
     "statuses",
     "temporary",

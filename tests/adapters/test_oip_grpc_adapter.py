@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 from tritonclient.grpc import service_pb2
 
 from adapters.base import Answer
@@ -36,6 +37,7 @@ from adapters.upstreams.oip.grpc_client import OipGrpcAdapter
 from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import proto_responses as oip_proto_answers
 from adapters.wire.oip import requests as oip
+from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.proto_responses import encode_stream_error
 from adapters.wire.oip.request_view import request_of
@@ -196,8 +198,8 @@ async def test_an_unknown_version_was_the_callers_choice() -> None:
 async def test_a_failure_of_the_server_for_what_nobody_can_read_is_the_callers() -> None:
     service = Service()
     service.behaviour = failing(13, "cannot parse")
-    request = asked()
-    request.write(service_pb2.ModelInferRequest(inputs=[{"name": "x", "datatype": "INT31"}]).SerializeToString())
+    message = service_pb2.ModelInferRequest(inputs=[{"name": "x", "datatype": "INT31"}])
+    request = replace(asked(), payload=GrpcPayload(body=message.SerializeToString()))
     with pytest.raises(CallerError, match="INT31"):
         await call(service, request)
 

@@ -33,6 +33,7 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
+from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.request_view import request_of
 from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
 from tests.adapters.test_openai_adapter import END, HEAD, chat, http, piece
@@ -67,7 +68,7 @@ class FromGrpc(Codec):
 
 def grpc(kind: Any = "infer") -> InferRequest:
     return InferRequest(
-        model="m", wire="oip-grpc", body=b"\n\x01m", kind=kind, stream=kind != "infer", rows=2, codec=FromGrpc()
+        model="m", payload=GrpcPayload(body=b"\n\x01m"), kind=kind, stream=kind != "infer", rows=2, codec=FromGrpc()
     )
 
 

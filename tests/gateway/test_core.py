@@ -7,6 +7,7 @@ from random import Random
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -348,8 +349,7 @@ async def test_each_unit_is_charged_with_what_the_answer_says(limits: dict[str, 
     one = Rig(config(tenants=[tenant]), {"main": [FakeAdapter(Script(usage=usage))]})
 
     async def ask() -> None:
-        request = chat()
-        request.size = 150
+        request = structs.replace(chat(), size=150)
         await one.core.handle(one.principal, request, {}, one.record())
 
     for _ in range(2):  # what an answer costs is known at its end: a debt

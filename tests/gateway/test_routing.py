@@ -8,7 +8,7 @@ import pytest
 
 from adapters.errors import CallerError, ContextTooLong, LimitExceeded, NotFound, Unavailable
 from adapters.fake import FakeAdapter, Script
-from adapters.wire.openai.chat import LENGTHS
+from adapters.wire.openai.request_codec import LENGTHS
 from gateway.auth.keys import Principal
 from tests.support.gateways import Rig, chat, config
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from adapters import registry
 from adapters.base import Adapter, Answer
 from adapters.call import Call
@@ -27,6 +29,7 @@ from adapters.wire.oip import (
 from adapters.wire.oip import (
     responses as oip_responses,
 )
+from adapters.wire.oip.payloads import HttpPayload
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
 from config.schema.config import PoolConfig
@@ -59,6 +62,11 @@ def asked(inference: Inference, sent: str = "json", kind: Any = "infer") -> Infe
         return grpc_request_of(inference, message, model=model, version=version, kind=kind)
     body, length = oip.encode_request(inference, binary=sent == "binary")
     return request_of(body, model=model, version=version, kind=kind, header_length=length)
+
+
+def with_body(request: InferRequest, body: bytes) -> InferRequest:
+    """The request with another JSON body."""
+    return replace(request, payload=HttpPayload(body=body))
 
 
 def prompted(model: str, body: Any, kind: Any = "generate") -> InferRequest:

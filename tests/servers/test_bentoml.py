@@ -6,6 +6,7 @@ import struct
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.base import Adapter, Answer
 from adapters.errors import (
@@ -19,6 +20,7 @@ from adapters.errors import (
 )
 from adapters.requests import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, RequestedOutput, Tensor
+from adapters.wire.openai.request_codec import OpenAIPayload
 from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
 from tests.servers.shared import shared
@@ -183,7 +185,7 @@ async def test_mistakes_are_the_callers(server: Started) -> None:
 async def test_what_it_does_not_do(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         for request in (
-            ChatRequest(model="add_sub", fields={}),
+            ChatRequest(model="add_sub", payload=OpenAIPayload(fields={})),
             ModelOrder(model="add_sub"),
             ModelQuery(model="add_sub", about="config"),
         ):
@@ -249,8 +251,8 @@ async def test_any_route_is_an_app(server: Started) -> None:
             await adapter.call(called("POST", "/fail", b'{"text": "cake"}'), within())
         stream = await adapter.call(called("POST", "/count", b'{"upto": 3}'), within())
         assert b"".join([piece async for piece in stream]) == b"0 1 2 "
-        pickled = called("POST", "/greet", b"\x80\x04N.")
-        pickled.content_type = "Application/vnd.bentoml+pickle"
+        greeting = called("POST", "/greet", b"\x80\x04N.")
+        pickled = replace(greeting, content_type="Application/vnd.bentoml+pickle")
         with pytest.raises(Unsupported, match="Pickled"):
             await adapter.call(pickled, within())
 

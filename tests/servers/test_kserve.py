@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Unavailable, Unsupported
 from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.wire.tfserving import predict_v1_view
-from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
+from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, with_body, within
 from tests.servers.kserve import kserve
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -86,8 +87,7 @@ async def test_mistakes_and_failures(server: Started, wire: str) -> None:
 
 def misshapen() -> InferRequest:
     request = asked(Inference("add_sub", inputs=ADD_SUB))
-    request.write(request.body.replace(b"[1,16]", b"[1,17]"))
-    return request
+    return with_body(request, request.payload.body.replace(b"[1,16]", b"[1,17]"))
 
 
 @wire
@@ -199,8 +199,7 @@ async def test_what_v1_refuses(server: Started) -> None:
             await adapter.call(rows("fails", ROW), within())
         with pytest.raises(Unsupported):
             await adapter.call(rows("add_sub", ROW, verb="classify"), within())
-        versioned = rows("add_sub", ROW)
-        versioned.version = "2"
+        versioned = replace(rows("add_sub", ROW), version="2")
         with pytest.raises(NotFound):
             await adapter.call(versioned, within())
         with pytest.raises(BackendError, match="cannot be decoded"):

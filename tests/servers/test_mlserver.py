@@ -18,7 +18,18 @@ from adapters.errors import (
 )
 from adapters.requests import ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
+from tests.servers.asking import (
+    PATIENCE,
+    adapting,
+    asked,
+    outputs,
+    prompted,
+    streamed,
+    text_of,
+    texts,
+    with_body,
+    within,
+)
 from tests.servers.mlserver import mlserver
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -125,7 +136,7 @@ async def test_mistakes_and_failures(server: Started, wire: str) -> None:
         with pytest.raises(CallerError, match="it takes two inputs"):
             await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
         misshapen = asked(Inference("iris", inputs=[Tensor("x", "FP32", (1, 4), bytes(16))]))
-        misshapen.write(misshapen.body.replace(b"[1,4]", b"[1,5]"))
+        misshapen = with_body(misshapen, misshapen.payload.body.replace(b"[1,4]", b"[1,5]"))
         with pytest.raises(CallerError):  # it blames itself for this one
             await adapter.call(misshapen, within())
         with pytest.raises(BackendError, match="does not know the model"):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from adapters import registry
 from adapters.base import Adapter, Answer
@@ -25,6 +26,7 @@ from adapters.wire.oip import proto_requests as oip_proto
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
+from adapters.wire.openai.request_codec import OpenAIPayload
 from adapters.wire.tfserving import predict_v1_view
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing, config_of, tfserving
@@ -69,9 +71,9 @@ def asked(
     return request_of(body, model="half", version=version, header_length=length)
 
 
-def plain(body: Any, verb: Any = "predict", version: str = "") -> InferRequest:
+def plain(body: Any, verb: Any = "predict", version: str = "", *, explainer: bool = False) -> InferRequest:
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return predict_v1_view.request_of(written, model="half", version=version, verb=verb)
+    return predict_v1_view.request_of(written, model="half", version=version, verb=verb, explainer=explainer)
 
 
 def floats(told: Inferred) -> dict[str, Any]:
@@ -215,7 +217,7 @@ async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: s
         with pytest.raises(Unsupported, match="have no state"):
             await adapter.call(asked("json", X, sequence_id=5), within())
         with pytest.raises(Unsupported, match="OpenAI"):
-            await adapter.call(ChatRequest(model="half", fields={}), within())
+            await adapter.call(ChatRequest(model="half", payload=OpenAIPayload(fields={})), within())
     async with adapting(server, wire, model="nobody") as adapter:
         with pytest.raises(BackendError) as refused:
             await adapter.call(asked("json", X), within())
@@ -224,8 +226,7 @@ async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: s
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_stream_of_one(server: TfServing, wire: str) -> None:
-    request = asked("json", X)
-    request.kind, request.stream = "infer_stream", True
+    request = replace(asked("json", X), kind="infer_stream", stream=True)
     async with adapting(server, wire) as adapter:
         answer = await adapter.call(request, within())
         (event,) = [piece async for piece in answer]
@@ -254,8 +255,7 @@ async def test_a_request_that_does_not_fit_reads_the_signature_again(
         ((key, (at, signatures)),) = models._known.items()
         old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
         models._known[key] = (at, old)
-        explained = plain({"instances": [{"x": [1, 2]}]}, "explain")
-        explained.explainer = True
+        explained = plain({"instances": [{"x": [1, 2]}]}, "explain", explainer=True)
         told = json.loads((await adapter.call(explained, within())).body or b"")
         assert told == {"explanations": [{"sum": 3, "y": [5, 10]}]}
         assert models._known[key][1] == signatures

@@ -10,6 +10,7 @@ from typing import Any
 from adapters.fake import FakeAdapter
 from adapters.http1.server import Limits, Server
 from adapters.requests import ChatRequest, InferRequest
+from adapters.wire.oip.payloads import HttpPayload
 from adapters.wire.openai import chat as wire
 from config.schema.config import Config
 from gateway.auth.keys import KeyRecord, Principal, digest, new_key
@@ -142,7 +143,7 @@ class Rig:
 
 def infer(model: str = "chat", **fields: Any) -> InferRequest:
     """A request of tensors that nobody decodes."""
-    return InferRequest(model=model, wire="oip-http", body=b"{}", **fields)
+    return InferRequest(model=model, payload=HttpPayload(body=b"{}"), **fields)
 
 
 def _breaker(configuration: Config, pool: str) -> Breaker:

@@ -1,6 +1,5 @@
 """Adapter of servers of Anthropic's Messages.
 
 client.py    the adapter: forwards messages, converts chats
-requests.py  the requests of Anthropic's front door
 streams.py   a message's stream, forwarded unchanged or transcoded to a chat's
 """

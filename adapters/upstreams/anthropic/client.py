@@ -15,12 +15,12 @@ from adapters.registry import Address
 from adapters.requests import ChatRequest, ModelRequest
 from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import dial, health
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.anthropic.streams import ChatStream, MessageStream
 from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.wire import decoding
 from adapters.wire.anthropic import errors
 from adapters.wire.anthropic.answers import completion_of, read_message
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.requests import VERSION
 from adapters.wire.field_names import CHAT
@@ -84,7 +84,7 @@ class AnthropicAdapter:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, TokenCount):
             return await self._counted(request, call)
-        if isinstance(request, MessagesRequest) and not request.reworded:
+        if isinstance(request, MessagesRequest) and not request.payload.reworded:
             return await self._message(request, call)
         if isinstance(request, ChatRequest):
             return await self._chat(request, call)
@@ -100,10 +100,10 @@ class AnthropicAdapter:
 
     async def _message(self, request: MessagesRequest, call: Call) -> Answer:
         """Forward the client's message, and return the response unchanged."""
-        native = request.native
+        native = request.payload.native
         if "max_tokens" not in native:
             native = {**native, "max_tokens": Raw(b"%d" % self._max_tokens)}
-        response = await self._post(self._messages, request, self._own(request, native), request.betas, call)
+        response = await self._post(self._messages, request, self._own(request, native), request.payload.betas, call)
         if _streams(request, response):
             return await MessageStream(response, request.prompt_tokens).begun(call.deadline.first_byte)
         body = await response.read()
@@ -111,8 +111,8 @@ class AnthropicAdapter:
         return Answer(content_type="application/json", body=body, usage=_usage(body), form=ANTHROPIC)
 
     async def _chat(self, request: ChatRequest, call: Call) -> Answer:
-        body = message_body(request, self._model, self._max_tokens)
-        betas = request.betas if isinstance(request, MessagesRequest) else ""
+        body = message_body(request, self._model, self._max_tokens, call.ignored)
+        betas = request.payload.betas if isinstance(request, MessagesRequest) else ""
         try:
             response = await self._post(self._messages, request, body, betas, call)
         except CallerError as error:
@@ -130,10 +130,10 @@ class AnthropicAdapter:
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
         asked = request.chat
         if isinstance(asked, MessagesRequest):
-            native = {name: raw for name, raw in asked.native.items() if name not in ("max_tokens", "stream")}
-            body, betas = self._own(asked, native), asked.betas
+            native = {name: raw for name, raw in asked.payload.native.items() if name not in ("max_tokens", "stream")}
+            body, betas = self._own(asked, native), asked.payload.betas
         else:
-            message = _fields(message_body(asked, self._model, self._max_tokens))
+            message = _fields(message_body(asked, self._model, self._max_tokens, call.ignored))
             body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
         response = await self._post(self._counts, request, body, betas, call, may_be_missing=True)
         with decoding.Checked():
@@ -143,7 +143,7 @@ class AnthropicAdapter:
     def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
         """Encode the client's own values. A key that the client sends twice reaches the upstream once."""
         model = {} if self._model is None else {"model": self._model}
-        return _encode({**native, **request.added, **model})
+        return _encode({**native, **request.payload.added, **model})
 
     async def _post(
         self,

@@ -127,7 +127,7 @@ class BentoMLAdapter:
             return await TextStream(response, request, next(iter(api.outputs))).begun(call.deadline.first_byte)
         content_type = (response.headers.get("content-type") or "").lower()
         body = await response.read(MAX_ANSWER)
-        usage = Usage(rows=request.rows, bytes=len(body), exact=True)
+        usage = Usage(rows=request.row_count, bytes=len(body), exact=True)
         found = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
         outputs = requested_outputs(inference, found)
         return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)

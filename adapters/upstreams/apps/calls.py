@@ -78,7 +78,7 @@ class AppCalls:
         `target` is the path and the query; `more` are additional header fields.
         """
         told = self._fields + encode_fields([*self._asked(request, call), *more])
-        method, once = request.method.encode(), not request.repeatable
+        method, once = request.method.encode(), not call.repeatable
         response = await self._client.request(method, target, told, request.body, call.deadline, once=once)
         try:
             return await self._answer(request, response, call)

@@ -78,8 +78,9 @@ class HttpAppAdapter:
         return []
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
-        asked = call_for(request, self._infer_path, await self._declared.body(request, call))
-        return await self._declared.answer(request, await tensors(self._call(asked, call)))
+        inference, body = await self._declared.encode(request, call)
+        asked = call_for(request, self._infer_path, body)
+        return await self._declared.answer(request, inference, await tensors(self._call(asked, call)))
 
     async def _answer_query(self, query: ModelQuery, call: Call) -> Answer:
         """Answer a query from the configuration: an app does not describe itself, and probes check its health."""

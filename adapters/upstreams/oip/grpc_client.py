@@ -108,7 +108,7 @@ class OipGrpcAdapter:
         answer, trailers = await self._channel.ask(
             _PATHS["ModelInfer"], message, self._told(request, call), call.deadline
         )
-        return answer, Usage(rows=request.rows, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
+        return answer, Usage(rows=request.row_count, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
 
     async def _stream(self, request: InferRequest, call: Call) -> Answer:
         """Return a stream of responses; a stream of one response if the server does not support streams."""
@@ -134,7 +134,7 @@ class OipGrpcAdapter:
         """Return the client's own message if it speaks gRPC, else an encoded message."""
         model = self._model or request.model
         if request.wire == "oip-grpc":
-            message = request.body
+            message = request.payload.body
         else:
             message = oip_proto.encode_infer_request(await self._reader.inference(request, model, call))
         return message + _renamed(model, request.version)

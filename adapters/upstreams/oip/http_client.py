@@ -1,5 +1,6 @@
 """Adapter of servers of the Open Inference Protocol over HTTP: Triton, KServe, MLServer, the bundled tensor runtime."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ from adapters.offload import codecs
 from adapters.paths import segment
 from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
+from adapters.tensors import Inference
 from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
@@ -27,6 +29,7 @@ from adapters.wire import compression, decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.bodies import IndexEntry
+from adapters.wire.oip.payloads import HttpPayload
 from config.protocols.oip import OipHttpProtocol
 from config.schema.config import PoolConfig
 
@@ -105,7 +108,7 @@ class OipHttpAdapter:
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
-        spliced = self._may_splice(request)
+        spliced = self._spliced(request)
         response = await self._send(request, spliced, call)
         if response.status != 200:
             await self._refuse(request, response, call)
@@ -113,7 +116,7 @@ class OipHttpAdapter:
         headers, usage = response.headers, usage_of(request, response, len(body))
         encoding, length = headers.get("content-encoding"), length_of(response)
         check(request, body, encoding)
-        if not spliced and request.wire == "oip-http":
+        if spliced is None and request.wire == "oip-http":
             # The request may demand binary tensors, which the server does not support, or contain a prompt.
             return await answer_of(request, await codecs.decode_response(body, length), usage)
         form = Form("oip-http", length, encoding or "")
@@ -126,29 +129,32 @@ class OipHttpAdapter:
             await self._reader.check(request, self._model or request.model, call)
         await refuse(request, response)
 
-    def _may_splice(self, request: InferRequest) -> bool:
-        """Whether the client's bytes are valid for this server."""
-        if request.wire != "oip-http" or not (self._binary or request.header_length is None):
-            return False
-        return self._dialect.extras or (request.header_length != 0 and request.kind in ("infer", "infer_stream"))
+    def _spliced(self, request: InferRequest) -> HttpPayload | None:
+        """Return the client's payload if its bytes are valid for this server."""
+        payload = request.payload
+        if not isinstance(payload, HttpPayload) or not (self._binary or payload.header_length is None):
+            return None
+        if self._dialect.extras or (payload.header_length != 0 and request.kind in ("infer", "infer_stream")):
+            return payload
+        return None
 
-    async def _send(self, request: InferRequest, spliced: bool, call: Call) -> ClientResponse:
-        if not spliced:
+    async def _send(self, request: InferRequest, spliced: HttpPayload | None, call: Call) -> ClientResponse:
+        if spliced is None:
             binary = self._binary and not request.stream  # events are text
             inference = await self._reader.inference(request, self._model or request.model, call)
             if self._dialect.needs_id:
-                inference.id = inference.id or call.id or ANY_ID
+                inference = _with_id(inference, call)
             body, length = await codecs.encode_request(inference, binary=binary)
             return await self._post(request, _SPOKEN[request.kind], body, length, call)
         compressed = self._binary and self._dialect.extras
-        body, length = request.body if compressed else request.plain, request.header_length
+        body, length = spliced.body if compressed else spliced.plain, spliced.header_length
         if self._dialect.needs_id:
             id_ = call.id or ANY_ID
             body, length = await offload.scan(len(body) if length is None else length, oip.with_id, body, length, id_)
         codings = list[tuple[str, str]]()
-        if request.encoding and compressed:
-            codings.append(("content-encoding", request.encoding))
-        if request.accepts and not request.stream and (accepted := compression.chosen(request.accepts)) is not None:
+        if spliced.encoding and compressed:
+            codings.append(("content-encoding", spliced.encoding))
+        if spliced.accepts and not request.stream and (accepted := compression.chosen(spliced.accepts)) is not None:
             codings.append(("accept-encoding", accepted))
         return await self._post(request, request.kind, body, length, call, encode_fields(codings))
 
@@ -174,8 +180,8 @@ class OipHttpAdapter:
 
     async def _stream(self, request: InferRequest, call: Call) -> Answer:
         """Return a stream of events; a stream of one event if the server has no path for streams."""
-        spliced = self._may_splice(request)
-        of_tensors = request.kind == "infer_stream" or not spliced
+        spliced = self._spliced(request)
+        of_tensors = request.kind == "infer_stream" or spliced is None
         if of_tensors and (not self._dialect.streams or self._client.now() < self._alone_until):
             return await self._alone(request, call)
         response = await self._send(request, spliced, call)
@@ -187,7 +193,7 @@ class OipHttpAdapter:
         if response.status != 200:
             await self._refuse(request, response, call)
         if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
-            told = ResponseStream if request.kind == "infer_stream" or spliced else PromptedStream
+            told = ResponseStream if request.kind == "infer_stream" or spliced is not None else PromptedStream
             return await told(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
         check(request, await response.read(MAX_ANSWER))
         raise decoding.bad_response("The upstream's response has the wrong content type.")
@@ -196,7 +202,7 @@ class OipHttpAdapter:
         """Return a stream of one response, from the path that every model supports unless it is decoupled."""
         inference = await self._reader.inference(request, self._model or request.model, call)
         if self._dialect.needs_id:
-            inference.id = inference.id or call.id or ANY_ID
+            inference = _with_id(inference, call)
         body, length = await codecs.encode_request(inference, binary=False)
         response = await self._post(request, "infer", body, length, call)
         if response.status != 200:
@@ -248,3 +254,8 @@ class OipHttpAdapter:
     async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
         answer = await self._ask(ModelQuery(model=model, version=version), call)
         return oip_bodies.decode_metadata(answer.body or b"")
+
+
+def _with_id(inference: Inference, call: Call) -> Inference:
+    """Return the inference with an id: its own, or that of the call."""
+    return inference if inference.id else replace(inference, id=call.id or ANY_ID)

@@ -15,6 +15,7 @@ from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import metadata_check
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.oip.payloads import header_length
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 
 FRESH = 30.0
@@ -48,11 +49,11 @@ class Reader:
         if request.kind in ("generate", "generate_stream"):
             known = await self.metadata(model, request.version, call)
             by_name = {one.name: one for one in known.inputs}
-            body = request.plain
+            body = request.payload.plain
             return await offload.run(
                 len(body), oip_generate.decode_generate, body, request.model, request.version, by_name
             )
-        if request.wire == "oip-http" and request.header_length == 0:
+        if header_length(request.payload) == 0:
             known = await self.metadata(model, request.version, call)
             return oip_raw.complete_from_metadata(
                 request.inference, [(one.name, one.datatype, one.shape) for one in known.inputs]
@@ -77,7 +78,9 @@ class Reader:
 
     async def check(self, request: InferRequest, model: str, call: Call) -> None:
         """Raise `CallerError` for a request that does not fit the model: some servers report that with a 500."""
-        if request.kind not in ("infer", "infer_stream") or request.wire == "predict-v1" or request.header_length == 0:
+        if request.kind not in ("infer", "infer_stream") or request.wire == "predict-v1":
+            return
+        if header_length(request.payload) == 0:
             return
         try:
             known = await self.metadata(model, request.version, call)

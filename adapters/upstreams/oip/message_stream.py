@@ -18,7 +18,7 @@ class InferMessages(GrpcStream):
     __slots__ = ("_request",)
 
     def __init__(self, exchange: Exchange, request: InferRequest) -> None:
-        usage = Usage(rows=request.rows, exact=True)
+        usage = Usage(rows=request.row_count, exact=True)
         no = partial(refuse, request)
         super().__init__(exchange, no, content_type="application/grpc", usage=usage, form=OIP_GRPC)
         self._request = request

@@ -61,4 +61,4 @@ def length_of(response: ClientResponse) -> int | None:
 
 def usage_of(request: InferRequest, response: ClientResponse, size: int) -> Usage:
     """Return the usage of a response of `size` bytes."""
-    return Usage(rows=request.rows, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)
+    return Usage(rows=request.row_count, bytes=size, device_ms=device_ms(response.headers.get(DEVICE_MS)), exact=True)

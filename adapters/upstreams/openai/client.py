@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters import offload
 from adapters.base import Adapter, Answer
@@ -23,7 +23,6 @@ from adapters.offload import messages
 from adapters.registry import Address
 from adapters.requests import AppRequest, GenerateRequest, ModelOrder, ModelRequest, ResponsesRequest
 from adapters.types import Deadline, Usage
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.apps.calls import AppCalls
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.openai.chunk_stream import ChunkStream
@@ -36,6 +35,7 @@ from adapters.upstreams.openai.token_count import TokenCounter
 from adapters.upstreams.text.one_kind import OneKind
 from adapters.upstreams.text.prompts import prompts
 from adapters.wire import decoding, internal_headers
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import thinking
 from adapters.wire.openai.dialects import AUTO, DIALECTS, MODELS, OURS, PLAIN, OpenAIDialect, of_owners
@@ -121,20 +121,20 @@ class OpenAIAdapter:
             left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
             priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
             fields += encode_fields(internal_headers.encode(call.tenant, call.share, priority, left, salt))
-            if request.hints.strict:
+            if call.ignored.strict:
                 fields += _STRICT
         salted = self._dialect.salts and not self._share_prefixes
         added = {}
         if isinstance(request, MessagesRequest):
-            await messages.translate(request)
-            added = thinking.of_message(request.native, request.fields, self._dialect.thinking)
+            await messages.translate(request, call.ignored)
+            added = thinking.of_message(request.payload.native, request.fields, self._dialect.thinking)
         body = wire.upstream_body(request, self._model, self._dialect, call.salt if salted else "", added)
         target = self._paths.call(request.path, self._model or request.model)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await self._refuse(request, response)
         if self._ours and (ignored := response.headers.get(IGNORED)):
-            request.hints.add(ignored.split(", "))
+            call.ignored.add(ignored.split(", "))
         kind = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
         if request.stream and (kind == "text/event-stream" or kind in _VAGUE):
             stream = ResponsesStream if isinstance(request, ResponsesRequest) else ChunkStream

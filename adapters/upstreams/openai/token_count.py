@@ -8,9 +8,9 @@ from adapters.errors import Unsupported
 from adapters.http1.client import Client
 from adapters.offload import messages
 from adapters.types import ANTHROPIC, Usage
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire import decoding
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from adapters.wire.openai import thinking
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -48,12 +48,12 @@ class TokenCounter:
         now = self._client.now()
         if now < self._none_until:
             raise _cannot(request)
-        await messages.translate(request.chat)
+        await messages.translate(request.chat, call.ignored)
         fields = request.chat.fields
         model = _encode(self._model) if self._model is not None else bytes(fields["model"])
         body = {name: fields[name] for name in _PROMPT if name in fields} | {"model": msgspec.Raw(model)}
         if thinks and isinstance(request.chat, MessagesRequest):
-            body |= thinking.of_message(request.chat.native, fields, "template")
+            body |= thinking.of_message(request.chat.payload.native, fields, "template")
         response = await self._client.request(b"POST", self._target, self._fields, _encode(body), call.deadline)
         try:
             told = await response.read(MAX_ANSWER)

@@ -40,12 +40,12 @@ class OneKind:
 
     async def _translated(self, request: ModelRequest, call: Call) -> Answer:
         if self._only == "completions" and isinstance(request, ChatRequest):
-            asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens)
+            asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens, call.ignored)
             begun = set[bytes]()
             answer = await self._inner.call(asked, call)
             return await _told(answer, translation.chat_body, lambda data: translation.chat_chunk(data, begun))
         if self._only == "chats" and isinstance(request, CompletionRequest):
-            answer = await self._inner.call(translation.chat_of(request), call)
+            answer = await self._inner.call(translation.chat_of(request, call.ignored), call)
             return await _told(answer, translation.completion_body, translation.completion_chunk)
         return await self._inner.call(request, call)
 

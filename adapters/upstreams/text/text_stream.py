@@ -22,7 +22,7 @@ class TextStream(EventStream):
     parts_count = True
 
     def __init__(self, response: ClientResponse, request: InferRequest, output: str) -> None:
-        super().__init__(response, Usage(rows=request.rows, exact=True), OIP_JSON)
+        super().__init__(response, Usage(rows=request.row_count, exact=True), OIP_JSON)
         self._request = request
         self._output = output
         self._as_events: bool | None = None

@@ -12,13 +12,13 @@ from adapters.registry import Address
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest, ModelRequest
 from adapters.types import ANTHROPIC, Usage
 from adapters.upstreams import health
-from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.event_stream import EventStream
 from adapters.upstreams.failed_status import refused
 from adapters.upstreams.text.prompts import Prompts, prompts
 from adapters.upstreams.transcoded_stream import GeneratedStream
 from adapters.wire import decoding, sse
+from adapters.wire.anthropic.message_request import TokenCount
 from adapters.wire.text import prompt_request
 from adapters.wire.text import tgi as wire
 from adapters.wire.text.generated_text import TextEncoder
@@ -65,7 +65,7 @@ class TgiAdapter:
             raise Unsupported(
                 f"The model `{request.model}` generates text: its servers answer chats and completions only."
             )
-        options = prompt_request.options(request, wire.SUPPORTED)
+        options = prompt_request.options(request, wire.SUPPORTED, call.ignored)
         prompt = self._prompts.of(request)
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
         fields = self._post_fields + encode_fields((("x-request-id", call.id),))
@@ -96,6 +96,7 @@ class TgiAdapter:
 
     async def _count(self, request: TokenCount, call: Call) -> Answer:
         """Count a prompt's tokens with the server's fast tokenizer. Raises `Unsupported` if the server has none."""
+        request.chat.payload.report(call.ignored)
         body = wire.encode_prompt(self._prompts.of(request.chat))
         response = await self._client.request(b"POST", self._count_target, self._post_fields, body, call.deadline)
         if response.status == 404:

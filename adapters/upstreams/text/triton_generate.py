@@ -67,7 +67,7 @@ class TritonGenerateAdapter:
                 f"The model `{request.model}` generates text: its servers answer chats and completions only."
             )
         signature = await self._signature(request, call)
-        options = prompt_request.options(request, signature.supported)
+        options = prompt_request.options(request, signature.supported, call.ignored)
         asked = self._asked(request, call, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
         body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)

@@ -42,11 +42,14 @@ from adapters.wire.tfserving import (
 
 if TYPE_CHECKING:
     from adapters.registry import Address
-    from config.schema.config import PoolConfig
+    from adapters.wire.tfserving.payloads import PredictV1Payload
+from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024
 _METHODS = {**PREDICTION, **MODEL}
 _PATHS = {name: method.path.encode() for name, method in _METHODS.items()}
+_OF_EXAMPLES = {"classify": "Classify", "regress": "Regress"}
+"""The methods for verbs whose body has examples."""
 _ALIVE = frozenset({Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.FAILED_PRECONDITION})
 _SIGNATURES = "signature_def"
 WHOLE = (
@@ -78,8 +81,8 @@ class TfServingGrpcAdapter:
                 takes_plain_inference(request)
                 if request.wire == "tfserving-grpc":
                     return await self._pass_on(request, call)
-                if request.wire == "predict-v1" and request.verb in ("classify", "regress"):
-                    return await self._of_examples(request, call)
+                if isinstance(payload := request.payload, PredictV1Payload) and payload.verb in _OF_EXAMPLES:
+                    return await self._of_examples(request, payload, call)
                 return await self._predict(request, call)
             if isinstance(request, ModelQuery):
                 return await self._ask(request, call)
@@ -107,7 +110,7 @@ class TfServingGrpcAdapter:
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
-        message = request.body + tfserving_asked.renamed("PredictRequest", self._name(request))
+        message = request.payload.body + tfserving_asked.renamed("PredictRequest", self._name(request))
         told = await self._asked("Predict", message, self._told(call), call)
         return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
 
@@ -121,9 +124,9 @@ class TfServingGrpcAdapter:
         inferred.outputs = requested_outputs(inference, inferred.outputs)
         return await answer_of(request, inferred, _usage(request, told))
 
-    async def _of_examples(self, request: InferRequest, call: Call) -> Answer:
-        name = "Classify" if request.verb == "classify" else "Regress"
-        body, model = request.body, self._name(request)
+    async def _of_examples(self, request: InferRequest, payload: PredictV1Payload, call: Call) -> Answer:
+        name = _OF_EXAMPLES[payload.verb]
+        body, model = payload.body, self._name(request)
         message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
         told = await self._asked(name, message, self._told(call), call)
         body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
@@ -205,4 +208,4 @@ class TfServingGrpcAdapter:
 
 
 def _usage(request: InferRequest, answer: bytes) -> Usage:
-    return Usage(rows=request.rows, bytes=len(answer), exact=True)
+    return Usage(rows=request.row_count, bytes=len(answer), exact=True)

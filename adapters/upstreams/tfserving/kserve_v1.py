@@ -27,6 +27,7 @@ from adapters.upstreams.oip.responses import MAX_ERROR_BODY, refuse
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.tfserving import kserve_v1, predict_v1_upstream
+from adapters.wire.tfserving.payloads import PredictV1Payload
 from config.protocols.kserve import KserveV1Protocol
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ class KserveV1Adapter:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, versions=False)
         if isinstance(request, InferRequest):
-            return await (self._pass_on if request.wire == "predict-v1" else self._infer)(request, call)
+            if isinstance(payload := request.payload, PredictV1Payload):
+                return await self._pass_on(request, payload, call)
+            return await self._infer(request, call)
         if isinstance(request, ModelQuery):
             return await self._ask(request, call)
         if isinstance(request, AppRequest):
@@ -101,21 +104,23 @@ class KserveV1Adapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
-        if request.verb not in ("predict", "explain"):
+    async def _pass_on(self, request: InferRequest, payload: PredictV1Payload, call: Call) -> Answer:
+        verb = payload.verb
+        if verb not in ("predict", "explain"):
             raise Unsupported(f"The servers of `{request.model[:128]}` support neither `:classify` nor `:regress`.")
-        if request.verb == "explain" and self._explainer is not None:
+        if verb == "explain" and self._explainer is not None:
             with _blamelessly():
-                told = await self._post(self._explainer, request, "explain", request.body, call)
+                told = await self._post(self._explainer, request, "explain", payload.body, call)
         else:
-            told = await self._post(self._client, request, request.verb, request.body, call)
+            told = await self._post(self._client, request, verb, payload.body, call)
         body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
-        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
-        body = await self._declared.body(request, call)
-        return await self._declared.answer(request, await self._post(self._client, request, "predict", body, call))
+        inference, body = await self._declared.encode(request, call)
+        response = await self._post(self._client, request, "predict", body, call)
+        return await self._declared.answer(request, inference, response)
 
     async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(_base_of(client), self._model or request.model, f":{verb}")

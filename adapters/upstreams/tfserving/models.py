@@ -20,6 +20,7 @@ from adapters.upstreams.oip.inference import DOUBT, FRESH, MOST
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip import raw_requests as oip_raw
 from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
+from adapters.wire.oip.payloads import header_length
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 from adapters.wire.tfserving.rest import Version
@@ -100,7 +101,7 @@ async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
         made = await codecs.inference_of_values(request, known)
     else:
         made = await codecs.inference_of(request)
-        if request.header_length == 0:
+        if header_length(request.payload) == 0:
             made = oip_raw.complete_from_metadata(made, [(one.name, one.datatype, one.shape) for one in known.inputs])
     signature = tfserving.signature_of(known.signature_def, _named(request))
     parameters = {SIGNATURE: signature} if signature != SERVING else {}

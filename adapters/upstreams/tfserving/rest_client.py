@@ -33,7 +33,8 @@ from adapters.wire.tfserving import rest as tfserving
 
 if TYPE_CHECKING:
     from adapters.registry import Address
-    from config.schema.config import PoolConfig
+    from adapters.wire.tfserving.payloads import PredictV1Payload
+from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024
 MAX_ERROR_BODY = 64 * 1024
@@ -73,8 +74,8 @@ class TfServingAdapter:
     async def _answer(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, InferRequest):
             takes_plain_inference(request)
-            if request.wire == "predict-v1" and request.verb != "explain":
-                return await self._pass_on(request, call)
+            if isinstance(payload := request.payload, PredictV1Payload) and payload.verb != "explain":
+                return await self._pass_on(request, payload, call)
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
             return await self._ask(request, call)
@@ -99,10 +100,10 @@ class TfServingAdapter:
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
-        told = await self._post(request, request.verb, request.body, call)
+    async def _pass_on(self, request: InferRequest, payload: PredictV1Payload, call: Call) -> Answer:
+        told = await self._post(request, payload.verb, payload.body, call)
         body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
-        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
@@ -115,7 +116,7 @@ class TfServingAdapter:
             len(told), predict_v1_upstream.decode_answer, told, known.outputs, request.model, version
         )
         inferred.id = inference.id
-        usage = Usage(rows=request.rows, bytes=len(told), exact=True)
+        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
         inferred.outputs = requested_outputs(inference, inferred.outputs)
         return await answer_of(request, inferred, usage)
 

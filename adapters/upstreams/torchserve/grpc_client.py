@@ -66,8 +66,9 @@ class TorchServeGrpcAdapter:
                 raise Unsupported("TorchServe has explanations over HTTP only.")
             return await self._predict(request, call)
         if isinstance(request, InferRequest):
-            asked = call_for(request, PREDICTIONS, await self._declared.body(request, call))
-            return await self._declared.answer(request, await tensors(self._predict(asked, call)))
+            inference, body = await self._declared.encode(request, call)
+            asked = call_for(request, PREDICTIONS, body)
+            return await self._declared.answer(request, inference, await tensors(self._predict(asked, call)))
         return await told(request, self._declared, self._models, call)
 
     async def _predict(self, request: AppRequest, call: Call) -> Answer:

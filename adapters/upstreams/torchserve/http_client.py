@@ -77,8 +77,9 @@ class TorchServeAdapter:
         if isinstance(request, AppRequest):
             return await self._call(request, call)
         if isinstance(request, InferRequest):
-            asked = call_for(request, PREDICTIONS, await self._declared.body(request, call))
-            return await self._declared.answer(request, await tensors(self._call(asked, call)))
+            inference, body = await self._declared.encode(request, call)
+            asked = call_for(request, PREDICTIONS, body)
+            return await self._declared.answer(request, inference, await tensors(self._call(asked, call)))
         return await told(request, self._declared, self._models, call)
 
     async def _call(self, request: AppRequest, call: Call) -> Answer:

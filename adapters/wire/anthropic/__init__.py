@@ -1,16 +1,17 @@
 """Anthropic's Messages.
 
-requests.py       decodes requests one level deep
-chat.py           a message request as a chat
-messages.py       a chat as a message request
-turns.py          a chat's turns as messages
-blocks.py         content blocks, and their form in a chat
-tools.py          tools and tool choice
-answers.py        whole answers, both ways
-events.py         a chat's stream as a message's
-chunks.py         a message's stream as a chat's
-open_blocks.py    the blocks of a streamed message
-usage.py          usage in both formats
-errors.py         errors, both ways
-rewrite_names.py  a message's names for the fields of a route's rewrite
+requests.py         decodes requests one level deep
+message_request.py  the request of a message, and its payload
+chat.py             a message request as a chat
+messages.py         a chat as a message request
+turns.py            a chat's turns as messages
+blocks.py           content blocks, and their form in a chat
+tools.py            tools and tool choice
+answers.py          whole answers, both ways
+events.py           a chat's stream as a message's
+chunks.py           a message's stream as a chat's
+open_blocks.py      the blocks of a streamed message
+usage.py            usage in both formats
+errors.py           errors, both ways
+rewrite_names.py    a message's names for the fields of a route's rewrite
 """

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.upstreams.anthropic.requests import MessagesRequest
+from adapters.payloads import Fields
 from adapters.wire.anthropic import blocks
 from adapters.wire.anthropic.tools import choice_fields, functions
 from adapters.wire.body import field
+from adapters.wire.openai.ignored_fields import IgnoredFields
 
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")
 """Fields that both wires call alike."""
@@ -53,28 +54,31 @@ _metadata = msgspec.json.Decoder(dict[str, Any] | None)
 _stops = msgspec.json.Decoder(list[str] | None)
 
 
-def chat_fields(request: MessagesRequest) -> dict[str, Raw]:
-    """The fields of a chat's body. Raises `CallerError`."""
-    native = request.native
+def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields, tuple[str, ...]]:
+    """The fields of a chat's body, and the fields of the message that have no effect on it. Raises `CallerError`.
+
+    `added` are fields of a chat for which a message has no name.
+    """
+    ignored = IgnoredFields()
     _check_known(native)
     messages = [*_system_message(native), *_conversation(native)]
     fields = {name: native[name] for name in SAME if name in native}
     chat: Object = {"messages": messages, **choice_fields(native), **_output(native)}
-    if request.stream:
+    if stream:
         chat["stream_options"] = {"include_usage": True}
     if messages[-1]["role"] == "assistant":  # the response continues this message
         chat |= {"add_generation_prompt": False, "continue_final_message": True}
-    if stops := request.hints.stops(field(native, "stop_sequences", _stops)):
+    if stops := ignored.stops(field(native, "stop_sequences", _stops)):
         chat["stop"] = stops
     metadata = field(native, "metadata", _metadata) or {}
     if metadata.get("user_id") is not None:
         chat["user"] = metadata["user_id"]
     if metadata.keys() - {"user_id"}:
-        request.hints.ignore("metadata")
+        ignored.ignore("metadata")
     if tools := functions(native):
         chat["tools"] = tools
     fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
-    return {**fields, **request.added, "model": native["model"]}
+    return {**fields, **added, "model": native["model"]}, tuple(ignored.ignored)
 
 
 def _check_known(native: dict[str, Raw]) -> None:

@@ -66,11 +66,13 @@ class _ResponseFormat(msgspec.Struct):
 _response_format = msgspec.json.Decoder(_ResponseFormat | None)
 
 
-def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> bytes:
-    """The body of `/v1/messages`. `max_tokens` is for a chat that names none, since a message must. Raises
-    `CallerError`."""
+def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignored: IgnoredFields) -> bytes:
+    """The body of `/v1/messages`. `max_tokens` applies to a chat without a limit, since a message must have one.
+
+    Fields without effect are added to `ignored`. Raises `CallerError`.
+    """
     fields = _with_allowed_tools(request.fields)
-    _check_known(fields, request.hints)
+    _check_known(fields, ignored)
     system, messages = turns.turns_of(fields)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
@@ -79,7 +81,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int) -> by
     body["max_tokens"] = next((most for most in requested if most is not None), max_tokens)
     if system:
         body["system"] = system
-    if stops := request.hints.stops(field(fields, "stop", _stop)):
+    if stops := ignored.stops(field(fields, "stop", _stop)):
         body["stop_sequences"] = stops
     if user := field(fields, "user", _string) or field(fields, "safety_identifier", _string):
         body["metadata"] = {"user_id": user}
@@ -99,7 +101,7 @@ def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
 
 
-def _check_known(fields: dict[str, Raw], hints: IgnoredFields) -> None:
+def _check_known(fields: dict[str, Raw], ignored: IgnoredFields) -> None:
     for name, raw in fields.items():
         if name in _KNOWN or (value := bytes(raw)) == _NULL:
             continue
@@ -107,7 +109,7 @@ def _check_known(fields: dict[str, Raw], hints: IgnoredFields) -> None:
             if name not in _LEFT_OUT and name not in NAMES:
                 message = f"`{name[:64]}` is not supported by this model, whose servers speak Anthropic's protocol."
                 raise CallerError(message, param=name[:64], code="unsupported_parameter")
-            hints.ignore(name)
+            ignored.ignore(name)
 
 
 def _is_given(fields: dict[str, Raw], name: str) -> bool:

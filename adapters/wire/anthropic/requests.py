@@ -10,18 +10,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError, NotFound
-from adapters.requests import ChatRequest, Codec, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import ChatRequest, Codec, ModelRequest, R
 from adapters.tensors import Data
 from adapters.types import Feature
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
 from adapters.wire import canonical
 from adapters.wire.anthropic import chat as anthropic_chat
+from adapters.wire.anthropic.message_request import MessagePayload, MessagesRequest, TokenCount
 from adapters.wire.body import field, open_body
 from adapters.wire.openai import features, operation_fields
-from adapters.wire.openai.chat import BYTES_PER_TOKEN, LENGTHS, MAX_TOKENS
-from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.openai.chat import BYTES_PER_TOKEN
+from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
 
 VERSION = "2023-06-01"
 MAX_BETAS = 1024
@@ -58,67 +60,66 @@ def decode_message(body: bytes, betas: str | None = None) -> MessagesRequest:
     """`/v1/messages`. Raises `CallerError` that names the field at fault."""
     fields = open_body(body)
     field(fields, "max_tokens", _tokens, required=True)
-    return features.evaluated(_request(fields, betas))
+    return features.evaluated(_request(fields, betas, len(body)))
 
 
 def decode_count(body: bytes, betas: str | None = None) -> TokenCount:
     """`/v1/messages/count_tokens`. Raises `CallerError` that names the field at fault."""
-    return count_of(_request(open_body(body), betas))
+    return count_of(_request(open_body(body), betas, len(body)))
 
 
 def count_of(request: ChatRequest) -> TokenCount:
     """The request for a token count of a chat."""
-    request.stream = False
     return TokenCount(
         model=request.model,
         prompt_tokens=request.prompt_tokens,
+        size=request.size,
         user=request.user,
         prompt=request.prompt,
-        chat=request,
-        hints=request.hints,
+        chat=replace(request, stream=False),
+        ignored=request.ignored,
         codec=_COUNTED,
     )
 
 
-def _request(fields: dict[str, Raw], betas: str | None) -> MessagesRequest:
+def _request(fields: Fields, betas: str | None, size: int) -> MessagesRequest:
     if not field(fields, "messages", _array, required=True):
         raise CallerError("`messages` must not be empty.", param="messages")
     model = field(fields, "model", _string, required=True)
     field(fields, "system", _system)
     fields["model"] = fields.pop("model")  # last, as in a chat
-    hints = IgnoredFields()
-    _leave_thread(fields, hints)
+    ignored = _without_thread(fields)
+    stream = field(fields, "stream", _optional_bool) or False
     prompt = memoryview(fields["messages"])
     if "system" in fields:
         prompt = memoryview(bytes(fields["system"]) + bytes(prompt))
     tools = len(memoryview(fields["tools"])) if "tools" in fields else 0
     return MessagesRequest(
         model=model or "",
-        native=fields,
-        fields={},
-        chat=anthropic_chat.chat_fields,
-        betas=_betas(betas),
-        stream=field(fields, "stream", _optional_bool) or False,
+        payload=MessagePayload(native=fields, stream=stream, betas=_betas(betas)),
+        stream=stream,
         include_usage=True,
         prompt_tokens=(len(prompt) + tools) // BYTES_PER_TOKEN + 1,
         max_tokens=field(fields, "max_tokens", _tokens),
+        size=size,
         user=_user(fields),
         prompt=prompt,
-        hints=hints,
+        ignored=ignored,
         codec=_CODEC,
     )
 
 
-def _leave_thread(fields: dict[str, Raw], hints: IgnoredFields) -> None:
-    """Clients can refer to a stored conversation, and send all messages if there is none."""
+def _without_thread(fields: Fields) -> tuple[str, ...]:
+    """Remove the reference to a stored conversation, and return the names of ignored fields. Clients send all messages
+    if there is no such conversation."""
     thread = field(fields, "thread", _thread)
     fields.pop("thread", None)
     if thread is None:
-        return
+        return ()
     if thread.type == "continue":
         # No `param`: without the field the messages are only a part of the conversation, so no route may drop it.
         raise NotFound("This gateway holds no thread: send all messages.", code="thread_not_found")
-    hints.ignore("thread")
+    return ("thread",)
 
 
 def _betas(given: str | None) -> str:
@@ -130,23 +131,23 @@ def _betas(given: str | None) -> str:
     return given
 
 
-def _user(fields: dict[str, Raw]) -> str | None:
+def _user(fields: Fields) -> str | None:
     metadata = field(fields, "metadata", _metadata)
     return None if metadata is None else metadata.user_id
 
 
 def stops(request: MessagesRequest) -> list[str]:
     """The texts that end its answer."""
-    return field(request.native, "stop_sequences", _stops) or []
+    return field(request.payload.native, "stop_sequences", _stops) or []
 
 
-def estimated_fields(request: ChatRequest) -> dict[str, Raw]:
+def estimated_fields(request: ChatRequest) -> Fields:
     """The fields of its prompt."""
-    fields = request.native if isinstance(request, MessagesRequest) else request.fields
+    fields = request.payload.native if isinstance(request, MessagesRequest) else request.fields
     return {name: fields[name] for name in ("system", "messages", "tools") if name in fields}
 
 
-def estimate(fields: dict[str, Raw]) -> int:
+def estimate(fields: Fields) -> int:
     """Estimate the tokens of a prompt from its length, if no server can count them: one for every four bytes of
     text, whatever the model's tokenizer is."""
     measured = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
@@ -188,7 +189,7 @@ class _Messages(Codec):
 
     def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
         assert isinstance(request, MessagesRequest)
-        native = request.native
+        native = request.payload.native
         if feature == "tools":
             return bool(field(native, "tools", _optional_array))
         if feature == "json_schema":
@@ -196,16 +197,14 @@ class _Messages(Codec):
             return isinstance(config, dict) and config.get("format") is not None
         return features.may_hold_image(native["messages"]) and _has_image(field(native, "messages", _any))
 
-    def rename(self, request: ModelRequest, model: str) -> None:
+    def rename(self, request: R, model: str) -> R:
         assert isinstance(request, MessagesRequest)
-        request.model, name = model, Raw(_encode(model))
-        request.native = {**request.native, "model": name}
-        request.fields = {**request.fields, "model": name} if request.reworded else {}
+        return replace(request, model=model, payload=request.payload.with_model({"model": Raw(_encode(model))}))
 
-    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+    def fields(self, request: ModelRequest) -> Fields:
         """The fields under OpenAI's names where those exist, so that a route's rewrite applies to every API."""
         assert isinstance(request, MessagesRequest)
-        fields = {**request.native, **request.added}
+        fields = {**request.payload.native, **request.payload.added}
         if "stop_sequences" in fields:
             fields["stop"] = fields.pop("stop_sequences")
         if (user := _user(fields)) is not None:
@@ -213,7 +212,7 @@ class _Messages(Codec):
             fields["user"] = Raw(_encode(user))
         return fields
 
-    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, MessagesRequest)
         fields = dict(fields)
         if "stop" in fields:
@@ -224,18 +223,24 @@ class _Messages(Codec):
         for name in LENGTHS:
             if name in fields and fields[name] != _NULL:
                 fields["max_tokens"] = fields.pop(name)
-        request.native = {name: raw for name, raw in fields.items() if name in anthropic_chat.FIELDS}
-        request.added = {name: raw for name, raw in fields.items() if name not in anthropic_chat.FIELDS}
-        request.max_tokens, request.fields = field(fields, "max_tokens", _tokens), {}
+        old = request.payload
+        payload = MessagePayload(
+            native={name: raw for name, raw in fields.items() if name in anthropic_chat.FIELDS},
+            added={name: raw for name, raw in fields.items() if name not in anthropic_chat.FIELDS},
+            stream=old.stream,
+            betas=old.betas,
+        )
+        return replace(request, payload=payload, max_tokens=field(fields, "max_tokens", _tokens))
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         assert isinstance(request, MessagesRequest)
-        kind = ("/messages", request.stream, request.betas)
-        return canonical.parts_of(kind, {**request.native, **request.added})
+        payload = request.payload
+        kind = ("/messages", request.stream, payload.betas)
+        return canonical.parts_of(kind, {**payload.native, **payload.added})
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         assert isinstance(request, MessagesRequest)
-        return canonical.is_certain({**request.native, **request.added})
+        return canonical.is_certain({**request.payload.native, **request.payload.added})
 
 
 class _Counted(Codec):
@@ -245,18 +250,17 @@ class _Counted(Codec):
         assert isinstance(request, TokenCount)
         return request.chat.uses_feature(feature)
 
-    def rename(self, request: ModelRequest, model: str) -> None:
+    def rename(self, request: R, model: str) -> R:
         assert isinstance(request, TokenCount)
-        request.model = model
-        request.chat.codec.rename(request.chat, model)
+        return replace(request, model=model, chat=request.chat.codec.rename(request.chat, model))
 
-    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+    def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, TokenCount)
         return request.chat.codec.fields(request.chat)
 
-    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, TokenCount)
-        request.chat.codec.rewrite(request.chat, fields)
+        return replace(request, chat=request.chat.codec.rewrite(request.chat, fields))
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         return operation_fields.accepts(operation_fields.COUNT, name)

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from adapters.types import Usage
-from adapters.wire.openai.chat import Count
+from adapters.wire.openai.request_codec import Count
 
 Object = dict[str, Any]
 

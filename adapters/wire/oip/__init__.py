@@ -2,6 +2,7 @@
 
 requests.py            requests over HTTP: JSON and the binary extension
 responses.py           responses over HTTP
+payloads.py            the payloads of requests
 request_view.py        a request over HTTP, decoded as far as a gateway needs
 raw_requests.py        raw bodies: one input's data
 json_data.py           tensor elements as JSON

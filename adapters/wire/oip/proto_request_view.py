@@ -1,47 +1,49 @@
 """The gateway's view of an Open Inference Protocol request over gRPC, which is decoded whole."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
 
 import msgspec
 from google.protobuf.message import DecodeError
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.requests import Codec, InferRequest, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import Codec, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference, Parameter, Parameters
 from adapters.types import InferKind
+from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.proto_requests import decode_infer_request, encode_infer_request
-from adapters.wire.oip.request_view import Fields, rows_of, separate, sequence_name, with_model, without_model
+from adapters.wire.oip.request_view import rows_of, separate, sequence_name, with_model, without_model
 from adapters.wire.protos import inference as messages
 
 _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
 
 
-def request_of(inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind) -> InferRequest:
+def request_of(
+    inference: Inference, message: bytes, *, model: str, version: str, kind: InferKind, timeout: float | None = None
+) -> InferRequest:
     """The request of a decoded message. Raises `CallerError` for an invalid sequence id."""
-    request = InferRequest(
+    parameters = inference.parameters
+    id_ = parameters.get("sequence_id")
+    if isinstance(id_, float | bool):
+        raise CallerError("`sequence_id` must be a whole number or a text.", param="sequence_id")
+    return InferRequest(
         model=model,
         version=version,
         kind=kind,
         stream=kind == "infer_stream",
-        wire="oip-grpc",
-        body=message,
+        payload=GrpcPayload(body=message, decoded=inference),
         size=len(message),
+        rows=rows_of(inference.inputs[0].shape) if inference.inputs else 0,
+        timeout=timeout,
+        sequence=sequence_name(id_),
+        starts=parameters.get("sequence_start") is True,
+        ends=parameters.get("sequence_end") is True,
         codec=GRPC,
     )
-    request.inference = inference
-    if inference.inputs:
-        request.rows = rows_of(inference.inputs[0].shape)
-    if parameters := inference.parameters:
-        id_ = parameters.get("sequence_id")
-        if isinstance(id_, float | bool):
-            raise CallerError("`sequence_id` must be a whole number or a text.", param="sequence_id")
-        request.sequence = sequence_name(id_)
-        request.starts = parameters.get("sequence_start") is True
-        request.ends = parameters.get("sequence_end") is True
-    return request
 
 
 def model_of(message: bytes) -> tuple[str, str]:
@@ -73,29 +75,29 @@ class _Grpc(Codec):
         assert isinstance(request, InferRequest)
         return without_model(_encoded(request.inference.parameters))
 
-    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, InferRequest)
-        written = with_model(request, fields, _encoded(request.inference.parameters))
+        model, written = with_model(request, fields, _encoded(request.inference.parameters))
         try:
             parameters: dict[str, Parameter] = _parameters(_encode(written))
         except msgspec.ValidationError:
             raise CallerError(
                 "A parameter that this route writes has no form over gRPC: only plain values do."
             ) from None
-        inference = replace(request.inference, parameters=parameters)
-        request.write(encode_infer_request(inference))
-        request.inference = inference
+        inference = dataclasses.replace(request.inference, parameters=parameters)
+        payload = GrpcPayload(body=encode_infer_request(inference), decoded=inference)
+        return replace(request, model=model, payload=payload)
 
-    def separate(self, request: ModelRequest, tenant: str) -> None:
-        separate(request, tenant)
+    def separate(self, request: R, tenant: str) -> R:
+        return separate(request, tenant)
 
     def inference(self, request: InferRequest) -> Inference:
-        return decode_infer_request(request.body)
+        return decode_infer_request(request.payload.body)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """The message as it is, with its id."""
         assert isinstance(request, InferRequest)
-        return _encode((request.wire, request.kind, request.model, request.version)), request.body
+        return _encode((request.wire, request.kind, request.model, request.version)), request.payload.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

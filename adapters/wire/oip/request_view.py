@@ -8,15 +8,17 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.requests import Codec, InferRequest, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import Codec, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.types import InferKind
 from adapters.wire import decoding
 from adapters.wire.oip import requests as oip
+from adapters.wire.oip.payloads import HttpPayload
 
-Fields = dict[str, Raw]
 MODEL = "model"
 SEQUENCE = "sequence_id"
 LONGEST_NAME = 128
@@ -95,40 +97,40 @@ def request_of(
     seen: RequestSummary | None = None,
 ) -> InferRequest:
     """The request of a body; `opened` is the body without its `encoding`. Raises `CallerError`."""
-    request = InferRequest(
-        model=model,
-        version=version,
-        kind=kind,
-        stream=kind in ("infer_stream", "generate_stream"),
-        wire="oip-http",
+    payload = HttpPayload(
         body=body,
         header_length=header_length,
         encoding=encoding,
         opened=opened if encoding else b"",
         accepts=accepts,
+    )
+    seen = summarize(payload.plain, kind, header_length) if seen is None else seen
+    return InferRequest(
+        model=model,
+        version=version,
+        kind=kind,
+        stream=kind in ("infer_stream", "generate_stream"),
+        payload=payload,
         size=len(body),
+        rows=seen.rows,
+        sequence=seen.sequence,
+        starts=seen.starts,
+        ends=seen.ends,
         codec=HTTP,
     )
-    seen = summarize(request.plain, kind, header_length) if seen is None else seen
-    request.rows, request.sequence, request.starts, request.ends = seen
-    return request
 
 
 def request_from(inference: Inference, size: int) -> InferRequest:
     """The request of an inference from another protocol. `size` is that of the client's body."""
     body, length = oip.encode_request(inference)
-    request = InferRequest(
+    return InferRequest(
         model=inference.model_name,
         version=inference.model_version,
-        wire="oip-http",
-        body=body,
-        header_length=length,
+        payload=HttpPayload(body=body, header_length=length, decoded=inference),
         size=size,
         rows=rows_of(inference.inputs[0].shape) if inference.inputs else 1,
         codec=HTTP,
     )
-    request.inference = inference
-    return request
 
 
 def summarize(body: bytes, kind: InferKind, header_length: int | None) -> RequestSummary:
@@ -172,15 +174,16 @@ def without_model(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if name != MODEL}
 
 
-def with_model(request: InferRequest, fields: Fields, before: Fields) -> Fields:
-    """The parameters that a route wrote. The route may have set another model."""
+def with_model(request: InferRequest, fields: Fields, before: Fields) -> tuple[str, Fields]:
+    """The model and the parameters that a route wrote. The route may have set another model."""
+    model = request.model
     if MODEL in fields:
-        request.model = msgspec.json.decode(fields[MODEL], type=str)
+        model = msgspec.json.decode(fields[MODEL], type=str)
         fields = without_model(fields)
-    return {**fields, MODEL: before[MODEL]} if MODEL in before else fields
+    return model, {**fields, MODEL: before[MODEL]} if MODEL in before else fields
 
 
-def separate(request: ModelRequest, tenant: str) -> None:
+def separate(request: R, tenant: str) -> R:
     """See `Codec.separate`. A number stays a number and a text stays a text."""
     fields = request.codec.fields(request)
     if SEQUENCE in fields:
@@ -189,7 +192,7 @@ def separate(request: ModelRequest, tenant: str) -> None:
         nested = _read(fields["parameters"])
         nested[SEQUENCE] = _own(tenant, nested[SEQUENCE])
         fields = {**fields, "parameters": Raw(_encode(nested))}
-    request.codec.rewrite(request, fields)
+    return request.codec.rewrite(request, fields)
 
 
 def _own(tenant: str, raw: Raw) -> Raw:
@@ -205,21 +208,25 @@ class _Http(Codec):
 
     def fields(self, request: ModelRequest) -> Fields:
         assert isinstance(request, InferRequest)
-        if request.header_length == 0:
+        payload = _payload(request)
+        if payload.header_length == 0:
             return {}
-        head, _ = oip.split(request.plain, request.header_length)
+        head, _ = oip.split(payload.plain, payload.header_length)
         return without_model(self._parameters(request, _read(head)))
 
-    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, InferRequest)
-        if request.header_length == 0:
+        payload = _payload(request)
+        if payload.header_length == 0:
             raise CallerError("This model takes no raw request: its route writes parameters, and it has none.")
-        head, blobs = oip.split(request.plain, request.header_length)
+        head, blobs = oip.split(payload.plain, payload.header_length)
         opened = _read(head)
-        parameters = with_model(request, fields, self._parameters(request, opened))
+        model, parameters = with_model(request, fields, self._parameters(request, opened))
         generates = request.kind in ("generate", "generate_stream")
         written = _encode(parameters if generates else {**opened, "parameters": Raw(_encode(parameters))})
-        request.write(written + blobs, None if request.header_length is None else len(written))
+        length = None if payload.header_length is None else len(written)
+        rewritten = HttpPayload(body=written + blobs, header_length=length, accepts=payload.accepts)
+        return replace(request, model=model, payload=rewritten)
 
     @staticmethod
     def _parameters(request: InferRequest, opened: Fields) -> Fields:
@@ -229,29 +236,36 @@ class _Http(Codec):
         parameters = opened.get("parameters", _NULL)
         return {} if bytes(parameters) == b"null" else _read(parameters)
 
-    def separate(self, request: ModelRequest, tenant: str) -> None:
-        separate(request, tenant)
+    def separate(self, request: R, tenant: str) -> R:
+        return separate(request, tenant)
 
     def inference(self, request: InferRequest) -> Inference:
-        return oip.decode_request(request.plain, request.header_length, request.model, request.version)
+        payload = _payload(request)
+        return oip.decode_request(payload.plain, payload.header_length, request.model, request.version)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """The body as it is, with its id: a cached response has the id of its request."""
         assert isinstance(request, InferRequest)
+        payload = _payload(request)
         key = (
             request.kind,
             request.model,
             request.version,
-            request.header_length,
-            request.encoding,
-            request.accepts,
+            payload.header_length,
+            payload.encoding,
+            payload.accepts,
         )
-        return _encode(key), request.body
+        return _encode(key), payload.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         """Inference is deterministic, and text generation is not."""
         assert isinstance(request, InferRequest)
         return request.kind == "infer"
+
+
+def _payload(request: InferRequest) -> HttpPayload:
+    assert isinstance(request.payload, HttpPayload)
+    return request.payload
 
 
 def _read(raw: bytes | memoryview | Raw) -> Fields:

@@ -1,6 +1,7 @@
 """OpenAI's API.
 
 chat.py              chats and completions: requests, answers, events, errors
+request_codec.py     the codec of requests, and their payload
 embeddings.py        embeddings
 passthrough.py       operations that are forwarded unchanged
 model_field.py       the model's name in JSON objects and forms

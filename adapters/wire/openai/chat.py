@@ -7,48 +7,40 @@ others are forwarded unchanged.
 from collections.abc import Mapping
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Meta, Raw
+from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError, ContextTooLong, InferenceError
+from adapters.payloads import Fields
 from adapters.requests import (
     ChatRequest,
-    Codec,
     CompletionRequest,
     EmbeddingRequest,
     GenerateRequest,
-    ModelRequest,
     ResponsesRequest,
 )
-from adapters.tensors import Data
-from adapters.types import Feature, Usage
-from adapters.wire import canonical, decoding, model_failures
+from adapters.types import Usage
+from adapters.wire import decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
-from adapters.wire.openai import features, operation_fields, refusals
+from adapters.wire.openai import features, refusals
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
+from adapters.wire.openai.request_codec import CODEC, Count, OpenAIPayload, choices, max_tokens
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
-MAX_CHOICES = 128
-MAX_TOKENS = 2**31 - 1
-LENGTHS = ("max_tokens", "max_completion_tokens", "n_predict", "max_output_tokens")
-"""Names of one field, which differ from server to server."""
 MAX_MESSAGE = 2_000
 CACHE_SALT = "cache_salt"
 FAILED_MID_STREAM = "The upstream failed in the middle of its answer."
 
 _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 
-R = TypeVar("R", bound=GenerateRequest)
-
-
-Count = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
-"""Bounded, because counts are summed and priced."""
+G = TypeVar("G", bound=GenerateRequest)
 
 
 class _Usage(msgspec.Struct):
@@ -69,8 +61,6 @@ _encode = msgspec.json.Encoder().encode
 _string = msgspec.json.Decoder(str)
 _optional_string = msgspec.json.Decoder(str | None)
 _optional_bool = msgspec.json.Decoder(bool | None)
-_choices = msgspec.json.Decoder(Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None)
-_tokens = msgspec.json.Decoder(Count | None)
 _options = msgspec.json.Decoder(dict[str, Raw] | None)
 _array = msgspec.json.Decoder(list[Raw])
 _prompt = msgspec.json.Decoder(str | list[str | int | list[int]])
@@ -84,118 +74,65 @@ def decode_chat(body: bytes) -> ChatRequest:
     fields = _open(body)
     if not _field(fields, "messages", _array, required=True):
         raise CallerError("`messages` must not be empty.", param="messages")
-    return features.evaluated(_request(ChatRequest, fields, prompt=fields["messages"]))
+    return features.evaluated(_request(ChatRequest, fields, fields["messages"], len(body)))
 
 
-def chat_request(fields: dict[str, Raw]) -> ChatRequest:
-    """The request of a chat from the fields of another wire. Raises `CallerError` that names the field at fault."""
-    return features.evaluated(_request(ChatRequest, fields, prompt=fields["messages"]))
+def chat_request(fields: Fields, size: int, ignored: tuple[str, ...] = ()) -> ChatRequest:
+    """The request of a chat from the fields of another wire. `ignored` are the fields without effect on a chat.
+
+    Raises `CallerError` that names the field at fault.
+    """
+    request = _request(ChatRequest, fields, fields["messages"], size)
+    return features.evaluated(replace(request, ignored=ignored))
 
 
-def responses_request(fields: dict[str, Raw]) -> ResponsesRequest:
+def responses_request(fields: Fields, size: int) -> ResponsesRequest:
     """The request of a Response that its server decodes itself. Raises `CallerError` that names the field at fault."""
-    request = _request(ResponsesRequest, fields, prompt=fields["input"])
-    request.n, request.include_usage = 1, True  # its streams always report usage
-    return request
+    request = _request(ResponsesRequest, fields, fields["input"], size)
+    return replace(request, n=1, include_usage=True)  # its streams always report usage
 
 
 def decode_completion(body: bytes) -> CompletionRequest:
     """Decode a completion. Raises `CallerError` that names the field at fault."""
-    return completion_request(_open(body))
+    return completion_request(_open(body), len(body))
 
 
-def completion_request(fields: dict[str, Raw]) -> CompletionRequest:
+def completion_request(fields: Fields, size: int) -> CompletionRequest:
     """The request of a completion from its fields. Raises `CallerError` that names the field at fault."""
     _field(fields, "prompt", _prompt, required=True)
-    return _request(CompletionRequest, fields, prompt=fields["prompt"])
+    return _request(CompletionRequest, fields, fields["prompt"], size)
 
 
 def decode_embedding(body: bytes) -> EmbeddingRequest:
     """Decode an embedding request. Raises `CallerError` that names the field at fault."""
-    return embedding_request(_open(body))
+    return embedding_request(_open(body), len(body))
 
 
-def embedding_request(fields: dict[str, Raw]) -> EmbeddingRequest:
+def embedding_request(fields: Fields, size: int) -> EmbeddingRequest:
     """The request of an embedding from its fields. Raises `CallerError` that names the field at fault."""
     if not _field(fields, "input", _prompt, required=True):
         raise CallerError("`input` must not be empty.", param="input")
-    request = _request(EmbeddingRequest, fields, prompt=fields["input"])
-    request.stream, request.n = False, 0
-    return request
+    return replace(_request(EmbeddingRequest, fields, fields["input"], size), stream=False, n=0)
 
 
-def _request(kind: type[R], fields: dict[str, Raw], prompt: Raw) -> R:
+def _request(kind: type[G], fields: Fields, prompt: Raw, size: int) -> G:
     options = _field(fields, "stream_options", _options) or {}
     model = _field(fields, "model", _string, required=True)
     fields["model"] = fields.pop("model")  # last: a case-insensitive server uses the last of `Model` and `model`
     view = memoryview(prompt)
     return kind(
         model=model or "",
-        fields=fields,
+        payload=OpenAIPayload(fields=fields),
         stream=_field(fields, "stream", _optional_bool) or False,
         include_usage=_field(options, "include_usage", _optional_bool) or False,
         prompt_tokens=len(view) // BYTES_PER_TOKEN + 1,
-        max_tokens=_max_tokens(fields),
-        n=_field(fields, "n", _choices) or 1,
+        max_tokens=max_tokens(fields),
+        n=choices(fields),
+        size=size,
         user=_field(fields, "user", _optional_string),
         prompt=view,
-        codec=_CODEC,
+        codec=CODEC,
     )
-
-
-def _max_tokens(fields: dict[str, Raw]) -> int | None:
-    """The greatest length that any server may read from the fields."""
-    most = None
-    for name in LENGTHS:
-        if name in fields and (given := _field(fields, name, _tokens)) is not None and (most is None or given > most):
-            most = given
-    return most
-
-
-class _OpenAI(Codec):
-    """The codec of `GenerateRequest`."""
-
-    def uses_feature(self, request: ModelRequest, feature: Feature) -> bool:
-        return features.READ[feature](self.fields(request))
-
-    def rename(self, request: ModelRequest, model: str) -> None:
-        assert isinstance(request, GenerateRequest)
-        request.model = model
-        request.fields = {**request.fields, "model": Raw(_encode(model))}
-
-    def fields(self, request: ModelRequest) -> dict[str, Raw]:
-        assert isinstance(request, GenerateRequest)
-        return request.fields
-
-    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
-        assert isinstance(request, GenerateRequest)
-        if isinstance(request, ResponsesRequest):
-            fields = _as_responses(fields)
-        request.fields = fields
-        if request.n:
-            request.max_tokens = _max_tokens(fields)
-            request.n = _field(fields, "n", _choices) or 1
-
-    def accepts(self, request: ModelRequest, name: str) -> bool:
-        assert isinstance(request, GenerateRequest)
-        return operation_fields.accepts(operation_fields.fields_of(request.path), name)
-
-    def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        assert isinstance(request, GenerateRequest)
-        return canonical.canonical(request)
-
-    def is_deterministic(self, request: ModelRequest) -> bool:
-        assert isinstance(request, GenerateRequest)
-        return isinstance(request, EmbeddingRequest) or canonical.is_deterministic(request)
-
-
-_CODEC = _OpenAI()
-
-
-def _as_responses(fields: dict[str, Raw]) -> dict[str, Raw]:
-    """Rename a route's length limit to the name that a Response has for it."""
-    lengths = [raw for name in LENGTHS if (raw := fields.pop(name, _NULL)) != _NULL]
-    return {**fields, "max_output_tokens": lengths[0]} if lengths else fields
 
 
 def upstream_body(

@@ -1,10 +1,11 @@
 """Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
 
 import msgspec
-from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.requests import AppRequest, Codec, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import AppRequest, Codec, ModelRequest, R
 from adapters.types import Usage
 from adapters.wire import decoding, form
 from adapters.wire.body import field, open_body
@@ -19,19 +20,18 @@ _optional_string = msgspec.json.Decoder(str | None)
 class ModelFieldCodec(Codec):
     """The codec of these requests."""
 
-    def rename(self, request: ModelRequest, model: str) -> None:
+    def rename(self, request: R, model: str) -> R:
         assert isinstance(request, AppRequest)
-        request.model, request.body = model, with_model(request.content_type, request.body, model)
+        return replace(request, model=model, body=with_model(request.content_type, request.body, model))
 
-    def fields(self, request: ModelRequest) -> dict[str, Raw]:
+    def fields(self, request: ModelRequest) -> Fields:
         """The fields of a JSON body. A route cannot rewrite a form."""
         assert isinstance(request, AppRequest)
         return {} if form.is_form(request.content_type) else open_body(request.body)
 
-    def rewrite(self, request: ModelRequest, fields: dict[str, Raw]) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, AppRequest)
-        if not form.is_form(request.content_type):
-            request.body = _encode(fields)
+        return request if form.is_form(request.content_type) else replace(request, body=_encode(fields))
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         assert isinstance(request, AppRequest)

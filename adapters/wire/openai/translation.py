@@ -1,6 +1,5 @@
 """Translates chats to completions and back, for servers that support only one of them."""
 
-from dataclasses import fields as fields_of
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,12 +9,13 @@ from adapters.errors import CallerError, Unsupported
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
 from adapters.wire.openai.continuation import NOTHING
-from adapters.wire.openai.ignored_fields import NAMES
+from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
+from adapters.wire.openai.request_codec import CODEC, OpenAIPayload
 from adapters.wire.text import prompt_request
 
 Fields = dict[str, Raw]
 
-_SHARED = tuple(field.name for field in fields_of(GenerateRequest) if field.name not in ("fields", "prompt"))
+_SHARED = tuple(name for name in GenerateRequest.__struct_fields__ if name not in ("codec", "payload", "prompt"))
 _CHATS_OWN = frozenset((
     "messages", "max_completion_tokens", "logprobs", "top_logprobs", "chat_template_kwargs", "add_generation_prompt",
     "continue_final_message", "tool_choice", "parallel_tool_calls",
@@ -71,9 +71,10 @@ _text_logprobs = msgspec.json.Decoder(_TextLogprobs | None).decode
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> CompletionRequest:
+def completion_of(request: ChatRequest, prompt: str, max_tokens: int, ignored: IgnoredFields) -> CompletionRequest:
     """Translate a chat. `max_tokens` applies if it has no limit: a completion's default is 16. Raises `CallerError`."""
-    _refuse(request, _ONLY_CHATS)
+    request.payload.report(ignored)
+    _refuse(request, _ONLY_CHATS, ignored)
     fields = request.fields
     given = {name: raw for name, raw in fields.items() if name not in _CHATS_OWN and name not in _ONLY_CHATS}
     given["prompt"] = Raw(_encode(prompt))
@@ -84,9 +85,9 @@ def completion_of(request: ChatRequest, prompt: str, max_tokens: int) -> Complet
     return _same(CompletionRequest, request, given, given["prompt"])
 
 
-def chat_of(request: CompletionRequest) -> ChatRequest:
+def chat_of(request: CompletionRequest, ignored: IgnoredFields) -> ChatRequest:
     """Translate a completion: its prompt is a user's message. Raises `CallerError`."""
-    _refuse(request, _ONLY_COMPLETIONS)
+    _refuse(request, _ONLY_COMPLETIONS, ignored)
     prompt = prompt_request.prompt(request)
     fields = request.fields
     given = {name: raw for name, raw in fields.items() if name not in ("prompt", "logprobs", *_ONLY_COMPLETIONS)}
@@ -100,10 +101,10 @@ def chat_of(request: CompletionRequest) -> ChatRequest:
 
 def _same(kind: type[R], request: GenerateRequest, given: Fields, prompt: Raw) -> R:
     shared = {name: getattr(request, name) for name in _SHARED}
-    return kind(fields=given, prompt=memoryview(prompt), **shared)
+    return kind(payload=OpenAIPayload(fields=given), prompt=memoryview(prompt), codec=CODEC, **shared)
 
 
-def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
+def _refuse(request: GenerateRequest, names: frozenset[str], ignored: IgnoredFields) -> None:
     """Refuse fields without an equivalent, unless their value requests nothing."""
     for name in names & request.fields.keys():
         raw = bytes(request.fields[name])
@@ -113,7 +114,7 @@ def _refuse(request: GenerateRequest, names: frozenset[str]) -> None:
         if value in NOTHING or value in _ASKS_NOTHING.get(name, ()):
             continue
         if name in NAMES:
-            request.hints.ignore(name)
+            ignored.ignore(name)
         else:
             raise Unsupported(f"`{name}` is not supported by this model's servers.", param=name)
 

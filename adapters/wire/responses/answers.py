@@ -9,7 +9,7 @@ from msgspec import Meta, Raw
 
 from adapters.types import Usage
 from adapters.wire import decoding
-from adapters.wire.openai.chat import Count
+from adapters.wire.openai.request_codec import Count
 from adapters.wire.responses.chat_fields import ResponsesBody
 
 Item = dict[str, Any]

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta, Raw
 
 from adapters.errors import CallerError
-from adapters.wire.openai.chat import MAX_TOKENS
 from adapters.wire.openai.ignored_fields import IgnoredFields
+from adapters.wire.openai.request_codec import MAX_TOKENS
 
 _NULL, _ABSENT = Raw(b"null"), Raw(b"")
 _INCLUDE = frozenset({

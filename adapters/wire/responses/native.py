@@ -9,7 +9,8 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError, CapacityError, InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, model_failures, sse
-from adapters.wire.openai.chat import MAX_MESSAGE, Count
+from adapters.wire.openai.chat import MAX_MESSAGE
+from adapters.wire.openai.request_codec import Count
 
 _WHOLE = (b'"response.completed"', b'"response.incomplete"')
 _FAILED = b'"response.failed"'

@@ -84,9 +84,7 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     hints = IgnoredFields()
     chat = {"messages": messages_of(decoded.input, decoded.instructions), **chat_fields(decoded, hints)}
     fields |= {name: Raw(_encode(value)) for name, value in chat.items()}
-    request = wire.chat_request(fields)
-    request.hints = hints
-    return request, decoded, given
+    return wire.chat_request(fields, len(body), tuple(hints.ignored)), decoded, given
 
 
 def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
@@ -110,7 +108,7 @@ def decode_native(body: bytes) -> ResponsesRequest:
     _refuse(given, _OF_KEPT)
     if "input" not in given:
         raise CallerError("`input` is missing.", param="input")
-    return wire.responses_request({**given, "store": _FALSE})
+    return wire.responses_request({**given, "store": _FALSE}, len(body))
 
 
 def route_names(field: str) -> Iterable[str]:

@@ -13,9 +13,9 @@ from msgspec import Meta, Raw
 from adapters.errors import CallerError, Unsupported
 from adapters.requests import ChatRequest, CompletionRequest, GenerateRequest
 from adapters.wire import decoding
-from adapters.wire.openai.chat import Count
 from adapters.wire.openai.continuation import NOTHING
-from adapters.wire.openai.ignored_fields import NAMES
+from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields
+from adapters.wire.openai.request_codec import Count
 
 MAX_STOPS = 64
 MAX_STOP = 4096
@@ -117,8 +117,12 @@ _prompt = msgspec.json.Decoder(str | list[Any]).decode
 LENGTHS = frozenset(("max_tokens", "max_completion_tokens"))
 
 
-def options(request: GenerateRequest, supported: Container[str]) -> Options:
-    """Decode the options. `supported` are the server's fields. Raises `CallerError` that names an invalid field."""
+def options(request: GenerateRequest, supported: Container[str], ignored: IgnoredFields) -> Options:
+    """Decode the options. `supported` are the server's fields; fields without effect are added to `ignored`.
+
+    Raises `CallerError` that names an invalid field.
+    """
+    request.payload.report(ignored)
     if request.n > 1:
         raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
     given = dict[str, Raw]()
@@ -129,14 +133,14 @@ def options(request: GenerateRequest, supported: Container[str]) -> Options:
             continue
         if name in NAMES and name not in supported:
             if not _asks_nothing(name, raw):
-                request.hints.ignore(name)
+                ignored.ignore(name)
         elif name in supported:
             given[name] = raw
         elif not _asks_nothing(name, raw):
             raise Unsupported(f"`{name[:64]}` is not supported by this model's servers.", param=name[:64])
     try:
         if "stop" in given:
-            given["stop"] = Raw(_encode(request.hints.stops(_stop(given["stop"]))))
+            given["stop"] = Raw(_encode(ignored.stops(_stop(given["stop"]))))
         read = _options(_encode(given))
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"The request is not valid: {error}.") from None

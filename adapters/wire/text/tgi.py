@@ -6,7 +6,7 @@ import msgspec
 
 from adapters.errors import CallerError, Unsupported
 from adapters.wire import decoding, model_failures
-from adapters.wire.openai.chat import Count
+from adapters.wire.openai.request_codec import Count
 from adapters.wire.text.generated_text import Token
 from adapters.wire.text.prompt_request import LENGTHS, Options
 

@@ -1,6 +1,7 @@
 """Codecs of TensorFlow Serving's wires, and of KServe's v1.
 
 predict.py               `Predict` over gRPC
+payloads.py              the payloads of requests
 predict_view.py          a `PredictRequest`, decoded as far as a gateway needs
 examples.py              `Classify` and `Regress`
 tensors.py               TensorFlow's tensors in protobuf

@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from adapters.errors import CallerError, Unsupported
-from adapters.requests import Codec, InferRequest, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import Codec, InferRequest, ModelRequest, R
 from adapters.tensors import CLASSES, NO_PARAMETERS, Data, Inference, RequestedOutput
 from adapters.types import Verb
 from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
-from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
+from adapters.wire.oip.request_view import rows_of, with_model, without_model
+from adapters.wire.tfserving.payloads import PredictV1Payload
 from adapters.wire.tfserving.predict_v1 import SIGNATURE, decode_examples, decode_predict
 
 _MOST_CLASSES = 1000
@@ -36,7 +39,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 def request_of(
-    body: bytes, *, model: str, version: str, verb: Verb = "predict", look: tuple[int, bool] | None = None
+    body: bytes,
+    *,
+    model: str,
+    version: str,
+    verb: Verb = "predict",
+    explainer: bool = False,
+    look: tuple[int, bool] | None = None,
+    timeout: float | None = None,
 ) -> InferRequest:
     """Return the request of a body. `look` is the result of `summarize`, if the front has it already.
 
@@ -46,12 +56,10 @@ def request_of(
     return InferRequest(
         model=model,
         version=version,
-        wire="predict-v1",
-        body=body,
-        verb=verb,
+        payload=PredictV1Payload(body=body, verb=verb, by_row=by_row, explainer=explainer),
         rows=rows,
-        by_row=by_row,
         size=len(body),
+        timeout=timeout,
         codec=PLAIN,
     )
 
@@ -108,16 +116,22 @@ def _read(body: bytes) -> dict[str, Any]:
 
 def inference(request: InferRequest, declared: ModelMetadata) -> Inference:
     """Decode the tensors by the model's metadata. Raises `CallerError`."""
-    if request.verb == "explain" and not request.explainer:
+    payload = _payload(request)
+    if payload.verb == "explain" and not payload.explainer:
         raise Unsupported(f"The model `{request.model[:128]}` has no explainer.")
-    of_examples = request.verb in ("classify", "regress")
-    decoded = (decode_examples if of_examples else decode_predict)(request.body, declared)
+    of_examples = payload.verb in ("classify", "regress")
+    decoded = (decode_examples if of_examples else decode_predict)(payload.body, declared)
     made = Inference(request.model, request.version, "", decoded.parameters or NO_PARAMETERS, decoded.inputs)
-    if request.verb == "classify":
+    if payload.verb == "classify":
         made.outputs = _scores(declared)
-    if not request.by_row and made.inputs:
-        request.rows = rows_of(made.inputs[0].shape)
+    if not payload.by_row and made.inputs:
+        payload.rows = rows_of(made.inputs[0].shape)
     return made
+
+
+def _payload(request: InferRequest) -> PredictV1Payload:
+    assert isinstance(request.payload, PredictV1Payload)
+    return request.payload
 
 
 def _scores(declared: ModelMetadata) -> list[RequestedOutput]:
@@ -135,19 +149,21 @@ class _Plain(Codec):
     def fields(self, request: ModelRequest) -> Fields:
         """Return the fields of KServe's `parameters`, and TensorFlow Serving's signature name."""
         assert isinstance(request, InferRequest)
-        return without_model(_parameters(_top(request.body)))
+        return without_model(_parameters(_top(request.payload.body)))
 
-    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, InferRequest)
-        top = _top(request.body)
-        written = dict(with_model(request, fields, _parameters(top)))
+        top = _top(request.payload.body)
+        model, parameters = with_model(request, fields, _parameters(top))
+        written = dict(parameters)
         signature = written.pop(SIGNATURE, None)
         top = {name: value for name, value in top.items() if name not in (SIGNATURE, "parameters")}
         if signature is not None:
             top[SIGNATURE] = signature
         if written:
             top["parameters"] = Raw(_encode(written))
-        request.write(_encode(top))
+        payload = replace(_payload(request), body=_encode(top), decoded=None, rows=None)
+        return replace(request, model=model, payload=payload)
 
     def inference(self, request: InferRequest) -> Inference:
         raise Unsupported(f"The servers of `{request.model[:128]}` do not report its inputs.")
@@ -155,8 +171,9 @@ class _Plain(Codec):
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """Return the key of a request: its body unchanged."""
         assert isinstance(request, InferRequest)
-        key = (request.wire, request.verb, request.explainer, request.model, request.version)
-        return _encode(key), request.body
+        payload = _payload(request)
+        key = (payload.wire, payload.verb, payload.explainer, request.model, request.version)
+        return _encode(key), payload.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

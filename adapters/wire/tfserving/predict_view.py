@@ -3,19 +3,24 @@
 The message is forwarded unchanged to a server of the same wire, and is decoded to tensors for any other server.
 """
 
+import dataclasses
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from adapters.errors import CallerError
-from adapters.requests import Codec, InferRequest, ModelRequest
+from adapters.payloads import Fields
+from adapters.requests import Codec, InferRequest, ModelRequest, R
 from adapters.tensors import Data, Inference
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip import requests as oip
-from adapters.wire.oip.request_view import Fields, rows_of, with_model, without_model
+from adapters.wire.oip.payloads import HttpPayload
+from adapters.wire.oip.request_view import rows_of, with_model, without_model
 from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import predict as tfserving_predict
+from adapters.wire.tfserving.payloads import PredictPayload
 
 _encode = msgspec.json.Encoder().encode
 _parameters = msgspec.json.Decoder(dict[str, str | int | float | bool]).decode
@@ -48,15 +53,17 @@ def with_version(message: bytes, version: str) -> bytes:
     return bytes(request.SerializeToString())
 
 
-def request_of(look: PredictSummary, message: bytes, *, model: str, version: str) -> InferRequest:
+def request_of(
+    look: PredictSummary, message: bytes, *, model: str, version: str, timeout: float | None = None
+) -> InferRequest:
     """Return the request of a message. `version` is the version to request from the server."""
     return InferRequest(
         model=model,
         version=version,
-        wire="tfserving-grpc",
-        body=message,
+        payload=PredictPayload(body=message),
         rows=look.rows,
         size=len(message),
+        timeout=timeout,
         codec=TFSERVING,
     )
 
@@ -76,27 +83,29 @@ class _TfServing(Codec):
         assert isinstance(request, InferRequest)
         return without_model(_encoded(request.inference))
 
-    def rewrite(self, request: ModelRequest, fields: Fields) -> None:
+    def rewrite(self, request: R, fields: Fields) -> R:
         """Convert the request to the Open Inference Protocol: this wire has no parameters except the signature."""
         assert isinstance(request, InferRequest)
         inference = request.inference
-        written = with_model(request, fields, _encoded(inference))
+        model, written = with_model(request, fields, _encoded(inference))
         try:
-            inference.parameters = _parameters(_encode(written))
+            parameters = _parameters(_encode(written))
         except msgspec.ValidationError:
             raise CallerError("A parameter that this route writes has no form there: only plain values do.") from None
-        request.write(*oip.encode_request(inference))
-        request.wire, request.codec, request.inference = "oip-http", oip_view.HTTP, inference
+        inference = dataclasses.replace(inference, parameters=parameters)
+        body, length = oip.encode_request(inference)
+        payload = HttpPayload(body=body, header_length=length, decoded=inference)
+        return replace(request, model=model, payload=payload, codec=oip_view.HTTP)
 
     def inference(self, request: InferRequest) -> Inference:
-        inference = tfserving_predict.decode_request(request.body)
+        inference = tfserving_predict.decode_request(request.payload.body)
         inference.model_name, inference.model_version = request.model, request.version
         return inference
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
         """Return the key of a request: its body unchanged. Equivalent requests may have different bodies."""
         assert isinstance(request, InferRequest)
-        return _encode((request.wire, request.model, request.version)), request.body
+        return _encode((request.wire, request.model, request.version)), request.payload.body
 
     def is_deterministic(self, request: ModelRequest) -> bool:
         return True

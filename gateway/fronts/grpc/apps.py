@@ -36,9 +36,15 @@ class GrpcAppsFront:
 
     async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
         prediction = torchserve_proto.decode_request(await call.unary())
-        request = self._request(call, record, prediction.model, prediction.version, "/predictions", prediction.body)
-        request.stream = call.path.encode() == torchserve_proto.STREAM_PREDICTIONS
-        request.repeatable = True
+        request = self._request(
+            call,
+            prediction.model,
+            prediction.version,
+            path="/predictions",
+            body=prediction.body,
+            stream=call.path.encode() == torchserve_proto.STREAM_PREDICTIONS,
+            repeatable=True,
+        )
         answer = await self._core.handle(principal, request, call.metadata, record)
         await self._reply(call, record, answer, torchserve_proto.encode_response)
 
@@ -46,24 +52,44 @@ class GrpcAppsFront:
         """Forward a message unchanged, and the messages of the answer, a single one or a stream."""
         if not _METHOD.fullmatch(call.path):
             raise CallerError("An app over gRPC is called as /package.Service/Method.", code="bad_path")
-        request = self._request(call, record, call.metadata[APPLICATION], "", call.path, await call.unary())
-        request.content_type = PROTOBUF
-        request.stream = True
+        request = self._request(
+            call,
+            call.metadata[APPLICATION],
+            "",
+            path=call.path,
+            body=await call.unary(),
+            content_type=PROTOBUF,
+            stream=True,
+            repeatable=False,
+        )
         answer = await self._core.handle(principal, request, call.metadata, record)
         if answer.content_type != PROTOBUF:
             await answer.aclose()
-            raise Unsupported(f"The servers of `{request.model[:128]}` do not speak gRPC.")
+            raise Unsupported(f"The servers of `{answer.routed(request).model[:128]}` do not speak gRPC.")
         await self._reply(call, record, answer, bytes)
 
-    def _request(self, call: Call, record: Record, name: str, version: str, path: str, body: bytes) -> AppRequest:
+    def _request(
+        self,
+        call: Call,
+        name: str,
+        version: str,
+        *,
+        path: str,
+        body: bytes,
+        content_type: str = "",
+        stream: bool,
+        repeatable: bool,
+    ) -> AppRequest:
         model, version = tensors.named(self._core.snapshot, name, version)
         return AppRequest(
             model=model,
             version=version,
             path=path,
+            content_type=content_type,
             body=body,
             size=len(body),
-            repeatable=False,
+            stream=stream,
+            repeatable=repeatable,
             timeout=rpcs.time_left(call),
         )
 

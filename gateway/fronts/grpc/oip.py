@@ -149,9 +149,8 @@ class OipGrpcFront:
                 body = await offload.run(len(body), oip_view.without_parameters, body, dropped)
             inference = await codecs.decode_message(body)
             model, version = tensors.named(self._core.snapshot, inference.model_name, inference.model_version)
-            request = oip_view.request_of(inference, body, model=model, version=version, kind=kind)
-            request.timeout = rpcs.time_left(call)
-            return request
+            timeout = rpcs.time_left(call)
+            return oip_view.request_of(inference, body, model=model, version=version, kind=kind, timeout=timeout)
 
         try:
             return await read(frozenset())

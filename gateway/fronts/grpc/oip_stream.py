@@ -82,7 +82,7 @@ class InferStream:
                 answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
                 try:
                     await turn.wait()
-                    await self._answer(request, answer, mine)
+                    await self._answer(answer.routed(request), answer, mine)
                 except InferenceError as error:
                     answer.end(error)
                     raise

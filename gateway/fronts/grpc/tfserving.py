@@ -62,7 +62,8 @@ class TfServingFront:
         model, version = tensors.named(self._core.snapshot, summary.model, summary.version)
         if version != summary.version:
             message = await offload.run(len(message), tfserving_view.with_version, message, version)
-        request = tfserving_view.request_of(summary, message, model=model, version=version)
+        timeout = rpcs.time_left(call)
+        request = tfserving_view.request_of(summary, message, model=model, version=version, timeout=timeout)
         answer = await self._answer(principal, call, record, request)
         if answer.form.wire == "tfserving-grpc":
             encoded = (answer.body or b"") + tfserving_view.renamed("PredictResponse", summary.model)
@@ -87,7 +88,9 @@ class TfServingFront:
         spec = serving.ModelSpec.FromString(encoded)
         model, version = tensors.named(self._core.snapshot, spec.name, tfserving_predict.version_of(spec))
         look = await offload.run(len(body), predict_v1_view.summarize, body)
-        request = predict_v1_view.request_of(body, model=model, version=version, verb=verb, look=look)
+        request = predict_v1_view.request_of(
+            body, model=model, version=version, verb=verb, look=look, timeout=rpcs.time_left(call)
+        )
         answer = await self._answer(principal, call, record, request)
         outcome = answer.body or b""
         if answer.form.wire != "predict-v1":
@@ -96,7 +99,6 @@ class TfServingFront:
         self._reply(call, record, answer, response)
 
     async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
-        request.timeout = rpcs.time_left(call)
         answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
         if answer.body is None:
             await answer.aclose()

@@ -24,7 +24,7 @@ class ResponsesCall:
     def __init__(self, chat: ChatRequest, request: wire.ResponsesBody, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)
         """As `/v1/chat/completions` takes it."""
-        self.ignored = chat.hints.ignored
+        self.ignored = chat.ignored
         """Fields that no chat has a use for."""
         self._shell = answers.Shell(request, given)
 

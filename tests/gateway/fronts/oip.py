@@ -79,7 +79,7 @@ class TensorFake(FakeAdapter):
                 raise self.failing
             return Answer(content_type="application/json", body=b"{}", form=OIP_JSON)
         if isinstance(request, InferRequest) and request.wire in ("predict-v1", "tfserving-grpc") and not self.plain:
-            request.inference = await self._reader.inference(request, request.model, call)
+            request.payload.decoded = await self._reader.inference(request, request.model, call)
         if not isinstance(request, ModelQuery):
             return await super().call(request, call)
         self.queries.append(request)

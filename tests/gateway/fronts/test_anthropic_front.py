@@ -23,7 +23,7 @@ from adapters.errors import (
 )
 from adapters.fake import FakeAdapter, Script
 from adapters.types import ANTHROPIC, Usage
-from adapters.upstreams.anthropic.requests import MessagesRequest, TokenCount
+from adapters.wire.anthropic.message_request import MessagesRequest, TokenCount
 from tests.support.gateways import Rig, config, listening
 from tests.support.talkers import PROMPT, talkers
 
@@ -452,7 +452,7 @@ async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
         assert status == 200
     (call,) = d.rig.adapters["main"][0].calls
     assert isinstance(call.request, MessagesRequest)
-    assert {name: bytes(raw) for name, raw in call.request.added.items()} == {"seed": b"1"}
+    assert {name: bytes(raw) for name, raw in call.request.payload.added.items()} == {"seed": b"1"}
     sent = {name: json.loads(bytes(raw)) for name, raw in call.request.fields.items()}
     assert (sent["max_tokens"], sent["temperature"], sent["seed"], sent["user"]) == (7, 0, 1, "u")
     assert "stop" not in sent

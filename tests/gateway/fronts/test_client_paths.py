@@ -14,8 +14,8 @@ from adapters.fake import FakeAdapter, Script
 from adapters.http1.message import Headers, Request
 from adapters.requests import AppRequest, GenerateRequest
 from adapters.types import ANTHROPIC
-from adapters.upstreams.anthropic.requests import TokenCount
 from adapters.wire import form
+from adapters.wire.anthropic.message_request import TokenCount
 from gateway.fronts.listener import Fronts
 from gateway.fronts.paths import readdressed
 from tests.support.gateways import Rig, config, listening

@@ -30,7 +30,7 @@ async def test_a_dropped_parameter_may_have_any_value_over_http(name: str) -> No
             body = {**ASKED, "parameters": {name: value, "mine": 1}}
             response = await door.post("/v2/models/chat/infer", body, x_drop="yes")
             assert response.status == 200, (value, await response.text())
-            assert json.loads(fake.asked[-1].body)["parameters"] == {"mine": 1}
+            assert json.loads(fake.asked[-1].payload.body)["parameters"] == {"mine": 1}
 
 
 @pytest.mark.parametrize("path", ["infer", "generate"])

@@ -18,8 +18,8 @@ from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.http1.client import Client
 from adapters.requests import ModelRequest
-from adapters.upstreams.anthropic.requests import MessagesRequest
 from adapters.upstreams.openai.client import OpenAIAdapter
+from adapters.wire.anthropic.message_request import MessagesRequest
 from adapters.wire.openai import chat as openai_wire
 from gateway.fronts import decoding
 from tests.runtimes.llm.server_fixtures import MODEL, serving

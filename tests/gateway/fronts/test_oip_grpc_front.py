@@ -107,7 +107,7 @@ async def test_a_message_goes_on_as_it_came_both_ways() -> None:
         assert trailers["x-request-id"].startswith("req_")
         (request,) = g.door.fake.asked
         assert (request.wire, request.model, request.version, request.rows) == ("oip-grpc", "chat", "", 1)
-        assert pb.ModelInferRequest.FromString(request.body) == message(id="7")
+        assert pb.ModelInferRequest.FromString(request.payload.body) == message(id="7")
     (record,) = g.rig.log.records
     assert (record.operation, record.usage, record.status) == ("infer", Usage(rows=1, device_ms=2.5), 200)
 

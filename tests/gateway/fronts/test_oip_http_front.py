@@ -19,6 +19,7 @@ from adapters.errors import (
 )
 from adapters.fake import Script
 from adapters.types import OIP_JSON, Usage
+from adapters.wire.oip.payloads import HttpPayload
 from tests.gateway.fronts.oip import (
     ANSWERED,
     ASKED,
@@ -49,7 +50,7 @@ async def test_bytes_go_on_as_they_came_both_ways() -> None:
         assert (response.status, await response.read()) == (200, WHOLE)
         assert response.headers["x-headrace-endpoint"] == "main/0"
         (request,) = d.fake.asked
-        assert (request.body, request.header_length, request.model, request.version) == (body, None, "chat", "")
+        assert (request.payload.undecoded(), request.model, request.version) == (HttpPayload(body=body), "chat", "")
         assert request.rows == 1
     (record,) = d.rig.log.records
     assert (record.operation, record.model, record.usage) == ("infer", "chat", Usage(rows=1, device_ms=2.5))
@@ -66,14 +67,14 @@ async def test_the_binary_extension_goes_through_both_ways() -> None:
         assert response.headers["Inference-Header-Content-Length"] == str(len(head))
         assert await response.read() == head + b"\1\2\3\4"
         (request,) = d.fake.asked
-        assert (request.body, request.header_length, request.rows) == (body, length, 3)
+        assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=body, header_length=length), 3)
 
 
 async def test_a_raw_request_is_a_row_of_bytes() -> None:
     async with tensor_door() as d:
         await d.post(INFER, b"\0\1\2", Inference_Header_Content_Length="0")
         (request,) = d.fake.asked
-        assert (request.body, request.header_length, request.rows) == (b"\0\1\2", 0, 1)
+        assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=b"\0\1\2", header_length=0), 1)
 
 
 async def test_compression_goes_through_both_ways() -> None:
@@ -84,7 +85,9 @@ async def test_compression_goes_through_both_ways() -> None:
         assert response.headers["content-encoding"] == "gzip"
         assert await response.read() == zipped(ANSWERED)
         (request,) = d.fake.asked
-        assert (request.body, request.encoding, request.accepts, request.rows) == (body, "gzip", "gzip", 1)
+        payload = request.payload
+        assert isinstance(payload, HttpPayload)
+        assert (payload.body, payload.encoding, payload.accepts, request.rows) == (body, "gzip", "gzip", 1)
 
 
 @pytest.mark.parametrize(
@@ -270,10 +273,12 @@ async def test_a_routes_rewrite_is_of_parameters() -> None:
         sent = json.dumps(head).encode()
         await d.post(INFER, sent + body[length:], Inference_Header_Content_Length=str(len(sent)))
         (request,) = d.fake.asked
-        assert request.header_length is not None
-        got = json.loads(request.body[: request.header_length])
+        payload = request.payload
+        assert isinstance(payload, HttpPayload)
+        assert payload.header_length is not None
+        got = json.loads(payload.body[: payload.header_length])
         assert got == {"inputs": head["inputs"], "parameters": {"mine": True, "priority": 2, "tag": "x"}}
-        assert request.body[request.header_length :] == body[length:]
+        assert payload.body[payload.header_length :] == body[length:]
         assert request.model == "other"
 
 

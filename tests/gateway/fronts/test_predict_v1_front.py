@@ -12,6 +12,7 @@ from adapters.fake import Script
 from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, OIP_JSON, PREDICT_V1, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
+from adapters.wire.tfserving.payloads import PredictV1Payload
 from gateway.fronts import metadata
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door, zipped
 
@@ -227,7 +228,8 @@ async def test_who_speaks_the_same_wire_gets_and_gives_the_bytes_as_they_are() -
             response = await d.post(f"/v1/models/chat/versions/2:{verb}", ODD)
             assert (response.status, await response.read()) == (200, told)
             request = fake.asked[-1]
-            assert (request.body, request.verb, request.version, request.rows) == (ODD, verb, "2", 3)
+            assert request.payload == PredictV1Payload(body=ODD, verb=verb)
+            assert (request.version, request.rows) == ("2", 3)
         assert not fake.queries
 
 
@@ -245,7 +247,7 @@ async def test_a_body_may_be_compressed() -> None:
     fake.plain = True
     async with tensor_door(fake, http={"max_body": "1MB"}) as d:
         response = await d.post("/v1/models/chat:predict", zipped(ODD), content_encoding="gzip")
-        assert (response.status, fake.asked[0].body) == (200, ODD)
+        assert (response.status, fake.asked[0].payload.body) == (200, ODD)
         bomb = zipped(b" " * 2_000_000 + b"{}")
         for body, coding, status in [(bomb, "gzip", 413), (ODD, "gzip", 400), (ODD, "middle-out", 415)]:
             response = await d.post("/v1/models/chat:predict", body, content_encoding=coding)

@@ -16,6 +16,7 @@ from adapters.tensors import Inferred, RequestedOutput, Tensor, join_bytes
 from adapters.types import OIP_GRPC, PREDICT_V1, TFSERVING_GRPC, Usage
 from adapters.wire.oip.proto_responses import encode_infer_response
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving, tensorflow
+from adapters.wire.tfserving.payloads import PredictV1Payload
 from adapters.wire.tfserving.tensors import decode
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
 
@@ -169,9 +170,9 @@ async def test_messages_go_on_as_they_came_to_who_speaks_the_same() -> None:
         told.model_spec.name = "chat"
         assert answer == told
         (request,) = fake.asked
-        assert request.body == asked.SerializeToString()
+        assert request.payload.body == asked.SerializeToString()
         assert (request.wire, request.version, request.rows, request.size) == (
-            "tfserving-grpc", "stable", 1, len(request.body),
+            "tfserving-grpc", "stable", 1, len(request.payload.body),
         )  # fmt: skip
         assert not fake.queries
 
@@ -184,7 +185,7 @@ async def test_a_version_of_the_file_is_none_of_the_server() -> None:
         asked.model_spec.version_label = "new"
         await c.ask("Predict", asked)
         assert fake.asked[0].version == ""
-        assert not serving.PredictRequest.FromString(fake.asked[0].body).model_spec.version_label
+        assert not serving.PredictRequest.FromString(fake.asked[0].payload.body).model_spec.version_label
 
 
 async def test_a_route_that_writes_parameters() -> None:
@@ -236,10 +237,11 @@ async def test_examples_go_to_rest_as_it_has_them() -> None:
         cat, dog = told.result.classifications[0].classes
         assert (cat.label, cat.score, dog.label) == ("cat", 0.5, "dog")
         assert dog.score != dog.score
-        sent = json.loads(fake.asked[0].body)
+        sent = json.loads(fake.asked[0].payload.body)
         example = {"a": 1.0, "n": 7, "t": [{"b64": "/w=="}, {"b64": "eA=="}]}
         assert sent == {"signature_name": "classify", "examples": [example]}
-        assert (fake.asked[0].verb, fake.asked[0].rows) == ("classify", 1)
+        assert isinstance(fake.asked[0].payload, PredictV1Payload)
+        assert (fake.asked[0].payload.verb, fake.asked[0].rows) == ("classify", 1)
         told = await c.ask("Regress", examples(serving.RegressionRequest, {"a": 1.0}))
         assert [one.value for one in told.result.regressions] == [1.5]
         for _ in range(2):

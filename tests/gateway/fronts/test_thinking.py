@@ -19,6 +19,7 @@ from adapters.wire.anthropic.messages import message_body
 from adapters.wire.anthropic.requests import decode_message
 from adapters.wire.openai.chat import decode_chat, upstream_body
 from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect
+from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.thinking import of_message
 from runtimes.llm.engine.async_engine import Runner
 from tests.gateway.fronts.test_anthropic_front import chunk, completion
@@ -152,7 +153,7 @@ def test_a_message_s_thinking_as_each_server_of_chats_takes_it(
 ) -> None:
     fields = {"model": "m", "max_tokens": 9, "messages": HI} | ({} if thinking is None else {"thinking": thinking})
     request = decode_message(json.dumps(fields).encode(), None)
-    added = of_message(request.native, request.fields, dialect.thinking)
+    added = of_message(request.payload.native, request.fields, dialect.thinking)
     body = json.loads(upstream_body(request, None, dialect, "", added))
     assert {name: body[name] for name in ("thinking", "chat_template_kwargs") if name in body} == expected
 
@@ -171,6 +172,6 @@ def test_a_message_s_thinking_as_each_server_of_chats_takes_it(
 )
 def test_a_chat_s_wishes_as_a_message_has_them(fields: Any, expected: Any) -> None:
     request = decode_chat(json.dumps({"model": "m", "messages": HI, **fields}).encode())
-    body = json.loads(message_body(request, None, 4096))
+    body = json.loads(message_body(request, None, 4096, IgnoredFields()))
     assert body.get("thinking") == expected
     assert not body.keys() & {"enable_thinking", "thinking_budget", "thinking_token_budget", "include_reasoning"}

@@ -84,9 +84,7 @@ def infers(*outputs: Tensor, rows: int = 1, first: Script | None = None, **scrip
 
 def infer(*inputs: Tensor, model: str = "whole", **fields: Any) -> InferRequest:
     """A client's request with tensors."""
-    request = oip_view.request_from(Inference(model, inputs=list(inputs), **fields), 100)
-    request.model = model
-    return request
+    return oip_view.request_from(Inference(model, inputs=list(inputs), **fields), 100)
 
 
 async def outputs(answer: Answer) -> dict[str, Tensor]:

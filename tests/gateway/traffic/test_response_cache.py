@@ -122,7 +122,7 @@ class Ignoring(FakeAdapter):
     """A server that leaves out a field of each request."""
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        request.hints.add(["verbosity"])
+        call.ignored.add(["verbosity"])
         return await super().call(request, call)
 
 

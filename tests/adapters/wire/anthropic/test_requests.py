@@ -14,6 +14,7 @@ from adapters.types import Feature
 from adapters.wire.anthropic import requests as wire
 from adapters.wire.anthropic.messages import message_body
 from adapters.wire.openai import chat as openai
+from adapters.wire.openai.ignored_fields import IgnoredFields
 
 Object = dict[str, Any]
 FEATURES: tuple[Feature, ...] = get_args(Feature)
@@ -41,7 +42,7 @@ def turns(*content: Any, role: str = "user") -> list[Object]:
 def as_messages(**fields: Any) -> Object:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
     request = openai.decode_chat(json.dumps(body).encode())
-    told: Object = json.loads(message_body(request, None, 50))
+    told: Object = json.loads(message_body(request, None, 50, IgnoredFields()))
     return told
 
 
@@ -354,7 +355,7 @@ def test_a_message_made_a_chat_and_a_message_again_is_what_it_was(body: Object) 
     chat = openai.decode_chat(
         json.dumps({name: json.loads(bytes(raw)) for name, raw in request.fields.items()}).encode()
     )
-    assert json.loads(message_body(chat, None, 1)) == body
+    assert json.loads(message_body(chat, None, 1, IgnoredFields())) == body
 
 
 @settings(max_examples=150, deadline=None)
@@ -370,7 +371,7 @@ def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object
         for feature in FEATURES:
             request.uses_feature(feature)
         wire.estimate(wire.estimated_fields(request))
-        message_body(ChatRequest(model="m", fields=request.fields), None, 5)
+        message_body(ChatRequest(model="m", payload=request.payload), None, 5, IgnoredFields())
 
 
 def _places(value: Any) -> Any:
@@ -394,7 +395,7 @@ def test_garbage_is_refused(garbage: bytes, at: int) -> None:
 
 
 def test_betas_are_names_and_nothing_else() -> None:
-    assert wire.decode_message(message(), "a-1,b-2").betas == "a-1,b-2"
+    assert wire.decode_message(message(), "a-1,b-2").payload.betas == "a-1,b-2"
     for given_ in ("a\r\nx: y", "a b", ",", "a" * 2000):
         with pytest.raises(CallerError):
             wire.decode_message(message(), given_)

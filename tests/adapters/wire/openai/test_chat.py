@@ -13,6 +13,7 @@ from adapters.requests import ChatRequest, CompletionRequest
 from adapters.types import Usage
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai.operation_fields import is_misspelled
+from adapters.wire.openai.request_codec import MAX_TOKENS
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -60,7 +61,7 @@ def test_null_is_absence() -> None:
         ({"max_completion_tokens": 6, "max_tokens": 9}, 9),
         ({"n_predict": 7}, 7),
         ({"n_predict": 8, "max_tokens": 2}, 8),
-        ({"max_tokens": wire.MAX_TOKENS}, wire.MAX_TOKENS),
+        ({"max_tokens": MAX_TOKENS}, MAX_TOKENS),
     ],
 )
 def test_of_an_answers_length_under_several_names_the_largest_counts(fields: dict[str, Any], expected: int) -> None:
@@ -168,7 +169,7 @@ def test_the_model_that_was_authorised_is_the_last_that_a_server_reads() -> None
     body = b'{"model": "chat", "messages": [{}], "stream": true}'
     request = wire.decode_chat(body)
     assert list(json.loads(wire.upstream_body(request, "own")))[-2:] == ["model", "stream_options"]
-    request.codec.rename(request, "other")
+    request = request.codec.rename(request, "other")
     assert [name for name in json.loads(wire.upstream_body(request, None)) if name.lower() == "model"] == ["model"]
 
 

@@ -12,6 +12,7 @@ from adapters.errors import CallerError, Unsupported
 from adapters.requests import InferRequest
 from adapters.tensors import RequestedOutput, Tensor
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
+from adapters.wire.tfserving.payloads import PredictV1Payload
 from adapters.wire.tfserving.predict_v1_view import inference, request_of
 
 X = TensorMetadata("x", "FP32", (-1, 1))
@@ -45,9 +46,10 @@ COUNTED: list[tuple[Any, int, bool]] = [
 @pytest.mark.parametrize(("body", "rows", "by_row"), COUNTED, ids=range(len(COUNTED)))
 def test_rows_are_counted(body: Any, rows: int, by_row: bool) -> None:
     request = asked(body)
-    assert (request.rows, request.by_row) == (rows, by_row)
+    assert isinstance(request.payload, PredictV1Payload)
+    assert (request.rows, request.payload.by_row) == (rows, by_row)
     assert request.wire == "predict-v1"
-    assert request.size == len(request.body)
+    assert request.size == len(request.payload.body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"7", b"\xff", b'{"instances": [1,]}', b"[" * 100_000])
@@ -67,7 +69,7 @@ VALUES = st.recursive(
 def test_any_object_is_counted_and_kept_as_it_is(body: dict[str, Any]) -> None:
     request = asked(body)
     assert request.rows >= 1
-    assert json.dumps(json.loads(request.body)) == json.dumps(body)
+    assert json.dumps(json.loads(request.payload.body)) == json.dumps(body)
 
 
 def test_a_route_writes_parameters_and_the_signature() -> None:
@@ -75,11 +77,11 @@ def test_a_route_writes_parameters_and_the_signature() -> None:
     fields = dict(request.codec.fields(request))
     assert {name: bytes(value) for name, value in fields.items()} == {"k": b"1", "signature_name": b'"a"'}
     fields["signature_name"] = fields.pop("k")
-    request.codec.rewrite(request, fields)
-    assert json.loads(request.body) == {"instances": [1], "signature_name": 1}
+    request = request.codec.rewrite(request, fields)
+    assert json.loads(request.payload.body) == {"instances": [1], "signature_name": 1}
     odd = asked(b'{"instances": [NaN], "parameters": {"k": 1}}')
-    odd.codec.rewrite(odd, odd.codec.fields(odd))
-    assert odd.body == b'{"instances":[NaN],"parameters":{"k":1}}'
+    odd = odd.codec.rewrite(odd, odd.codec.fields(odd))
+    assert odd.payload.body == b'{"instances":[NaN],"parameters":{"k":1}}'
 
 
 def test_two_requests_are_the_same_only_if_all_of_them_is() -> None:
@@ -97,17 +99,15 @@ def test_tensors_for_who_knows_the_model() -> None:
     request = asked({"inputs": [1, 2]})
     made = inference(request, MODEL)
     assert made.inputs == [Tensor("x", "FP32", (2, 1), struct.pack("<2f", 1, 2))]
-    assert request.rows == 2  # as the model has it
+    assert (request.rows, request.row_count) == (1, 2)  # as the model has it
     classified = inference(asked({"examples": [{"x": 1}]}, verb="classify"), MODEL)
     assert classified.outputs == [RequestedOutput("p", {"classification": 3})]
 
 
 def test_only_an_explainer_explains() -> None:
-    request = asked({"instances": [1]}, verb="explain")
     with pytest.raises(Unsupported, match="has no explainer"):
-        inference(request, MODEL)
-    request.explainer = True
-    assert inference(request, MODEL).inputs
+        inference(asked({"instances": [1]}, verb="explain"), MODEL)
+    assert inference(asked({"instances": [1]}, verb="explain", explainer=True), MODEL).inputs
 
 
 def test_without_its_model_nothing_is_known() -> None:
