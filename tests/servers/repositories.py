@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 MODELS = Path(__file__).parent / "models"
+ENSEMBLES = Path(__file__).parent / "ensembles"
+OF_ENSEMBLES = ("accumulate", "add_sub", "negate", "picky", "repeat", "slow", "text")
 NAMES = tuple(sorted(folder.name for folder in MODELS.iterdir() if (folder / "config.pbtxt").exists()))
 
 
@@ -12,7 +14,7 @@ def for_triton(folder: Path, names: Iterable[str] = NAMES) -> Path:
     """The models as Triton's python backend wants them."""
     for name in names:
         version = _version(folder, name)
-        shutil.copy(MODELS / name / "model.py", version / "headrace_model.py")
+        shutil.copy(_source(name) / "model.py", version / "headrace_model.py")
         shutil.copy(MODELS / "bridge.py", version / "model.py")
     return folder
 
@@ -20,12 +22,25 @@ def for_triton(folder: Path, names: Iterable[str] = NAMES) -> Path:
 def for_headrace(folder: Path, names: Iterable[str] = NAMES) -> Path:
     """The models as ours wants them."""
     for name in names:
-        shutil.copy(MODELS / name / "model.py", _version(folder, name))
+        shutil.copy(_source(name) / "model.py", _version(folder, name))
     return folder
+
+
+def with_ensembles(folder: Path) -> Path:
+    """A repository with the ensembles beside their models, `OF_ENSEMBLES`, which either function above has added."""
+    for source in ENSEMBLES.iterdir():
+        if not (source / "model.py").exists():
+            (folder / source.name / "1").mkdir(parents=True)
+            shutil.copy(source / "config.pbtxt", folder / source.name)
+    return folder
+
+
+def _source(name: str) -> Path:
+    return next(folder / name for folder in (MODELS, ENSEMBLES) if (folder / name).is_dir())
 
 
 def _version(folder: Path, name: str) -> Path:
     version = folder / name / "1"
     version.mkdir(parents=True)
-    shutil.copy(MODELS / name / "config.pbtxt", folder / name)
+    shutil.copy(_source(name) / "config.pbtxt", folder / name)
     return version

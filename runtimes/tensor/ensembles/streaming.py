@@ -86,13 +86,18 @@ class StreamExecution:
         if is_last and before is not None:
             await asyncio.wait((before,))
         async with asyncio.TaskGroup() as group, aclosing(self._responses(source, values)) as responses:
-            async for outputs in responses:
-                if is_last:
-                    await self._deliver(outputs)
-                    continue
-                before = group.create_task(self._stage(at + 1, outputs, before))
-                before.add_done_callback(lambda _: window.release())
-                await window.acquire()
+            try:
+                async for outputs in responses:
+                    if is_last:
+                        await self._deliver(outputs)
+                        continue
+                    before = group.create_task(self._stage(at + 1, outputs, before))
+                    before.add_done_callback(lambda _: window.release())
+                    await window.acquire()
+            except InferenceError:
+                if before is not None:  # the responses before the failure are delivered first
+                    await asyncio.wait((before,))
+                raise
 
     async def _responses(self, source: PreparedStep, values: Mapping[str, Tensor]) -> AsyncGenerator[Values, None]:
         """The responses of a decoupled step, by the names of the ensemble."""

@@ -245,7 +245,7 @@ def test_the_examples_on_the_page(tmp_path: Path) -> None:
     for i, text in enumerate(examples):
         folder = a_model(tmp_path, text, f"m{i}")
         (folder / "labels.txt").write_text("a\nb\n")
-        written = re.search(r"^backend: (\w+)$", text, re.MULTILINE)
+        written = re.search(r"^(?:backend: )?(\w+):?$", text, re.MULTILINE)
         assert written
         assert read(folder).backend == written[1]
 

@@ -95,6 +95,8 @@ class Models:
             assert isinstance(responses, list)
             for outputs in responses:
                 await asyncio.sleep(self.seconds.get(name, 0.1))
+                if not outputs:
+                    raise BackendError("no more")
                 self.sent += 1
                 self.most_sent_ahead = max(self.most_sent_ahead, self.sent - self.read)
                 yield Computed(name, "1", outputs=[tensor(one, array) for one, array in outputs.items()])
@@ -459,6 +461,23 @@ async def test_a_failure_behind_a_stream_ends_it_with_the_step_named() -> None:
         await read(scheduler, 1, values)
     assert values == [4, 6, 8, 10, 12]
     await scheduler.drain()
+    assert models.running == []
+
+
+@pytest.mark.parametrize("after", [True, False])
+async def test_the_responses_before_a_failure_of_the_source_are_delivered(after: bool) -> None:
+    models, scheduler = streaming(5, after=after, c=3.0)
+    plain = models.compute
+
+    def compute(name: str, inputs: Arrays) -> Arrays | list[Arrays]:
+        outputs = plain(name, inputs)
+        return [*outputs, {}] if isinstance(outputs, list) else outputs
+
+    models.compute = compute
+    values: list[float] = []
+    with pytest.raises(BackendError, match=r"in ensemble 'e', step 1 \(`b`\): no more"):
+        await read(scheduler, 1, values)
+    assert len(values) == 5
     assert models.running == []
 
 
