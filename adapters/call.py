@@ -31,7 +31,7 @@ class ModelCaller(Protocol):
 class StepTrace:
     """The record of one step of a pipeline."""
 
-    __slots__ = ("cost", "endpoint", "error", "name", "outcome", "pipeline", "seconds", "usage")
+    __slots__ = ("branch", "cost", "endpoint", "error", "name", "outcome", "pipeline", "seconds", "usage")
 
     def __init__(self, pipeline: str, name: str) -> None:
         self.pipeline = pipeline
@@ -44,6 +44,8 @@ class StepTrace:
         self.error: str = ""
         """The kind of the error of a failed step."""
         self.endpoint = ""
+        self.branch: int | None = None
+        """The branch of a switch, or the stage of a cascade, that answered."""
         self.usage: Usage | None = None
         self.cost: Money | None = None
 

@@ -3,6 +3,7 @@
 types.py            the types of values, and the variables of an expression
 tokens.py           text → tokens
 nodes.py            the syntax tree
+names.py            the names in an expression that is not compiled
 parser.py           tokens → syntax tree: the grammar
 program.py          `compile_expression`: text → `Expression`, and its evaluation
 checker.py          syntax tree → operand: names, literals, conditionals, defaults

@@ -8,6 +8,8 @@ step.py       one step: its inputs, its time, its record, its failure
 request.py    the client's request: its values, and requests of steps made from it
 outgoing.py   values of an answer, and an answer from values
 passed.py     the stream of the last step as the pipeline's
+part.py       one part of a node, such as a member of an ensemble: recorded like a step
+conditions.py compiled conditions, and the values that they read
 values.py     tensors, texts and JSON values, and their conversion
 rows.py       splits values by row and joins them
 metadata.py   inputs and outputs for clients of tensors
@@ -15,6 +17,9 @@ metadata.py   inputs and outputs for clients of tensors
 model.py      calls a model
 sequence.py   runs steps as soon as their inputs are there
 each.py       runs a node for each row
+ensemble.py   several members answer at once; combined.py combines their outputs
+switch.py     the first branch whose condition holds
+arrays.py     tensors as arrays
 
 To add a kind of node:
 

@@ -6,22 +6,32 @@ entry of `KINDS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from config.schema.config import Config
+from config.schema.pipelines.outputs import NodeOutputs, outputs_of, request_of, variables
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
+from config.schema.pipelines.references import references, steps_of
+from gateway.pipelines.conditions import Condition
 from gateway.pipelines.each import EachNode
+from gateway.pipelines.ensemble import EnsembleNode
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.model import ModelNode
-from gateway.pipelines.scope import REQUEST, PipelineNode
+from gateway.pipelines.scope import PipelineNode
 from gateway.pipelines.sequence import SequenceNode
 from gateway.pipelines.step import Step
+from gateway.pipelines.switch import Branch, SwitchNode
 
 
 class Builder:
-    """Compiles the nodes of one configuration."""
+    """Compiles the nodes of one configuration.
+
+    While it compiles a node, it has the values that the node's conditions may refer to.
+    """
 
     def __init__(self, config: Config, takes_tensors: Callable[[str], bool], clock: Callable[[], float]) -> None:
+        self._request = NodeOutputs({})
+        self._visible: dict[str, NodeOutputs] = {}
         self.takes_tensors = takes_tensors
         """Whether the model of a name takes tensors."""
         self.clock = clock
@@ -29,15 +39,29 @@ class Builder:
 
     def pipelines(self) -> dict[str, Pipeline]:
         """Every pipeline, by the name of its model."""
-        return {
-            model.name: Pipeline(model.name, model.pipeline, self.node(model.pipeline), self.clock)
-            for model in self._config.models
-            if model.pipeline is not None
-        }
+        made = {}
+        for model in self._config.models:
+            if (config := model.pipeline) is not None:
+                self._request, self._visible = request_of(config, self.takes_tensors), {}
+                made[model.name] = Pipeline(model.name, config, self.node(config), self.clock)
+        return made
 
     def node(self, config: NodeConfig) -> PipelineNode:
         """Compile one node."""
-        return KINDS[config.kinds()[0]](self, config)
+        visible = self._visible
+        try:
+            self._visible = dict(visible)
+            return KINDS[config.kinds()[0]](self, config)
+        finally:
+            self._visible = visible
+
+    def condition(self, text: str, own: NodeOutputs | None = None) -> Condition:
+        """Compile a condition on values around a node, and on `own` values of the node."""
+        return Condition(text, variables(self._request, self._visible, own.declared.items() if own else ()))
+
+    def show(self, step: StepConfig) -> None:
+        """Let the conditions of later nodes refer to a step."""
+        self._visible[step.name] = outputs_of(step, self.takes_tensors)
 
 
 def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
@@ -46,8 +70,23 @@ def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
 
 
 def _steps(builder: Builder, config: NodeConfig) -> PipelineNode:
-    read = {name for step in config.steps for name in references(step)} | set(_steps_of(config.out.values()))
-    return SequenceNode([_step(builder, step, is_read=step.name in read) for step in config.steps], config.out)
+    read = {name for step in config.steps for name in references(step)} | set(steps_of(config.out.values()))
+    steps = []
+    for step in config.steps:
+        steps.append(_step(builder, step, is_read=step.name in read))
+        builder.show(step)
+    return SequenceNode(steps, config.out)
+
+
+def _ensemble(builder: Builder, config: NodeConfig) -> PipelineNode:
+    assert config.ensemble is not None
+    return EnsembleNode(config.ensemble, [builder.node(member) for member in config.ensemble.members])
+
+
+def _switch(builder: Builder, config: NodeConfig) -> PipelineNode:
+    conditions = [None if branch.condition is None else builder.condition(branch.condition) for branch in config.switch]
+    nodes = [builder.node(branch) for branch in config.switch]
+    return SwitchNode([Branch(*each) for each in zip(conditions, nodes, strict=True)])
 
 
 def _step(builder: Builder, config: StepConfig, *, is_read: bool) -> Step:
@@ -57,20 +96,9 @@ def _step(builder: Builder, config: StepConfig, *, is_read: bool) -> Step:
     return Step(config, node, references(config), is_read=is_read)
 
 
-def references(config: NodeConfig) -> frozenset[str]:
-    """The steps that a node refers to, itself and in all of its inner nodes."""
-    found = set(_steps_of(config.out.values()))
-    found.update(_steps_of(reference for _, reference in config.references()))
-    for inner in config.nodes():
-        found |= references(inner)
-    return frozenset(found - {step.name for step in config.steps})
-
-
-def _steps_of(written: Iterable[str]) -> Iterator[str]:
-    return (name for reference in written if (name := reference.partition(".")[0]) != REQUEST)
-
-
 KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "model": _model,
     "steps": _steps,
+    "ensemble": _ensemble,
+    "switch": _switch,
 }

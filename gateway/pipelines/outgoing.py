@@ -18,6 +18,7 @@ from adapters.wire import decoding
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
+from config.schema.pipelines.outputs import FINISH
 from gateway.pipelines.request import PipelineRequest, content_text
 from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
 
@@ -46,10 +47,11 @@ def generated_values(body: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
     message = choice.get("message")
     message = message if isinstance(message, dict) else {}
     text = choice.get("text")
+    finish = choice.get("finish_reason")
     return {
         "text": text if isinstance(text, str) else content_text(message.get("content")),
-        "finish": choice.get("finish_reason") or "",
-        "refused": bool(message.get("refusal")),
+        "finish": finish if finish in FINISH else "other",
+        "refusal": bool(message.get("refusal")),
         "tool_calls": message.get("tool_calls") or [],
         "tokens": usage.completion_tokens,
     }

@@ -1,13 +1,14 @@
 """Checks the pipelines of the file. Each yields problems with the line of the mistake.
 
-graph.py  steps that can never run, cycles, depth and width
-names.py  models and references exist
-walk.py   the pipelines of a file, and their nodes with their places
+conditions.py  conditions that are invalid or never change, branches that never run
+graph.py       steps that can never run, cycles, depth and width
+names.py       models and references exist
+walk.py        the pipelines of a file, and their nodes with their places
 """
 
 from collections.abc import Iterator
 
-from config.checks.pipelines import graph, names
+from config.checks.pipelines import conditions, graph, names
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -17,3 +18,4 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every mistake of a pipeline that is valid by itself."""
     yield from names.check(doc, root)
     yield from graph.check(doc, root)
+    yield from conditions.check(doc, root)

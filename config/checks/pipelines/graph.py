@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from config.checks.pipelines.names import REQUEST
 from config.checks.pipelines.walk import PlacedPipeline, model_names, model_of, nodes, pipelines
 from config.document import Document
 from config.graph import Step, cycle, needed, predecessors
 from config.node import Node
 from config.problem import Problem
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
+from config.schema.pipelines.references import references
 
 MAX_DEPTH = 16
 """Calls one after the other, those of inner pipelines included."""
@@ -60,15 +60,6 @@ def _unneeded(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
                 yield doc.problem((*entry.place, "steps", index, "name"), message)
 
 
-def references(node: NodeConfig) -> set[str]:
-    """The steps to which a node refers, in any of its parts."""
-    found = {reference.partition(".")[0] for _, reference in node.references()} - {REQUEST}
-    found |= {reference.partition(".")[0] for reference in node.out.values()} - {REQUEST}
-    for inner in node.nodes():
-        found |= references(inner)
-    return found - {step.name for step in node.steps}
-
-
 def _sizes(
     doc: Document, found: PlacedPipeline, known: Mapping[str, str], all_: Mapping[str, PlacedPipeline]
 ) -> Iterator[Problem]:
@@ -89,7 +80,8 @@ def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, Pla
     else:
         sizes = [_measure(each, known, found) for each in node.nodes()]
         depth = max((each for each, _ in sizes), default=1)
-        width = sum(each for _, each in sizes) or 1
+        widths = [each for _, each in sizes]
+        width = max(widths) if node.switch else sum(widths)
     if isinstance(node, StepConfig) and node.each:
         width *= node.at_most
     return depth, width

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 
-from config.checks.pipelines.walk import Placed, model_names, model_of, nodes, pipelines
+from config.checks.pipelines.walk import Placed, model_names, model_of, nodes, pipelines, takes_tensors
 from config.document import Document
 from config.node import Node
 from config.place import Place
 from config.problem import Problem, closest
+from config.schema.pipelines.outputs import REQUEST, TakesTensors, outputs_of
 from config.schema.pipelines.pipeline import StepConfig
-
-REQUEST = "request"
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report unknown models, unknown and later steps, and names that are given twice."""
-    known = model_names(root)
+    known, tensors = model_names(root), takes_tensors(root)
     for found in pipelines(root):
         placed = list(nodes(found))
         yield from _twice(doc, placed)
@@ -24,10 +23,12 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             if model is not None and model_of(model, known) is None:
                 yield doc.problem((*entry.place, "model"), f'no model is named "{model}"', closest(model, known))
             for inside, reference in entry.node.references():
-                yield from _reference(doc, (*entry.place, *inside), reference, entry.visible, names)
-            inner = tuple(step.name for step in entry.node.steps)
+                yield from _reference(doc, (*entry.place, *inside), reference, entry.visible, names, tensors)
+            inner = entry.node.steps
             for name, reference in entry.node.out.items():
-                yield from _reference(doc, (*entry.place, "out", name), reference, entry.visible + inner, names)
+                yield from _reference(
+                    doc, (*entry.place, "out", name), reference, entry.visible + inner, names, tensors
+                )
 
 
 def _twice(doc: Document, placed: list[Placed]) -> Iterator[Problem]:
@@ -43,14 +44,25 @@ def _twice(doc: Document, placed: list[Placed]) -> Iterator[Problem]:
 
 
 def _reference(
-    doc: Document, place: Place, reference: str, visible: tuple[str, ...], names: list[str]
+    doc: Document,
+    place: Place,
+    reference: str,
+    visible: tuple[StepConfig, ...],
+    names: list[str],
+    tensors: TakesTensors,
 ) -> Iterator[Problem]:
-    step = reference.partition(".")[0]
-    if step == REQUEST or step in visible:
+    step, _, output = reference.partition(".")
+    if step == REQUEST:
         return
-    if step in names:
+    found = next((each for each in visible if each.name == step), None)
+    if found is not None:
+        outputs = outputs_of(found, tensors)
+        known = [".".join(path) for path in outputs.declared]
+        if not outputs.is_open and output not in known:
+            yield doc.problem(place, f'the step "{step}" has no output "{output}"', closest(output, known))
+    elif step in names:
         message = f'refers to the step "{step}", which does not come before this one: move it up'
         yield doc.problem(place, message)
     else:
-        known = [REQUEST, *visible]
+        known = [REQUEST, *(each.name for each in visible)]
         yield doc.problem(place, f'no earlier step is named "{step}"', closest(step, known))

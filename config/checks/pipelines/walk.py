@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from config.checks.references import targets
 from config.node import Node
 from config.place import Place
 from config.schema.globs import is_glob
+from config.schema.pipelines.outputs import TakesTensors
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+from config.schema.pool import PoolConfig
 
 
 class PlacedPipeline(NamedTuple):
@@ -26,7 +29,7 @@ class Placed(NamedTuple):
 
     node: NodeConfig
     place: Place
-    visible: tuple[str, ...]
+    visible: tuple[StepConfig, ...]
     """The steps to which the node may refer: those before it, and before the nodes around it."""
 
 
@@ -46,13 +49,13 @@ def nodes(pipeline: PlacedPipeline) -> Iterator[Placed]:
     return _nodes(pipeline.config, pipeline.place, ())
 
 
-def _nodes(node: NodeConfig, place: Place, visible: tuple[str, ...]) -> Iterator[Placed]:
+def _nodes(node: NodeConfig, place: Place, visible: tuple[StepConfig, ...]) -> Iterator[Placed]:
     yield Placed(node, place, visible)
     seen = visible
     for inside, inner in node.placed_nodes():
         yield from _nodes(inner, (*place, *inside), seen)
         if node.steps and isinstance(inner, StepConfig):
-            seen = (*seen, inner.name)
+            seen = (*seen, inner)
 
 
 def model_names(root: Node) -> dict[str, str]:
@@ -71,3 +74,30 @@ def model_of(name: str, names: Mapping[str, str]) -> str | None:
     if name in names:
         return names[name]
     return next((own for written, own in names.items() if is_glob(written) and fnmatchcase(name, written)), None)
+
+
+def takes_tensors(root: Node) -> TakesTensors:
+    """Whether a model takes tensors, by the protocols of its pools; a pipeline takes what its last model takes."""
+    known = model_names(root)
+    pools = {pool["name"].text: _serves_tensors(pool) for pool in root["pools"]}
+    routed = {
+        model["name"].text: any(pools.get(pool.text) for route in model["routes"] for pool in targets(route))
+        for model in root["models"]
+    }
+    piped = {found.model: found.config for found in pipelines(root)}
+
+    def takes(name: str, passed: frozenset[str] = frozenset()) -> bool:
+        model = model_of(name, known)
+        if model not in piped or model in passed:
+            return bool(routed.get(model))
+        last = list(piped[model].models())[-1:]
+        return bool(last) and takes(last[0], passed | {model})
+
+    return takes
+
+
+def _serves_tensors(pool: Node) -> bool:
+    try:
+        return PoolConfig.model_validate(pool.value, strict=True).takes_tensors
+    except ValidationError:
+        return False

@@ -1,5 +1,7 @@
 """The ``pipeline`` of a model: a graph of steps in place of routes.
 
 pipeline.py  the pipeline, its steps, and the kinds of steps that contain others
+outputs.py   the values that the parts of a pipeline produce, with their types
+references.py  the steps to which the parts of a pipeline refer
 parts.py     types that the others share: names, references, expressions
 """

@@ -6,16 +6,19 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import Field as Bounds
-from pydantic import model_validator
+from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from config.schema.pipelines.parts import Field, OnErrorConfig, Reference, StepName
+from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, Reference, StepName
 from config.schema.section import Section
 from config.schema.text import Name
 from config.schema.units import Duration
 
 Place = tuple[str | int, ...]
 """A place inside a node, such as ``("steps", 0)``."""
-KINDS = ("model", "steps")
+Combine = Literal["vote", "mean", "concat", "first"]
+KINDS = ("model", "steps", "ensemble", "switch")
 """The fields of a node that say what it does. A node has exactly one of them."""
 
 
@@ -28,6 +31,11 @@ class NodeConfig(Section):
     """Steps that run as soon as the values that they need are there."""
     out: dict[Field, Reference] = Bounds({})
     """With ``steps``: outputs, by name, each of a step. When absent, the last step's answer as it is."""
+
+    ensemble: EnsembleConfig | None = None
+    """Several models answer at once, and their answers are combined."""
+    switch: tuple[BranchConfig, ...] = ()
+    """Branches with conditions. The first branch whose condition holds answers."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -58,9 +66,17 @@ class NodeConfig(Section):
         """The nodes directly inside this one, each with its place in it."""
         for index, step in enumerate(self.steps):
             yield ("steps", index), step
+        for index, member in enumerate(self.ensemble.members if self.ensemble is not None else ()):
+            yield ("ensemble", "members", index), member
+        for index, branch in enumerate(self.switch):
+            yield ("switch", index), branch
 
     def references(self) -> Iterator[tuple[Place, str]]:
         """The references of the node itself to values around it, each with its place."""
+        return iter(())
+
+    def conditions(self) -> Iterator[tuple[Place, str]]:
+        """The conditions of the node itself on values around it, each with its place."""
         return iter(())
 
 
@@ -85,6 +101,69 @@ class StepConfig(NodeConfig):
             yield ("in", name), reference
 
 
+class MemberConfig(NodeConfig):
+    """A member of an ensemble. A model's name alone is short for ``{model: NAME}``."""
+
+    name: StepName | None = None
+    """Name of the member in logs and in ``x-headrace-steps``; the model's when absent."""
+    weight: float = Bounds(1.0, ge=1e-6, le=1000)
+    """Weight of its answer in a vote or a mean."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"model": data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "description": "A model's name."}, handler(schema)]}
+
+    @property
+    def label(self) -> str:
+        """The name in logs."""
+        return self.name or self.model or ""
+
+
+class EnsembleConfig(Section):
+    """Members that answer the same input at once, and how their answers become one."""
+
+    members: tuple[MemberConfig, ...] = Bounds(min_length=1)
+    """Models, or nodes, that answer."""
+    combine: Combine
+    """``vote``: the answer with most weight. ``mean``: the weighted mean of floating-point outputs. ``concat``: outputs
+    joined along ``axis``, texts as lines. ``first``: the first answer."""
+    axis: int = Bounds(-1, ge=-8, le=7)
+    """With ``concat``: the dimension along which tensors are joined; -1 is the last one."""
+    need: int | None = Bounds(None, ge=1)
+    """Members that must answer; all when absent, and one with ``first``."""
+    within: Duration | None = None
+    """Time after which the answers that are there count, if ``need`` is met. Until the deadline when absent."""
+
+    @property
+    def least(self) -> int:
+        """The number of members that must answer."""
+        return self.need or (1 if self.combine == "first" else len(self.members))
+
+
+class BranchConfig(NodeConfig):
+    """A branch of a switch."""
+
+    condition: Expression | None = Bounds(None, alias="if")
+    """Condition on values of the request and of earlier steps."""
+    otherwise: Literal[True] | None = Bounds(None, alias="else")
+    """``true`` on the last branch, instead of ``if``."""
+
+    def conditions(self) -> Iterator[tuple[Place, str]]:
+        if self.condition is not None:
+            yield ("if",), self.condition
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Self:
+        if (self.condition is None) == (self.otherwise is None):
+            raise ValueError("a branch has either `if` or `else: true`")
+        return self
+
+
 class PipelineTensorConfig(Section):
     """An input or an output of a pipeline."""
 
@@ -100,7 +179,7 @@ class PipelineTensorConfig(Section):
 
 
 class PipelineConfig(NodeConfig):
-    """Steps that answer a model's requests. A node alone, such as ``{model: ...}``, is a pipeline of one step."""
+    """Steps that answer a model's requests. A node alone, such as ``{ensemble: ...}``, is a pipeline of one step."""
 
     deadline: Duration | None = None
     """Time for the whole pipeline. Each step gets what is left of it, and of the client's own deadline."""
@@ -112,4 +191,7 @@ class PipelineConfig(NodeConfig):
 
 NodeConfig.model_rebuild()
 StepConfig.model_rebuild()
+MemberConfig.model_rebuild()
+EnsembleConfig.model_rebuild()
+BranchConfig.model_rebuild()
 PipelineConfig.model_rebuild()

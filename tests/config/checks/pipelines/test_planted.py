@@ -2,6 +2,7 @@
 
 import pytest
 
+from config.schema.pipelines.pipeline import KINDS
 from tests.config.conftest import Complaints
 
 RIGHT = """\
@@ -21,6 +22,14 @@ models:
       out: {text: second.text, draft: first.text}
   - name: other
     pipeline: {model: whole}
+  - name: routed
+    pipeline:
+      steps:
+        - {name: draft, model: small}
+        - name: final
+          switch:
+            - {if: "draft.finish == stop and draft.tokens < 100", model: small}
+            - {else: true, model: large}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -93,12 +102,12 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         (
             "pipeline: {model: whole}",
             "pipeline: {deadline: 1s}",
-            "16: models[3].pipeline: does nothing: give exactly one of model, steps",
+            "16: models[3].pipeline: does nothing: give exactly one of " + ", ".join(KINDS),
         ),
         (
             "pipeline: {model: whole}",
             "pipeline: {model: whole, steps: [{name: a, model: small}]}",
-            "16: models[3].pipeline: has model and steps: give exactly one of model, steps",
+            "16: models[3].pipeline: has model and steps: give exactly one of " + ", ".join(KINDS),
         ),
         (
             "pipeline: {model: whole}",
@@ -125,6 +134,48 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "model: large",
             "model: large\n          on_eror: skip",
             '13: models[2].pipeline.steps[1].on_eror: unknown field (did you mean "on_error"?)',
+        ),
+        (
+            "draft.tokens < 100",
+            "draft.tokn < 100",
+            "23: models[4].pipeline.steps[1].switch[0].if: column 26: `draft` has no `tokn` "
+            '(did you mean "draft.tokens"?)',
+        ),
+        (
+            "draft.tokens < 100",
+            "draft.text < 100",
+            "23: models[4].pipeline.steps[1].switch[0].if: column 37: `<` cannot compare a text with an integer",
+        ),
+        (
+            "draft.finish == stop and draft.tokens < 100",
+            "draft.tokens + 1",
+            "23: models[4].pipeline.steps[1].switch[0].if: column 14: the result is an integer; a boolean is required",
+        ),
+        (
+            "draft.finish == stop and draft.tokens < 100",
+            "draft.tokens < 0",
+            "23: models[4].pipeline.steps[1].switch[0].if: never holds: it does not depend on any value",
+        ),
+        (
+            "draft.finish == stop and draft.tokens < 100",
+            "draft.tokens <",
+            "23: models[4].pipeline.steps[1].switch[0].if: column 15: the expression ends where a value is expected",
+        ),
+        (
+            "            - {else: true, model: large}\n",
+            "",
+            "23: models[4].pipeline.steps[1].switch[0]: is the last branch, and other requests have none: add a branch "
+            "with `else: true`",
+        ),
+        (
+            "- {else: true, model: large}",
+            "- {else: true, model: large}\n            - {else: true, model: small}",
+            "24: models[4].pipeline.steps[1].switch[1].else: comes last: no branch after it is ever evaluated",
+        ),
+        (
+            "prompt: first.text",
+            "prompt: first.txt",
+            '13: models[2].pipeline.steps[1].in.prompt: the step "first" has no output "txt" (did you mean "text"?)',
         ),
     ],
 )

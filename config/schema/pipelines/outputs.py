@@ -1,0 +1,102 @@
+"""The values that the parts of a pipeline produce, with the types that are known from the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+
+TakesTensors = Callable[[str], bool]
+"""Whether the model of a name takes tensors, rather than chats."""
+Path = tuple[str, ...]
+
+REQUEST = "request"
+FINISH = ("stop", "length", "tool_calls", "content_filter", "other")
+"""The reasons for the end of a generated text. `other` stands for those of single servers."""
+QUANTILES = ("p1", "p5", "p10", "p25", "p50")
+_COUNT = NumberType(integer=True, low=0)
+_ANY_TENSOR = TensorType()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutputs:
+    """The outputs of a node. `is_open`: it may have outputs beside those declared, each a tensor."""
+
+    declared: Mapping[Path, Variable]
+    is_open: bool = False
+
+
+GENERATED = NodeOutputs(
+    {
+        ("text",): Variable(STRING),
+        ("finish",): Variable(StringType(FINISH)),
+        ("refusal",): Variable(BOOL),
+        ("tokens",): Variable(_COUNT),
+        ("tool_calls",): Variable(JSON),
+        ("logprob", "mean"): Variable(NumberType(integer=False, high=0), optional=True),
+        **{("logprob", name): Variable(NumberType(integer=False, high=0), optional=True) for name in QUANTILES},
+    }
+)
+"""Of a chat or a completion. Log probabilities are absent if the server reports none."""
+TENSORS = NodeOutputs({}, is_open=True)
+"""Of a model of tensors, whose outputs only its server knows."""
+_CHAT: Mapping[Path, Variable] = {
+    ("text",): Variable(STRING),
+    ("model",): Variable(STRING),
+    ("prompt_tokens",): Variable(_COUNT),
+    ("stream",): Variable(BOOL),
+    ("n",): Variable(_COUNT),
+    ("user",): Variable(STRING, optional=True),
+    ("max_tokens",): Variable(_COUNT, optional=True),
+    ("temperature",): Variable(FLOAT, optional=True),
+}
+
+
+def outputs_of(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    """The outputs of a node."""
+    if isinstance(node, StepConfig) and node.each:
+        return NodeOutputs({path: Variable(JSON) for path in _of_kind(node, takes_tensors).declared}, is_open=True)
+    return _of_kind(node, takes_tensors)
+
+
+def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    if node.model is not None:
+        return TENSORS if takes_tensors(node.model) else GENERATED
+    if not node.out:
+        inner = list(node.nodes())
+        return outputs_of(inner[-1] if node.steps else inner[0], takes_tensors)
+    steps = {step.name: outputs_of(step, takes_tensors) for step in node.steps}
+    declared: dict[Path, Variable] = {}
+    for name, reference in node.out.items():
+        step, _, field = reference.partition(".")
+        known = steps[step].declared.get(tuple(field.split("."))) if step in steps else None
+        is_tensor = step in steps and steps[step].is_open
+        declared[(name,)] = known or Variable(_ANY_TENSOR if is_tensor else JSON)
+    return NodeOutputs(declared)
+
+
+def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    """The values of a client's request: declared inputs, any tensors, or the fields of a chat."""
+    if pipeline.inputs:
+        declared: dict[Path, Variable] = {}
+        for tensor in pipeline.inputs:
+            shape = tuple(None if size < 0 else size for size in tensor.shape)
+            declared[(tensor.name,)] = Variable(TensorType(tensor.datatype, shape))
+        return NodeOutputs(declared)
+    return TENSORS if all(map(takes_tensors, pipeline.models())) else NodeOutputs(_CHAT, is_open=True)
+
+
+def variables(
+    request: NodeOutputs, steps: Mapping[str, NodeOutputs], own: Iterable[tuple[Path, Variable]] = ()
+) -> Variables:
+    """The variables of a condition: the request, the steps that it may refer to, and the node's own values."""
+    declared: dict[Path, Variable] = dict(own)
+    opened: dict[Path, Variable] = {}
+    for name, outputs in ((REQUEST, request), *steps.items()):
+        declared |= {(name, *path): variable for path, variable in outputs.declared.items()}
+        if outputs.is_open:
+            is_chat = name == REQUEST and bool(outputs.declared)
+            opened[(name,)] = Variable(JSON, optional=True) if is_chat else Variable(_ANY_TENSOR)
+    return Variables(declared, opened)

@@ -1,0 +1,25 @@
+"""The steps to which the parts of a pipeline refer."""
+
+from collections.abc import Iterable, Iterator
+
+from config.expressions.names import names
+from config.schema.pipelines.outputs import REQUEST
+from config.schema.pipelines.pipeline import NodeConfig
+
+
+def references(node: NodeConfig) -> frozenset[str]:
+    """The steps outside of a node to which it refers: itself, in its conditions, and in all of its inner nodes.
+
+    A name in a condition may also be an output of the node's own model, so a name that no step has is not an error.
+    """
+    found = set(steps_of(node.out.values()))
+    found.update(steps_of(reference for _, reference in node.references()))
+    found.update(path[0] for _, text in node.conditions() for path in names(text) if path[0] != REQUEST)
+    for inner in node.nodes():
+        found |= references(inner)
+    return frozenset(found - {step.name for step in node.steps})
+
+
+def steps_of(written: Iterable[str]) -> Iterator[str]:
+    """The steps of references."""
+    return (name for reference in written if (name := reference.partition(".")[0]) != REQUEST)

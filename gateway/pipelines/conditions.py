@@ -1,0 +1,58 @@
+"""The conditions of nodes: compiled when the configuration is loaded, evaluated for each request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adapters.errors import CallerError, StepFailed
+from config.expressions import BOOL, MISSING, Expression, ExpressionError, Variables, compile_expression
+from config.expressions.types import Path
+from gateway.pipelines.arrays import array_of
+from gateway.pipelines.scope import REQUEST, StepScope
+from gateway.pipelines.values import UnusableValueError, Value, Values
+
+
+class Condition:
+    """A condition on values of the request, of earlier steps, and on a node's own values."""
+
+    __slots__ = ("_expression",)
+
+    def __init__(self, text: str, variables: Variables) -> None:
+        self._expression: Expression = compile_expression(text, variables, BOOL)
+
+    async def holds(self, scope: StepScope, own: Values | None = None) -> bool:
+        """Evaluate the condition. `own` are the node's own values. Raises `StepFailed` for a value without a result."""
+        try:
+            values = {path: await _value(path, scope, own) for path in self._expression.references}
+            return bool(self._expression.evaluate(values))
+        except (ExpressionError, UnusableValueError) as error:
+            message = f"The condition `{self._expression.text}` of the step `{scope.path}` has no result: {error}."
+            raise StepFailed(message, step=scope.path) from None
+
+
+async def _value(path: Path, scope: StepScope, own: Values | None) -> Any:
+    """The value of a variable, as expressions read it."""
+    if own is not None and path[0] in own:
+        return _inside(own, path)
+    if path[0] == REQUEST:
+        try:
+            return _readable(await scope.value(".".join(path)))
+        except CallerError:
+            return MISSING
+    if path[0] in scope.outputs:
+        return _inside(scope.outputs[path[0]].values, path[1:])
+    return MISSING
+
+
+def _inside(values: Values, path: Path) -> Any:
+    value: Value = values
+    for part in path:
+        if not isinstance(value, Mapping) or part not in value:
+            return MISSING
+        value = value[part]
+    return _readable(value)
+
+
+def _readable(value: Value) -> Any:
+    return array_of(value)

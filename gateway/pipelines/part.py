@@ -1,0 +1,34 @@
+"""One part of a node, such as a member of an ensemble: recorded like a step."""
+
+from __future__ import annotations
+
+from adapters.errors import InferenceError
+from gateway.pipelines.scope import Output, PipelineNode, StepScope
+from gateway.pipelines.values import Values
+
+
+async def run_part(
+    node: PipelineNode,
+    scope: StepScope,
+    name: str,
+    *,
+    inputs: Values | None = None,
+    is_read: bool = False,
+    is_live: bool = False,
+) -> Output:
+    """Run a node as a part of the node of `scope`. `is_read`: its values are needed. Raises `InferenceError`."""
+    inner = scope.inner(inputs=inputs, name=name, is_live=is_live)
+    trace, started = scope.call.trace.step(scope.pipeline, inner.path), scope.clock()
+    inner.call = scope.call.of_step(trace, scope.call.deadline)
+    try:
+        output = await node.run(inner)
+        if is_read:
+            await output.read()
+    except InferenceError as error:
+        trace.outcome, trace.error = "failed", error.kind
+        raise
+    else:
+        trace.outcome = "ok"
+        return output
+    finally:
+        trace.seconds = scope.clock() - started
