@@ -4,4 +4,5 @@ votes.py       votes over labels, decided as early as possible; the quorum of an
 combine.py     mean, concatenation and votes of tensors
 acceptance.py  properties of an LLM's answer that the conditions of a cascade read
 agreement.py   agreement of several answers
+window.py        the part of a text stream that a guard may release
 """
