@@ -145,17 +145,17 @@ class Client:
         turns out to be stale before any byte of the response arrives, the request is sent once more, on a new
         connection. With `once`, the request is never sent a second time: the upstream may already process it.
         """
-        data = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n%b" % (
-            method, target, self._host_field, fields, len(body), body,
+        head = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
+            method, target, self._host_field, fields, len(body),
         )  # fmt: skip
         exchange = self._idle_exchange(once)
         if exchange is not None:
             try:
-                return await self._send(exchange, data, deadline)
+                return await self._send(exchange, head, body, deadline)
             except TransportError as error:
                 if once or exchange.answered or isinstance(error, UpstreamTimeout):
                     raise
-        return await self._send(await self._connect(deadline), data, deadline)
+        return await self._send(await self._connect(deadline), head, body, deadline)
 
     def _idle_exchange(self, once: bool) -> Exchange | None:
         """Return the most recently used idle connection; with `once`, only if it is fresh enough to be open."""
@@ -167,9 +167,9 @@ class Client:
         self._drop(exchange)
         return None
 
-    async def _send(self, exchange: Exchange, data: bytes, deadline: Deadline) -> ClientResponse:
+    async def _send(self, exchange: Exchange, head: bytes, body: bytes, deadline: Deadline) -> ClientResponse:
         try:
-            await exchange.send(data, deadline)
+            await exchange.send(head, body, deadline)
         except BaseException:
             self._drop(exchange)
             raise

@@ -15,7 +15,7 @@ from adapters.errors import CallerError, InferenceError
 from adapters.http1.budget import Budget
 from adapters.http1.host import Host
 from adapters.http1.incoming import Incoming
-from adapters.http1.message import BodyStream, Headers, Response, Waiter, encode_head
+from adapters.http1.message import BodyStream, Headers, Response, Waiter, encode_head, write_message
 from adapters.http1.receiving import Phase, RequestReceiver
 from adapters.http1.sweeper import NEVER
 
@@ -156,7 +156,7 @@ class Connection(RequestReceiver):
         persistence = b"connection: close\r\n" if incoming is None else _persistence(incoming)
         head = encode_head(response, framing + persistence, self._server.date())
         without_body = not framing or (incoming is not None and incoming.method == "HEAD")
-        self._transport.write(head if without_body else head + response.body)
+        write_message(self._transport, head, b"" if without_body else response.body)
 
     async def _write_stream(self, incoming: Incoming, response: Response, body: BodyStream) -> None:
         """Write a stream: in chunks for HTTP/1.1, delimited by the close for HTTP/1.0.
@@ -173,8 +173,10 @@ class Connection(RequestReceiver):
                 return
             async for piece in body:
                 if piece:
-                    data = b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece
-                    self._transport.write(pending + data if pending else data)
+                    if chunked:
+                        write_message(self._transport, b"%b%x\r\n" % (pending, len(piece)), piece, b"\r\n")
+                    else:
+                        write_message(self._transport, pending, piece)
                     pending = b""
                     if self._writing_paused:
                         await self._drain()

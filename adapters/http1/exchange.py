@@ -8,7 +8,7 @@ import httptools
 
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, UpstreamTimeout
 from adapters.http1.feeding import Data, Feeding
-from adapters.http1.message import Headers, Waiter
+from adapters.http1.message import Headers, Waiter, write_message
 from adapters.http1.sweeper import NEVER
 from adapters.types import Deadline
 
@@ -134,11 +134,11 @@ class Exchange(Feeding):
 
     # ── one exchange ──────────────────────────────────────────────────────────────────────────────────
 
-    async def send(self, request: bytes, deadline: Deadline) -> None:
+    async def send(self, head: bytes, body: bytes, deadline: Deadline) -> None:
         """Write a request and wait for the head of its response."""
         self._begin(deadline)
         if self._error is None:
-            self._transport.write(request)
+            write_message(self._transport, head, body)
             self.deadline = min(self.loop.time() + deadline.first_byte, deadline.at)
             while not self._head_done and self._error is None:
                 await self._arrived.wait()

@@ -9,6 +9,8 @@ from urllib.parse import unquote
 
 from adapters.http1.budget import Budget
 
+ONE_WRITE = 64 * 1024
+"""Bytes of a body above which a copy next to its head costs more than a second write."""
 STATUS_LINES = {s.value: b"HTTP/1.1 %d %b\r\n" % (s.value, s.phrase.encode()) for s in HTTPStatus}
 
 
@@ -137,6 +139,16 @@ def encode_head(response: Response, framing: bytes, date: bytes) -> bytes:
         raise ValueError("a header value holds a line break")
     line = STATUS_LINES.get(response.status) or b"HTTP/1.1 %d \r\n" % response.status
     return b"%b%b%bdate: %b\r\n\r\n" % (line, fields, framing, date)
+
+
+def write_message(transport: asyncio.WriteTransport, head: bytes, body: bytes, tail: bytes = b"") -> None:
+    """Write a head, a body and the end of a chunk. A large body is not copied: a copy would hold the loop."""
+    if len(body) <= ONE_WRITE:
+        transport.write(b"%b%b%b" % (head, body, tail))
+        return
+    for part in (head, body, tail):
+        if part:
+            transport.write(part)
 
 
 class Waiter:
