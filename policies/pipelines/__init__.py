@@ -5,4 +5,6 @@ combine.py     mean, concatenation and votes of tensors
 acceptance.py  properties of an LLM's answer that the conditions of a cascade read
 agreement.py   agreement of several answers
 window.py        the part of a text stream that a guard may release
+judge.py         verdicts of a judging model, and the best of several answers
+rerank.py        cosine similarity, and the candidates with the highest scores
 """
