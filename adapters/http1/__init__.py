@@ -19,6 +19,7 @@ exchange.py          one connection of the client: request and response
 sweeper.py           one timer for all deadlines of a loop
 greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes
 multiplexed.py       HTTP/2 with the package `h2`
+frame_receiver.py    the receiving half of an HTTP/2 connection: bounded frames
 stream_transport.py  one HTTP/2 stream as the transport of a connection of HTTP/1.1
 
 No module outside this package handles a socket or depends on the version of HTTP that a client uses.
