@@ -27,23 +27,15 @@ from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
-from adapters.wire.tfserving import (
-    examples as tfserving_examples,
-)
-from adapters.wire.tfserving import (
-    predict as tfserving_predict,
-)
-from adapters.wire.tfserving import (
-    predict_view as tfserving_asked,
-)
-from adapters.wire.tfserving import (
-    rest as tfserving,
-)
+from adapters.wire.tfserving import examples as tfserving_examples
+from adapters.wire.tfserving import predict as tfserving_predict
+from adapters.wire.tfserving import predict_view as tfserving_asked
+from adapters.wire.tfserving import rest as tfserving
+from adapters.wire.tfserving.payloads import PredictV1Payload
 
 if TYPE_CHECKING:
     from adapters.registry import Address
-    from adapters.wire.tfserving.payloads import PredictV1Payload
-from config.schema.config import PoolConfig
+    from config.schema.config import PoolConfig
 
 MAX_ANSWER = 256 * 1024 * 1024
 _METHODS = {**PREDICTION, **MODEL}
