@@ -68,6 +68,10 @@ CODES: dict[str, tuple[int, Code | None]] = {
 """By the error's own code, if HTTP or gRPC has a more precise status; None for the gRPC code of the class."""
 OWN_CODES: dict[str, tuple[int, Code | None]] = {
     **CODES,
+    # A model's own codes, as Triton reports them.
+    "model_reports_existing": (400, Code.ALREADY_EXISTS),
+    "model_cancelled": (400, Code.CANCELLED),
+    "model_failed_unknown": (400, Code.UNKNOWN),
     "unknown_path": (404, Code.UNIMPLEMENTED),
     "not_implemented": (501, Code.UNIMPLEMENTED),
 }

@@ -11,6 +11,8 @@ configuration/     the configuration of a model
 scheduling/        queues and batches; sequences/: requests that belong together
 instances/         copies of a model on threads and in processes
 backends/          one module for each framework
+requests/          models that receive requests whole, and the questions that they ask the server
+triton_api/        Triton's Python API, in the process of such a model
 catalogue/         small real models to start with
 ensembles/         models whose requests pass through other models
 service.py         inference, whichever wire a request came over; nested.py: requests of models for other models

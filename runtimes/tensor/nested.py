@@ -16,7 +16,8 @@ class Computed(Inferred):
     """A response. `device_seconds` is its time on the model's device: its share of a batch, or for one of several
     responses the time since the one before.
 
-    `final`: no other follows. The last response of a decoupled model is not marked.
+    `final`: no other follows. The last response of a decoupled model is marked only if the model itself
+    has marked it.
     """
 
     device_seconds: float = 0.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
-from adapters.tensors import EMPTY_FINAL, FINAL, Inference, Parameters, Tensor
+from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Parameters, Tensor
 from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
@@ -19,6 +19,7 @@ from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.nested import Computed
+from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.shared_memory import SharedMemory
@@ -53,9 +54,10 @@ class InferenceService:
             special = await self._prepare(inference)
             pending = served.scheduler.infer(inference, deadline)
             outputs = await pending
+            parameters = outputs.parameters if isinstance(outputs, ModelOutputs) else NO_PARAMETERS
             if special:
                 outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
-            answer = Computed(served.name, served.version, inference.id, outputs=outputs)
+            answer = Computed(served.name, served.version, inference.id, parameters, outputs)
             answer.device_seconds = getattr(pending, "device_seconds", 0.0)  # the cache computes nothing
             served.statistics.succeeded(self._time() - began)
         except BaseException as error:
@@ -111,9 +113,12 @@ class InferenceService:
             special = await self._prepare(inference)
             responses = served.scheduler.stream(inference, deadline)
             async for outputs in responses:
+                final, parameters = False, NO_PARAMETERS
+                if isinstance(outputs, ModelOutputs):
+                    final, parameters = outputs.final, outputs.parameters
                 if special:
                     outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
-                last = Computed(served.name, served.version, inference.id, outputs=outputs, final=False)
+                last = Computed(served.name, served.version, inference.id, parameters, outputs, final=final)
                 last.device_seconds = max(0.0, self._time() - _started(responses) - reported)
                 reported += last.device_seconds
                 statistics.response(count).add(last.device_seconds)

@@ -13,6 +13,7 @@ from runtimes.histogram import Histogram
 from runtimes.tensor.instances.thread import left_alone
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.records import VersionRecord
+from runtimes.tensor.requests.custom_metrics import CustomFamily, CustomMetrics
 from runtimes.tensor.statistics import ModelStatistics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -39,8 +40,9 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], Number]], ...] = (
 class Metrics:
     """One server's."""
 
-    def __init__(self, manager: ModelManager) -> None:
+    def __init__(self, manager: ModelManager, custom: CustomMetrics | None = None) -> None:
         self._manager = manager
+        self._custom = custom or CustomMetrics()
         self._cpu = (0, 0)
 
     def text(self) -> bytes:
@@ -61,6 +63,8 @@ class Metrics:
             ({"model": name}, count) for name, count in left_alone().items()
         ))  # fmt: skip
         lines += self._machine()
+        for custom in self._custom:
+            lines += _custom(custom)
         return "\n".join((*lines, "")).encode()
 
     def _machine(self) -> list[str]:
@@ -133,6 +137,27 @@ def _family(name: str, kind: str, meaning: str, samples: Iterable[tuple[Labels, 
 def _sample(name: str, labels: Labels, value: Number) -> str:
     pairs = ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()])
     return f"{name}{{{pairs}}} {value}" if pairs else f"{name} {value}"
+
+
+def _custom(family: CustomFamily) -> list[str]:
+    """A metric that a model has defined."""
+    lines = [f"# HELP {family.name} {family.description}", f"# TYPE {family.name} {family.kind}"]
+    for labels, value in family.values.items():
+        at = dict(labels)
+        if family.kind != "histogram":
+            lines.append(_sample(family.name, at, _short(value.value)))
+            continue
+        total = 0
+        for bound, count in zip((*(f"{bound:g}" for bound in value.bounds), "+Inf"), value.counts, strict=True):
+            total += count
+            lines.append(_sample(f"{family.name}_bucket", {**at, "le": bound}, total))
+        lines.append(_sample(f"{family.name}_sum", at, _short(value.value)))
+        lines.append(_sample(f"{family.name}_count", at, total))
+    return lines
+
+
+def _short(value: float) -> Number:
+    return int(value) if value.is_integer() else value
 
 
 def _labels(name: str, record: VersionRecord) -> Labels:

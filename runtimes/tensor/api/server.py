@@ -35,6 +35,7 @@ from runtimes.tensor.models.loading import Parts
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository, RepositoryError
 from runtimes.tensor.models.table import ModelTable
+from runtimes.tensor.requests.services import ModelServices
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
@@ -79,9 +80,10 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
     store, table = ResponseStore(options.cache_size), ModelTable()
     ensembles = EnsembleSchedulers(table.describe, store)
     schedulers = functools.partial(make_scheduler, store=store, ensembles=ensembles)
-    parts = Parts(placement.complete, placement.start, schedulers)
+    services = ModelServices()
+    parts = Parts(placement.complete, functools.partial(placement.start, services=services), schedulers)
     manager = ModelManager(Repository(*options.repositories), parts, options.models, table)
-    server = _Server(options, manager, logs)
+    server = _Server(options, manager, logs, services)
     ensembles.calls = server.service
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
@@ -123,16 +125,19 @@ async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
 class _Server:
     """Both doors, and what is behind them."""
 
-    def __init__(self, options: ServerOptions, manager: ModelManager, logs: LogSettings) -> None:
+    def __init__(
+        self, options: ServerOptions, manager: ModelManager, logs: LogSettings, services: ModelServices
+    ) -> None:
         self._options = options
         self._manager = manager
         self._memory = SharedMemory(options.shared_memory)
         self._tracer = Tracer(TraceSettings(options.trace_file))
         self.control = Control(manager, self._memory, self._tracer, logs)
         self.service = service = InferenceService(manager, self._memory, self._tracer, logs)
+        services.bind(service, manager)
         restrictions = Restrictions(options.restrict)
         size = options.max_body
-        http = HttpDoor(service, self.control, Metrics(manager), restrictions)
+        http = HttpDoor(service, self.control, Metrics(manager, services.metrics), restrictions)
         clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
         budget = Budget(options.max_held)
         self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal, budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
 
@@ -134,6 +134,16 @@ class Instance(Protocol):
 
     async def aclose(self) -> None:
         """End it; a batch that it computes gets `InstanceLost`. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class RequestInstance(Instance, Protocol):
+    """A copy of a model that receives requests whole. It has no `start` and no `stream` of its own."""
+
+    def execute(self, requests: Sequence[Any], on_end: Callable[[Any], None], done: Done) -> None:
+        """Execute requests (`requests.open_request`). `on_end` is called for each of them at its end, perhaps later
+        than `done`, which reports that the copy can execute others, or why it cannot."""
         ...
 
 

@@ -4,6 +4,8 @@ class Model:
     def __init__(self, config): ...         # optional; `folder` and `device` are further optional arguments
     def infer(self, inputs): ...            # a dict of arrays to a dict of arrays; a generator if decoupled
     def close(self): ...                    # optional
+
+A file with the class `TritonPythonModel` is loaded as Triton's Python backend loads it (`triton_api`).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from runtimes.tensor.backends.base import Device, Model, ModelLoadError, Tensors
 from runtimes.tensor.backends.declared import declared
 from runtimes.tensor.backends.files import forget, model_class
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.triton_api import loading
 
 FILENAME = "model.py"
 
@@ -26,12 +29,20 @@ class PythonBackend:
     name = "python"
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        return declared(self.name, config)
+        file = _file(config, folder)
+        if not loading.is_written_for_triton(file):
+            return declared(self.name, config)
+        loading.offer_utils(folder)
+        return loading.auto_completed(loading.class_of(file), config)
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
         if config.quantize:
             raise ModelLoadError("`quantize` converts weights of a framework: a Python model has none that it can read")
-        kind = model_class(config, folder / (config.default_model_filename or FILENAME))
+        file = _file(config, folder)
+        if "class" not in config.parameters and loading.is_written_for_triton(file):
+            loading.offer_utils(folder)
+            return loading.initialized(loading.class_of(file), config, folder, device)
+        kind = model_class(config, file)
         infer = getattr(kind, "infer", None)
         if not callable(infer):
             raise ModelLoadError(f"class `{kind.__name__}` has no `infer`")
@@ -40,6 +51,10 @@ class PythonBackend:
         if inspect.isgeneratorfunction(infer) and not config.decoupled:
             raise ModelLoadError(f"`{kind.__name__}.infer` is a generator: set decoupled, or return all at once")
         return _PythonModel(_made(kind, config, folder, device))
+
+
+def _file(config: ModelConfig, folder: Path) -> Path:
+    return folder / (config.default_model_filename or FILENAME)
 
 
 class _PythonModel:

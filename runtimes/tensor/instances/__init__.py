@@ -5,6 +5,7 @@ copy.py            one copy: watched, and replaced if it dies or hangs
 worker.py          the interface of a thread or process to its copy
 thread.py          a worker on a thread
 process.py         a worker in a process; child_process.py: that process, as the server sees it; child.py: its program
+request_copy.py    a copy that receives requests whole; request_worker.py: its process
 frames.py          tensors as packets between the two; arena.py: memory that both see
 order.py           configurations and jobs as bytes
 runner.py          calls a loaded model; outputs.py: checks its outputs

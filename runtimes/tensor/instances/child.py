@@ -28,6 +28,9 @@ from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.runner import Runner
 from runtimes.tensor.instances.worker import Job
 from runtimes.tensor.texts import expanded
+from runtimes.tensor.triton_api import process
+from runtimes.tensor.triton_api.channel import RequestChannel
+from runtimes.tensor.triton_api.model import TritonModel
 
 _PR_SET_PDEATHSIG = 1
 
@@ -36,7 +39,7 @@ class Channel:
     """Our end of the socket, and the memory beside it."""
 
     def __init__(self, fd: int, inputs: int, outputs: int) -> None:
-        self._socket = socket.socket(fileno=fd)
+        self._socket = self.socket = socket.socket(fileno=fd)
         self._inputs = Arena(inputs)
         self._outputs = Arena(outputs)
         self._buffer = bytearray(frames.MAX_PACKET)
@@ -104,17 +107,28 @@ def main() -> int:
     job = decode_job(order.payload)
     try:
         _prepare(job)
+        _describe(job)
         if order.kind == frames.COMPLETE:
             completed = complete_config(backend(job.backend), job.config, job.folder)
             channel.blob(frames.COMPLETED, encode_config(completed))
             return 0
+        if job.description:
+            process.connection = RequestChannel(channel.socket)
         runner = _load(job, channel)
     except ModelLoadError as error:
         channel.blob(frames.REFUSED, str(error).encode(errors="replace"))
         return 0
-    _serve(channel, runner)
+    if isinstance(runner.model, TritonModel) and process.connection is not None:
+        runner.model.serve(process.connection)
+    else:
+        _serve(channel, runner)
     runner.close()
     return 0
+
+
+def _describe(job: Job) -> None:
+    """What a model that is written for Triton can ask for."""
+    process.description, process.folder, process.instance = job.description, job.folder, job.name
 
 
 def _die_with(parent: int) -> None:

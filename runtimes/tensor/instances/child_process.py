@@ -18,6 +18,7 @@ from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.instances.frames import MAX_PACKET
 from runtimes.tensor.instances.model_log import ModelLog
 from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.requests.messages import files_of
 
 CLOSE_SECONDS: Final = 5.0
 _ROOT: Final = str(Path(__file__).parents[3])
@@ -30,8 +31,19 @@ class ChildProcess:
     `on_exit` gets how it ended, after the last packet.
     """
 
-    def __init__(self, job: Job, on_packet: Callable[[bytes], None], on_exit: Callable[[str], None]) -> None:
-        """Raises `ModelLoadError` where the system has no room for it."""
+    def __init__(
+        self,
+        job: Job,
+        on_packet: Callable[[bytes], None],
+        on_exit: Callable[[str], None],
+        *,
+        with_files: bool = False,
+    ) -> None:
+        """`with_files`: packets may bring files, which `on_packet` finds in `files` and closes.
+
+        Raises `ModelLoadError` where the system has no room for it.
+        """
+        self.files: list[int] = []
         self.log = ModelLog(job.name)
         self._loop = asyncio.get_running_loop()
         self.gone: asyncio.Future[None] = self._loop.create_future()
@@ -50,6 +62,8 @@ class ChildProcess:
         self._loop.add_reader(self._printed, self._hear)
         self._loop.add_reader(self._pidfd, self._exited)
         self.send = self._socket.send
+        self.socket = self._socket
+        self._receive = self._receive_with_files if with_files else self._receive_plain
 
     def _open(self, job: Job, stack: contextlib.ExitStack) -> None:
         """Everything that must be closed again, also when the next of it fails."""
@@ -89,9 +103,17 @@ class ChildProcess:
         self.kill()
         await asyncio.wait([self.gone])
 
+    def _receive_plain(self) -> bytes:
+        return self._socket.recv(MAX_PACKET)
+
+    def _receive_with_files(self) -> bytes:
+        data, ancillary, _, _ = self._socket.recvmsg(MAX_PACKET, 256)
+        self.files = files_of(ancillary)
+        return data
+
     def _readable(self) -> None:
         try:
-            data = self._socket.recv(MAX_PACKET)
+            data = self._receive()
         except BlockingIOError:
             return
         except OSError:
@@ -119,7 +141,7 @@ class ChildProcess:
         self._loop.remove_reader(self._socket.fileno())
         with contextlib.suppress(OSError):  # until there is nothing left
             for _ in range(_MAX_LAST_WORDS):
-                if data := self._socket.recv(MAX_PACKET):
+                if data := self._receive():
                     self._on_packet(data)
         with contextlib.suppress(OSError):
             for _ in range(_MAX_LAST_WORDS):

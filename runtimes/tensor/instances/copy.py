@@ -52,12 +52,15 @@ class Copy:
     def start(self, batch: Batch, done: Done) -> None:
         if not self.ready:
             return done(InstanceEnded(f"{self.name} is being replaced"))
+        self._begin(done)
+        return self._worker.submit(batch)
+
+    def _begin(self, done: Done) -> None:
         assert not self._busy, "one batch at a time"
         self._done = done
         self._since = self._loop.time()
         if self._watch is None:
             self._watch = self._loop.call_later(self._timeout, self._look)
-        return self._worker.submit(batch)
 
     def stream(
         self, inputs: Tensors, response: Callable[[Tensors], None], done: Callable[[BaseException | None], None]

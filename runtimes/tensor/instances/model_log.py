@@ -43,10 +43,10 @@ class ModelLog:
             self._line(line)
         self._grow(rest)
 
-    def text(self, text: str) -> None:
+    def text(self, text: str, level: int = logging.INFO) -> None:
         """Some whole lines."""
         for line in text.splitlines():
-            self._line(line.encode(errors="backslashreplace"))
+            self._line(line.encode(errors="backslashreplace"), level)
 
     def flush(self) -> None:
         """Its output has ended."""
@@ -63,7 +63,7 @@ class ModelLog:
             self.flush()
             self._skipping = True
 
-    def _line(self, line: bytes) -> None:
+    def _line(self, line: bytes, level: int = logging.INFO) -> None:
         if (second := int(time.monotonic())) != self._second:
             if self._lines > LINES_PER_SECOND:
                 log.warning("%s: %d more lines were left out", self._name, self._lines - LINES_PER_SECOND)
@@ -75,4 +75,4 @@ class ModelLog:
         text = line[:MAX_LINE].decode(errors="backslashreplace").translate(_CONTROLS)
         if text:
             self.last.append(text)
-            log.info("%s: %s", self._name, text)
+            log.log(level, "%s: %s", self._name, text)

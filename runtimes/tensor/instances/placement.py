@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from config.schema.units import parse_size
 from runtimes.tensor.backends.base import Device, Instance, ModelLoadError
 from runtimes.tensor.backends.declared import declared, is_declared
 from runtimes.tensor.backends.registry import backend, complete_config, in_thread, own_name
+from runtimes.tensor.configuration import triton
 from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfig
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.process import ProcessWorker, complete_in_process
+from runtimes.tensor.instances.request_copy import RequestCopy
+from runtimes.tensor.instances.request_worker import RequestWorker
 from runtimes.tensor.instances.thread import ThreadWorker
 from runtimes.tensor.instances.worker import Job
+from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.triton_api import loading
 
 EXECUTION_SECONDS = 60.0
 """The longest time of one batch, unless the configuration has one."""
@@ -28,6 +36,10 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
     Files that could crash the server are opened in a process.
     """
     kind = own_name(config.backend)
+    if takes_requests(config, folder):
+        if not loading.completes_itself(config, model_file(config, folder)):
+            return config
+        return await complete_in_process(config, folder, _description(config))
     if is_declared(kind, config, folder):
         return declared(kind, config)
     if any(_in_process(group, config) for group in config.instance_groups):
@@ -35,12 +47,36 @@ async def complete(config: ModelConfig, folder: Path) -> ModelConfig:
     return await asyncio.to_thread(lambda: complete_config(backend(kind), config, folder))
 
 
-async def start(config: ModelConfig, folder: Path) -> Sequence[Instance]:
-    """All copies of a complete model, loaded. Raises `ModelLoadError`; then, or when cancelled, none stays."""
-    copies = [
-        Copy(job, ProcessWorker if process else ThreadWorker, config.execution_timeout or EXECUTION_SECONDS)
-        for job, process in jobs(config, folder)
-    ]
+def takes_requests(config: ModelConfig, folder: Path) -> bool:
+    """Whether the model is written for Triton's Python backend, and so receives requests whole."""
+    if own_name(config.backend) != "python" or "class" in config.parameters:
+        return False
+    return loading.is_written_for_triton(model_file(config, folder))
+
+
+def model_file(config: ModelConfig, folder: Path) -> Path:
+    return folder / (config.default_model_filename or "model.py")
+
+
+def _description(config: ModelConfig) -> str:
+    return json.dumps(triton.to_json(config))
+
+
+async def start(config: ModelConfig, folder: Path, services: ModelServices | None = None) -> Sequence[Instance]:
+    """All copies of a complete model, loaded. Raises `ModelLoadError`; then, or when cancelled, none stays.
+
+    `services` answer the questions of models that are written for Triton.
+    """
+    seconds = config.execution_timeout or EXECUTION_SECONDS
+    whole = takes_requests(config, folder)
+    description = _description(config) if whole else ""
+    make = functools.partial(RequestWorker, services or ModelServices())
+    copies: list[Copy] = []
+    for job, process in jobs(config, folder):
+        if whole:
+            copies.append(RequestCopy(replace(job, description=description), make, seconds))
+        else:
+            copies.append(Copy(job, ProcessWorker if process else ThreadWorker, seconds))
     try:
         async with asyncio.TaskGroup() as group:
             for copy in copies:

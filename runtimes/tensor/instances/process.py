@@ -57,7 +57,7 @@ class ProcessWorker:
     async def _begin(self, kind: int) -> bytes:
         """Start the process with its job; what it answers."""
         self._answer = self._loop.create_future()
-        child = ChildProcess(self._job, self._received, self._exited)
+        child = self._start_child()
         self._child = child
         try:
             self._send(frames.packed(frames.blob_frame(kind, 0, encode_job(self._job)), child.inputs))
@@ -71,6 +71,9 @@ class ProcessWorker:
             raise
         finally:
             self._answer = None
+
+    def _start_child(self) -> ChildProcess:
+        return ChildProcess(self._job, self._received, self._exited)
 
     def submit(self, batch: Batch) -> None:
         self._send_tensors(frames.INFER, sum(batch.rows), batch.members)
@@ -194,7 +197,7 @@ class ProcessWorker:
             self._listener.lost(how)
 
 
-async def complete_in_process(config: ModelConfig, folder: Path) -> ModelConfig:
+async def complete_in_process(config: ModelConfig, folder: Path, description: str = "") -> ModelConfig:
     """`Backend.complete` where it may fail, hang or die without harm."""
-    job = Job(f"{config.name}_look", config.backend, config, folder, Device(threads=1))
+    job = Job(f"{config.name}_look", config.backend, config, folder, Device(threads=1), description=description)
     return await ProcessWorker(job, None).complete()

@@ -23,7 +23,7 @@ class Runner:
 
     def __init__(self, config: ModelConfig, model: Model, log: Callable[[str], None]) -> None:
         """`log` gets the traceback of each exception of the model."""
-        self._model = model
+        self.model = model
         self._outputs = Outputs(config)
         self._batched = config.max_batch_size > 0
         self._log = log
@@ -34,7 +34,7 @@ class Runner:
         if self._reshapes:
             inputs = self._reshaped(inputs)
         try:
-            answer = self._model.infer(inputs)
+            answer = self.model.infer(inputs)
         except BaseException as error:  # SystemExit too: the model's code does not decide when we end
             raise self._failed(error) from None
         count = rows if self._batched else None
@@ -51,7 +51,7 @@ class Runner:
             inputs = self._reshaped(inputs)
         source: Any = None
         try:
-            source = self._model.infer(inputs)
+            source = self.model.infer(inputs)
             for answer in _responses(source):
                 if not send(self._outputs.checked(answer, None)):
                     break
@@ -64,7 +64,7 @@ class Runner:
 
     def close(self) -> None:
         try:
-            self._model.close()
+            self.model.close()
         except BaseException as error:
             self._failed(error)
 

@@ -26,6 +26,8 @@ class Job:
     """Cores to stay on; all when empty."""
     memory_limit: int = 0
     """Bytes that a process may allocate; 0 for no bound."""
+    description: str = ""
+    """The configuration in Triton's JSON, for a model that receives requests whole."""
 
 
 class Listener(Protocol):

@@ -174,6 +174,10 @@ class ModelManager:
             self._rotation.spawn(self._rotation.residency.keep(), "keep to the memory budget")
         return failed
 
+    def is_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model serves requests, perhaps after a load. Raises `NotFound`."""
+        return self.table.is_ready(name, version)
+
     async def load(self, name: str, override: Override | None = None) -> None:
         """Load a model by the API. Raises `CallerError` or `NotFound`; the version in service then stays."""
         self._check_explicit("load")

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from adapters.errors import CallerError
-from adapters.tensors import ITEM_SIZE, split_bytes
-from runtimes.tensor.backends.base import Array, Batch, Instance, ModelLoadError, Tensors
+from adapters.tensors import ITEM_SIZE, Inference, split_bytes
+from runtimes.tensor.backends.base import Array, Batch, Instance, ModelLoadError, RequestInstance, Tensors
 from runtimes.tensor.configuration.model_config import (
     ModelConfig,
     SequenceControl,
@@ -18,7 +18,10 @@ from runtimes.tensor.configuration.model_config import (
     Warmup,
     WarmupInput,
 )
-from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.datatypes import DTYPES, datatype_of
+from runtimes.tensor.requests.open_request import OpenRequest, tensor_of
+from runtimes.tensor.scheduling.pending import Pending, PreparedRequest
+from runtimes.tensor.scheduling.responses import Responses
 
 MAX_BYTES = 1 << 30
 
@@ -34,7 +37,40 @@ async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -
             raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
 
 
+class _Warmup:
+    """The owner of a warm-up's request, which nobody withdraws."""
+
+    def withdraw(self, pending: Pending) -> None:
+        return
+
+
+async def _run_whole(config: ModelConfig, instance: RequestInstance, inputs: Tensors, rows: int) -> None:
+    """One request to a copy that receives requests whole."""
+    loop = asyncio.get_running_loop()
+    datatypes = {spec.name: spec.datatype for spec in config.inputs}
+    tensors = [
+        tensor_of(name, datatypes.get(name) or datatype_of(array.dtype), array) for name, array in inputs.items()
+    ]
+    prepared = PreparedRequest(inputs, rows, None)
+    request = OpenRequest(loop, _Warmup(), prepared, Inference(config.name, inputs=tensors), loop.time())
+    if config.decoupled:
+        request.responses = Responses(request)
+    returned = asyncio.Event()
+    instance.execute([request], lambda _: None, lambda _: returned.set())
+    try:
+        if request.responses is not None:
+            async for _ in request.responses:
+                pass
+        await request
+        await returned.wait()
+    finally:
+        request.cancel()
+
+
 async def _run(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:
+    if isinstance(instance, RequestInstance):
+        await _run_whole(config, instance, inputs, rows)
+        return
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def end(result: Tensors | BaseException | None) -> None:

@@ -28,13 +28,21 @@ _MICROSECOND = 1e-6
 class Dispatcher(ABC):
     """Dispatches the requests of one version. It belongs to the loop that made it, and does not own its instances."""
 
-    def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        instances: Sequence[Instance],
+        recorder: Recorder | None = None,
+        *,
+        whole_requests: bool = False,
+    ) -> None:
+        """`whole_requests`: a batch is a list of requests, and no joined tensors."""
         self._loop = asyncio.get_running_loop()
         self._clock = clock(self._loop)
         self._recorder = recorder or NoRecorder()
-        self._intake = Intake(config)
+        self._intake = Intake(config, whole_requests=whole_requests)
         self._curve = LatencyCurve()
-        self._queue: BatchQueue[Pending] = BatchQueue(config, self._curve)
+        self._queue: BatchQueue[Pending] = BatchQueue(config, self._curve, joins=whole_requests or not config.decoupled)
         self._running: dict[Instance, tuple[Execution, list[Pending]]] = {}
         self._again: deque[list[Pending]] = deque()  # parts of batches that failed
         self._idle: list[Instance] = []
@@ -78,13 +86,17 @@ class Dispatcher(ABC):
 
     def _pending(self, inference: Inference, prepared: PreparedRequest, now: float, due: float) -> Pending:
         pending = Pending(self._loop, self, prepared, now, due)
+        self._prioritize(pending, inference)
+        return pending
+
+    def _prioritize(self, pending: Pending, inference: Inference) -> None:
+        """Set its priority, and the end of its time in the queue."""
         timeout = 0.0
         if inference.parameters:
             pending.level = number_of(inference, "priority")
             timeout = number_of(inference, "timeout") * _MICROSECOND
         pending.level = self._queue.rules.level(pending.level)
-        pending.expires = self._queue.rules.expiry(pending.level, now, due, timeout)
-        return pending
+        pending.expires = self._queue.rules.expiry(pending.level, pending.arrived, pending.due, timeout)
 
     def _submit(self, pending: Pending) -> None:
         """Queue it. Raises `CapacityError` when there is no place, or no time."""

@@ -135,7 +135,8 @@ class Reader:
 class Intake:
     """Reads the requests of one model."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, *, whole_requests: bool = False) -> None:
+        """`whole_requests`: the model gets the tensors of each request as they came."""
         self._name = config.name
         self._batched = config.max_batch_size > 0
         pads = config.dynamic_batching.pad_to if config.dynamic_batching else {}
@@ -144,7 +145,7 @@ class Intake:
             for spec in config.inputs
         }
         self._pads = any(reader.pads for reader in self._readers.values())
-        self._ragged = any(reader.ragged for reader in self._readers.values())
+        self._ragged = not whole_requests and any(reader.ragged for reader in self._readers.values())
         self._required = {spec.name for spec in config.inputs if not spec.optional}
         self._alike = self._required == set(self._readers) and all(reader.exact for reader in self._readers.values())
         self._outputs = {spec.name for spec in config.outputs}

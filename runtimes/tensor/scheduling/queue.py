@@ -34,9 +34,10 @@ BEHIND = 12 * PATIENCE
 class BatchQueue(Generic[W]):
     """All that wait for one model. `now` never runs backwards."""
 
-    def __init__(self, config: ModelConfig, curve: LatencyCurve) -> None:
+    def __init__(self, config: ModelConfig, curve: LatencyCurve, *, joins: bool = True) -> None:
+        """`joins`: whether the model may get several requests at a time, if its configuration allows it."""
         rules = config.dynamic_batching or DynamicBatching()
-        self.joins = config.dynamic_batching is not None and config.max_batch_size > 1 and not config.decoupled
+        self.joins = joins and config.dynamic_batching is not None and config.max_batch_size > 1
         self.max_rows = max(1, config.max_batch_size)
         self.size = 0
         self.rows = 0

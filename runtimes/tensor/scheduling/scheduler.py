@@ -8,8 +8,9 @@ from math import inf
 from typing import Protocol
 
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance, ModelLoadError
+from runtimes.tensor.backends.base import Instance, ModelLoadError, RequestInstance
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.scheduling.batcher import Batcher
 from runtimes.tensor.scheduling.cached import Cached
 from runtimes.tensor.scheduling.decoupled import Streamer
@@ -81,6 +82,8 @@ def make_scheduler(
     if config.ensemble is not None:
         assert ensembles is not None
         return ensembles(config, recorder or NoRecorder())
+    if instances and isinstance(instances[0], RequestInstance) and config.sequence_batching is None:
+        return RequestScheduler(config, instances, recorder)
     if config.sequence_batching is not None:
         if config.decoupled or config.dynamic_batching is not None:
             other = "decoupled" if config.decoupled else "dynamic_batching"

@@ -1,0 +1,128 @@
+"""Requests of a model to models of its own server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from adapters.errors import InferenceError
+from adapters.tensors import NO_PARAMETERS, Data, Inference, Inferred, Parameters, RequestedOutput, Tensor
+from runtimes.tensor.requests import messages
+from runtimes.tensor.requests.messages import WINDOW, CallHead, MessageTooLarge, ModelMessage, ResponseHead, TensorHead
+from runtimes.tensor.requests.open_request import SEQUENCE_END, SEQUENCE_START
+from runtimes.tensor.requests.outbox import Outbox
+from runtimes.tensor.requests.outcomes import CANCELLED, INTERNAL, code_of, is_of_model
+from runtimes.tensor.requests.services import ModelServices
+
+MAX_CALLS: Final = 1024
+"""Unanswered requests of one process."""
+_decode_call = msgspec.msgpack.Decoder(CallHead).decode
+_decode_credit = msgspec.msgpack.Decoder(int).decode
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """One request of a model."""
+
+    task: asyncio.Task[None] | None = None
+    credit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WINDOW))
+
+
+class ModelCalls:
+    """Those of one process. `latest_due` gives the deadline of the requests that the process executes."""
+
+    def __init__(self, services: ModelServices, outbox: Outbox, model: str, latest_due: Callable[[], float]) -> None:
+        self._services = services
+        self._outbox = outbox
+        self._model = model
+        self._latest_due = latest_due
+        self._calls: dict[int, OpenCall] = {}
+
+    def begin(self, message: ModelMessage) -> None:
+        number, head = message.number, _decode_call(message.header)
+        if len(self._calls) >= MAX_CALLS:
+            self._fail(number, INTERNAL, f"model {self._model} has {MAX_CALLS} unanswered requests to other models")
+            return
+        parts, _ = message.tensors(head.inputs, 0)
+        inputs = [
+            Tensor(tensor.name, tensor.datatype, tensor.shape, part)
+            for tensor, part in zip(head.inputs, parts, strict=True)
+        ]
+        call = self._calls[number] = OpenCall()
+        call.task = asyncio.get_running_loop().create_task(self._run(number, head, inputs, call))
+        call.task.add_done_callback(lambda _: self._calls.pop(number, None))
+
+    def credit(self, message: ModelMessage) -> None:
+        if (call := self._calls.get(message.number)) is not None:
+            for _ in range(_decode_credit(message.header)):
+                call.credit.release()
+
+    def cancel(self, number: int) -> None:
+        if (call := self._calls.get(number)) is not None and call.task is not None:
+            call.task.cancel()
+
+    def close(self) -> None:
+        """The process is gone."""
+        for number in list(self._calls):
+            self.cancel(number)
+
+    async def _run(self, number: int, head: CallHead, inputs: list[Tensor], call: OpenCall) -> None:
+        try:
+            inference = _inference(head, inputs)
+            if head.decoupled:
+                await self._stream(number, self._services.stream(inference, self._latest_due()), call)
+            else:
+                computed = await self._services.infer(inference, self._latest_due())
+                self._send(number, computed, final=True)
+        except InferenceError as error:
+            if is_of_model(error):
+                self._fail(number, code_of(error), error.message)
+            else:
+                prefix = f"Model {head.model} - Error when running inference: "
+                self._fail(number, INTERNAL if error.kind == "caller" else code_of(error), prefix + error.message)
+        except asyncio.CancelledError:
+            self._fail(number, CANCELLED, "the request was cancelled")
+            raise
+        except MessageTooLarge as error:
+            self._fail(number, INTERNAL, f"the response cannot be sent to the model: {error}")
+
+    async def _stream(self, number: int, responses: AsyncGenerator[Inferred, None], call: OpenCall) -> None:
+        """Send responses, each when the model has room for it; the last one is marked."""
+        final = False
+        async with aclosing(responses):
+            async for computed in responses:
+                await call.credit.acquire()
+                final = bool(getattr(computed, "final", False))
+                self._send(number, computed, final=final)
+        if not final:
+            self._outbox.send(messages.CALL_RESPONSE, number, ResponseHead(number, True, empty=True))
+
+    def _send(self, number: int, computed: Inferred, *, final: bool) -> None:
+        outputs = tuple([TensorHead(t.name, t.datatype, t.shape, len(t.data)) for t in computed.outputs])
+        data: list[Data] = [tensor.data for tensor in computed.outputs]
+        head = ResponseHead(number, final, outputs, parameters=dict(computed.parameters))
+        self._outbox.send(messages.CALL_RESPONSE, number, head, data)
+
+    def _fail(self, number: int, code: int, text: str) -> None:
+        self._outbox.send(messages.CALL_RESPONSE, number, ResponseHead(number, True, error=(code, text)))
+
+
+def _inference(head: CallHead, inputs: list[Tensor]) -> Inference:
+    parameters: Parameters = NO_PARAMETERS
+    own: dict[str, str | int | float | bool] = dict(head.parameters)
+    if head.correlation:
+        own["sequence_id"] = head.correlation
+        own["sequence_start"] = bool(head.flags & SEQUENCE_START)
+        own["sequence_end"] = bool(head.flags & SEQUENCE_END)
+    if head.timeout:
+        own["timeout"] = head.timeout
+    if own:
+        parameters = own
+    return Inference(
+        head.model, head.version, head.id, parameters, inputs, [RequestedOutput(name) for name in head.requested]
+    )

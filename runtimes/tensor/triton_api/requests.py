@@ -1,0 +1,198 @@
+"""`InferenceRequest` of Triton's Python API: a request to the model, or one of the model to another model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runtimes.tensor.requests.messages import CallHead, Value
+from runtimes.tensor.triton_api import calls
+from runtimes.tensor.triton_api.errors import TritonModelException
+from runtimes.tensor.triton_api.responses import BackendResponseSender, checked_parameters, heads
+from runtimes.tensor.triton_api.tensors import BackendTensor
+
+RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
+"""`TRITONSERVER_REQUEST_RELEASE_…`."""
+
+
+class PreferredMemory:
+    """The memory in which outputs are wanted. Outputs are on the CPU here, which is the memory that both sides see."""
+
+    def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
+        self.preferred_memory_type = preferred_memory_type
+        self.preferred_device_id = preferred_device_id
+
+
+class InferenceTrace:
+    """The trace that a request belongs to."""
+
+    def __init__(self, context: str = "") -> None:
+        self._context = context
+
+    def get_context(self) -> str | None:
+        return self._context or None
+
+
+class BackendRequest:
+    """The constructor makes a request to a model of the same server; `received` one that came to this model."""
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        *,
+        inputs: Sequence[BackendTensor],
+        requested_output_names: Sequence[str],
+        model_name: str | bytes,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+        parameters: Mapping[str, Value] | None = None,
+    ) -> None:
+        if correlation_id is not None and not isinstance(correlation_id, int | str):
+            raise TritonModelException("Correlation ID must be integer or string")
+        model_name = model_name.decode() if isinstance(model_name, bytes) else model_name
+        _check_types(model_name, request_id, correlation_id, model_version, flags, timeout, requested_output_names)
+        self._model = model_name
+        self._version = model_version
+        self._inputs = _checked_inputs(inputs, request_id, self._model)
+        self._requested = list(requested_output_names)
+        if "" in self._requested:
+            raise TritonModelException(
+                f"Requested output name for request with id '{request_id}' and model name '{self._model}' should not"
+                " be empty."
+            )
+        self._id, self._correlation = request_id, correlation_id
+        self._flags, self._timeout = flags, timeout
+        self._parameters = checked_parameters(parameters)
+        self._trace = trace or InferenceTrace()
+        self._release_flags = RELEASE_ALL
+        self._sender: BackendResponseSender | None = None
+
+    @classmethod
+    def received(cls, head: Any, inputs: list[BackendTensor], sender: BackendResponseSender) -> BackendRequest:
+        """A request from the server."""
+        request = cls.__new__(cls)
+        request._model, request._version = "", -1
+        request._inputs, request._requested = inputs, list(head.requested)
+        request._id, request._correlation = head.id, head.correlation
+        request._flags, request._timeout = head.flags, head.timeout
+        request._parameters, request._trace = head.parameters, InferenceTrace(head.trace)
+        request._release_flags = RELEASE_ALL
+        request._sender = sender
+        return request
+
+    def inputs(self) -> list[BackendTensor]:
+        return self._inputs
+
+    def requested_output_names(self) -> list[str]:
+        return self._requested
+
+    def request_id(self) -> str:
+        return self._id
+
+    def correlation_id(self) -> int | str:
+        return self._correlation
+
+    def flags(self) -> int:
+        return self._flags
+
+    def set_flags(self, flags: int) -> None:
+        self._flags = flags
+
+    def timeout(self) -> int:
+        """Microseconds; 0 for none."""
+        return self._timeout
+
+    def parameters(self) -> str:
+        """As JSON."""
+        return json.dumps(self._parameters)
+
+    def trace(self) -> InferenceTrace:
+        return self._trace
+
+    def model_name(self) -> str:
+        return self._model
+
+    # ── a request that came ───────────────────────────────────────────────────────────────────────────
+
+    def get_response_sender(self) -> BackendResponseSender:
+        if self._sender is None:
+            raise TritonModelException("A request that the model makes has no response sender.")
+        return self._sender
+
+    def is_cancelled(self) -> bool:
+        return self._sender is not None and self._sender.is_cancelled()
+
+    def set_release_flags(self, flags: int) -> None:
+        if flags not in (RELEASE_ALL, RELEASE_RESCHEDULE):
+            raise TritonModelException("Unsupported release flags.")
+        self._release_flags = flags
+
+    @property
+    def is_rescheduled(self) -> bool:
+        return self._release_flags == RELEASE_RESCHEDULE
+
+    # ── a request of the model ────────────────────────────────────────────────────────────────────────
+
+    def exec(self, decoupled: bool = False) -> Any:
+        """The response; with `decoupled` an iterator of them. Errors are responses."""
+        call = calls.begin(self._head(decoupled), [tensor.data() for tensor in self._inputs])
+        return call if decoupled else call.only()
+
+    def async_exec(self, decoupled: bool = False) -> Any:
+        """An awaitable of what `exec` returns."""
+        return asyncio.get_running_loop().run_in_executor(None, self.exec, decoupled)
+
+    def _head(self, decoupled: bool) -> CallHead:
+        inputs, _ = heads(self._inputs)
+        return CallHead(
+            model=self._model,
+            version="" if self._version < 0 else str(self._version),
+            inputs=inputs,
+            requested=tuple(dict.fromkeys(self._requested)),
+            id=self._id,
+            correlation=self._correlation,
+            flags=self._flags,
+            timeout=self._timeout,
+            parameters=self._parameters,
+            decoupled=decoupled,
+            blocking=calls.is_blocking(),
+        )
+
+
+def _check_types(
+    model_name: object,
+    request_id: object,
+    correlation_id: object,
+    model_version: object,
+    flags: object,
+    timeout: object,
+    requested_output_names: Sequence[object],
+) -> None:
+    """Raises TypeError as Triton does."""
+    texts = {"model_name": model_name, "request_id": request_id}
+    numbers = {"model_version": model_version, "flags": flags, "timeout": timeout}
+    wrong = [name for name, value in texts.items() if not isinstance(value, str)]
+    if not all(isinstance(name, str) for name in requested_output_names):
+        wrong.append("requested_output_names")
+    wrong += [name for name, value in numbers.items() if not isinstance(value, int)]
+    if correlation_id is None:
+        wrong.append("correlation_id")
+    if wrong:
+        raise TypeError(f"incompatible arguments of InferenceRequest: {', '.join(wrong)}")
+
+
+def _checked_inputs(inputs: Sequence[BackendTensor], id: str, model: str) -> list[BackendTensor]:
+    for tensor in inputs:
+        if tensor is None:
+            raise TritonModelException(
+                f"Input tensor for request with id '{id}' and model name '{model}' should not be empty."
+            )
+        if not isinstance(tensor, BackendTensor):
+            raise TypeError(f"inputs has a {type(tensor).__name__}, which is no Tensor")
+    return list(inputs)

@@ -1,0 +1,281 @@
+"""Models written for Triton in real processes: batches, senders, cancellation, calls and what goes wrong with them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import textwrap
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adapters.errors import BackendError, CapacityError, DeadlineError, InferenceError
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.backends.base import RequestInstance
+from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, Warmup, WarmupInput
+from runtimes.tensor.instances import placement
+from runtimes.tensor.models.warmup import warm_up
+from runtimes.tensor.nested import Computed
+from runtimes.tensor.requests.scheduler import RequestScheduler
+from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from tests.runtimes.tensor.instances.support import one_to_one, write
+
+pytestmark = pytest.mark.timeout(120)
+HEAD = """
+import os, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def value(request):
+    return pb_utils.get_input_tensor_by_name(request, "x").as_numpy()
+
+def response(array):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.asarray(array, np.float32))])
+
+class TritonPythonModel:
+"""
+
+
+class Server:
+    """The only model of a server, which its own process can call."""
+
+    def __init__(self) -> None:
+        self.services = ModelServices()
+        self.services.bind(self, None)  # type: ignore[arg-type]
+        self.scheduler: Scheduler | None = None
+        self.instances: list[Any] = []
+
+    async def infer(self, inference: Inference, deadline: float) -> Computed:
+        assert self.scheduler is not None
+        outputs = await self.scheduler.infer(inference, deadline)
+        return Computed("model", "1", outputs=outputs)
+
+    async def stream(self, inference: Inference, deadline: float) -> AsyncIterator[Computed]:
+        assert self.scheduler is not None
+        responses = self.scheduler.stream(inference, deadline)
+        try:
+            async for outputs in responses:
+                yield Computed("model", "1", outputs=outputs, final=getattr(outputs, "final", False))
+        finally:
+            responses.cancel()
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, body: str, *, copies: int = 1, **more: Any) -> AsyncIterator[Server]:
+    write(folder / "1", HEAD + textwrap.indent(textwrap.dedent(body), "    "))
+    config = replace(one_to_one("process", **more), instance_groups=(InstanceGroup(count=copies),))
+    server = Server()
+    server.instances = list(await placement.start(config, folder / "1", server.services))
+    assert all(isinstance(instance, RequestInstance) for instance in server.instances)
+    server.scheduler = make_scheduler(config, server.instances)
+    assert isinstance(server.scheduler, RequestScheduler)
+    try:
+        for instance in server.instances:
+            await warm_up(config, instance, folder)
+        yield server
+    finally:
+        await server.scheduler.aclose()
+        for instance in server.instances:
+            await instance.aclose()
+
+
+def request(*values: float, **parameters: Any) -> Inference:
+    array = np.array([values], np.float32)
+    return Inference("model", parameters=parameters, inputs=[Tensor("x", "FP32", array.shape, array.tobytes())])
+
+
+def numbers(outputs: list[Tensor]) -> list[float]:
+    return [float(number) for number in np.frombuffer(outputs[0].data, np.float32)]
+
+
+async def test_a_batch_is_a_list_in_order_and_each_request_fails_alone(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        out = []
+        for request in requests:
+            array = value(request)
+            if array[0, 0] < 0:
+                out.append(pb_utils.InferenceResponse(error=pb_utils.TritonError("negative", 3)))
+            else:
+                out.append(response([[array[0, 0], len(requests)]]))
+        return out
+    """
+    async with serving(tmp_path, body, dynamic_batching=DynamicBatching()) as server:
+        assert server.scheduler is not None
+        futures = [server.scheduler.infer(request(n, 0)) for n in (1, -2, 3, 4)]
+        results = await asyncio.gather(*futures, return_exceptions=True)
+    assert [numbers(r) for r in results if isinstance(r, list)] == [[1, 4], [3, 4], [4, 4]]
+    assert isinstance(results[1], InferenceError)
+    assert (results[1].message, results[1].kind) == ("negative", "caller")
+
+
+async def test_a_warm_up_reaches_the_model(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += 1
+        return [response([[self.count, 0]]) for _ in requests]
+    """
+    warmup = Warmup("first", 1, 3, inputs=(WarmupInput("x", "FP32", (2,)),))
+    async with serving(tmp_path, body, warmup=(warmup,)) as server:
+        assert server.scheduler is not None
+        assert numbers(await server.scheduler.infer(request(0, 0))) == [4, 0]
+
+
+async def test_a_request_that_is_dropped_ends(tmp_path: Path) -> None:
+    body = "def execute(self, requests):\n    return None"
+    async with serving(tmp_path, body) as server:
+        assert server.scheduler is not None
+        with pytest.raises(BackendError, match="sent no response"):
+            await server.scheduler.infer(request(0, 0))
+    async with serving(tmp_path, body, decoupled=True) as server:
+        assert server.scheduler is not None
+        assert [outputs async for outputs in server.scheduler.stream(request(0, 0))] == []
+        await server.scheduler.drain()
+
+
+SENDER = """
+def execute(self, requests):
+    for request in requests:
+        threading.Thread(target=self.answer, args=(request.get_response_sender(), value(request))).start()
+
+def answer(self, sender, array):
+    sent = 0
+    for i in range(int(array[0, 0])):
+        if sender.is_cancelled():
+            break
+        sender.send(response([[i, array[0, 1]]]))
+        sent += 1
+        with open(os.path.join(pb_utils.get_model_dir(), "sent"), "w") as file:
+            file.write(str(sent))
+    sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    with open(os.path.join(pb_utils.get_model_dir(), "ended"), "a") as file:
+        file.write("x")
+"""
+
+
+async def test_senders_outlive_execute_and_streams_run_beside_each_other(tmp_path: Path) -> None:
+    async with serving(tmp_path, SENDER, decoupled=True) as server:
+        assert server.scheduler is not None
+        streams = [server.scheduler.stream(request(5, n)) for n in range(8)]
+        for n, responses in reversed(list(enumerate(streams))):  # the last one first: none waits for another
+            assert [numbers(outputs) async for outputs in responses] == [[i, n] for i in range(5)]
+        await server.scheduler.drain()
+
+
+async def test_a_reader_that_stops_makes_the_model_wait(tmp_path: Path) -> None:
+    async with serving(tmp_path, SENDER, decoupled=True) as server:
+        assert server.scheduler is not None
+        responses = server.scheduler.stream(request(200, 0))
+        sent = tmp_path / "1/sent"
+        while not sent.exists() or not sent.read_text() or int(sent.read_text()) < 8:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        assert int(sent.read_text()) < 30
+        assert len([outputs async for outputs in responses]) == 200
+
+
+async def test_a_client_that_leaves_is_reported_to_the_model(tmp_path: Path) -> None:
+    async with serving(tmp_path, SENDER, decoupled=True) as server:
+        assert server.scheduler is not None
+        responses = server.scheduler.stream(request(1e6, 0))
+        async for _ in responses:
+            break
+        responses.cancel()
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+        while not (tmp_path / "1/ended").exists():
+            await asyncio.sleep(0.01)
+
+
+CALLS = """
+def execute(self, requests):
+    out = []
+    for request in requests:
+        array = value(request)
+        if array[0, 0] <= 0:
+            out.append(response(array))
+            continue
+        inner = pb_utils.InferenceRequest(model_name="model", requested_output_names=["y"],
+                                          inputs=[pb_utils.Tensor("x", array - np.float32([[1, 0]]))])
+        answer = inner.exec()
+        if answer.has_error():
+            out.append(pb_utils.InferenceResponse(error=answer.error()))
+        else:
+            out.append(response(answer.output_tensors()[0].as_numpy() + np.float32([[0, 1]])))
+    return out
+"""
+
+
+async def test_a_model_calls_itself_on_free_copies(tmp_path: Path) -> None:
+    async with serving(tmp_path, CALLS, copies=3) as server:
+        assert server.scheduler is not None
+        assert numbers(await server.scheduler.infer(request(2, 0))) == [0, 2]
+
+
+async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path, CALLS) as server:
+        assert server.scheduler is not None
+        loop = asyncio.get_running_loop()
+        with pytest.raises((DeadlineError, BackendError, CapacityError)):
+            await server.scheduler.infer(request(1, 0), loop.time() + 0.5)
+        assert numbers(await server.scheduler.infer(request(0, 7))) == [0, 7]
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_a_process_that_dies_fails_every_open_request(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.senders = []
+
+    def execute(self, requests):
+        for request in requests:
+            if value(request)[0, 0] < 0:
+                os.kill(os.getpid(), 9)
+            self.senders.append(request.get_response_sender())
+    """
+    async with serving(tmp_path, body, decoupled=True) as server:
+        assert server.scheduler is not None
+        streams = [server.scheduler.stream(request(n, 0)) for n in (1, 2, -1)]
+        for responses in streams:
+            with pytest.raises(CapacityError):
+                await anext(responses)
+        assert server.scheduler.computing == 0
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_a_fork_of_a_model_cannot_reach_the_server(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        read, write = os.pipe()
+        if not os.fork():
+            try:
+                pb_utils.Logger.log_info("hello")
+            except pb_utils.TritonModelException:
+                os.write(write, b"x")
+            os._exit(0)
+        os.wait()
+        os.close(write)
+        return [response([[len(os.read(read, 1)), 0]]) for _ in requests]
+    """
+    async with serving(tmp_path, body) as server:
+        assert server.scheduler is not None
+        assert numbers(await server.scheduler.infer(request(0, 0))) == [1, 0]
+
+
+async def test_a_killed_copy_is_replaced(tmp_path: Path) -> None:
+    body = "def execute(self, requests):\n    return [response([[os.getpid(), 0]]) for _ in requests]"
+    async with serving(tmp_path, body) as server:
+        assert server.scheduler is not None
+        await server.scheduler.infer(request(0, 0))
+        os.kill(server.instances[0].report.pid, signal.SIGKILL)
+        while not server.instances[0].restarts:
+            await asyncio.sleep(0.01)
+        assert len(await server.scheduler.infer(request(0, 0), inf)) == 1
