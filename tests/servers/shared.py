@@ -1,6 +1,8 @@
 """Servers that several test files share: `shared(kserve)` starts one at its first use.
 
 They stop after the last test of their unit of `tests.support.schedule`, which lists the files of each.
+A server that is compiled at its first use takes longer than a test may, and has a limit of its own: its files limit the
+functions of their tests only, not the fixtures.
 """
 
 import contextlib

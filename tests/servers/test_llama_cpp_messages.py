@@ -18,7 +18,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.gateways import Rig, config
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600, func_only=True)]
 
 ASKED: Any = {"model": "chat", "max_tokens": 12, "messages": [{"role": "user", "content": "Count to five."}]}
 

@@ -25,7 +25,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import vllm
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900, func_only=True)]
 PATIENCE = 120.0
 
 
