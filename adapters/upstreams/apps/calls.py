@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TypedDict
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, CallerError, InferenceError
@@ -13,6 +14,7 @@ from adapters.types import APP, Form, Usage
 from adapters.upstreams.body_stream import BodyStream
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import errors
+from adapters.wire.openai.model_field import with_model
 
 MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
@@ -79,7 +81,8 @@ class AppCalls:
         """
         told = self._fields + encode_fields([*self._asked(request, call), *more])
         method, once = request.method.encode(), not call.repeatable
-        response = await self._client.request(method, target, told, request.body, call.deadline, once=once)
+        body = await body_of(request)
+        response = await self._client.request(method, target, told, body, call.deadline, once=once)
         try:
             return await self._answer(request, response, call)
         except BaseException:
@@ -140,3 +143,10 @@ async def _refusal(response: ClientResponse) -> bytes:
         if response.status < 500:
             raise
         return b""
+
+
+async def body_of(request: AppRequest) -> bytes:
+    """Return the body to send, with the name of the request's model. Raises `CallerError`."""
+    if not request.stale:
+        return request.body
+    return await offload.scan(len(request.body), with_model, request.content_type, request.body, request.model)

@@ -14,6 +14,7 @@ from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.requests import AppRequest, ModelQuery, ModelRequest
 from adapters.types import APP, Deadline, Usage
+from adapters.upstreams.apps.calls import body_of
 from adapters.upstreams.apps.grpc_app import AppMessages
 from adapters.upstreams.apps.http_app import MAX_ANSWER, no_such_kind
 from adapters.upstreams.declared_tensors import json_answer
@@ -71,7 +72,8 @@ class RayServeGrpcAdapter:
         try:
             if request.stream:
                 return await self._stream(request, call)
-            body, _ = await self._channel.ask(path.encode(), request.body, self._fields(request, call), call.deadline)
+            message, fields = await body_of(request), self._fields(request, call)
+            body, _ = await self._channel.ask(path.encode(), message, fields, call.deadline)
         except GrpcError as error:
             no(error)
         return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
@@ -87,7 +89,7 @@ class RayServeGrpcAdapter:
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:
         path, fields = request.path.encode(), self._fields(request, call)
-        exchange = await self._channel.ask_stream(path, request.body, fields, call.deadline)
+        exchange = await self._channel.ask_stream(path, await body_of(request), fields, call.deadline)
         return await AppMessages(exchange, partial(self._refuse, request, call), content_type=PROTOBUF).begun()
 
     def _fields(self, request: AppRequest, call: Call) -> bytes:

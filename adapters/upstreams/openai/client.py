@@ -169,7 +169,7 @@ class OpenAIAdapter:
             )
         model = self._model or request.model
         body = await offload.scan(len(request.body), with_model, request.content_type, request.body, model)
-        asked = replace(request, body=body)
+        asked = replace(request, body=body, stale=False)
         is_api = operation.below == "api"
         target = self._paths.call(operation.path, model) if is_api else self._paths.at_the_server(operation.path)
         answer = await self._calls.call(asked, target, call)

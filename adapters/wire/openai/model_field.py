@@ -1,6 +1,7 @@
 """Reads and replaces the model's name in bodies that are otherwise forwarded unchanged: JSON objects and forms."""
 
 import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
 from adapters.errors import CallerError
@@ -22,16 +23,23 @@ class ModelFieldCodec(Codec):
 
     def rename(self, request: R, model: str) -> R:
         assert isinstance(request, AppRequest)
-        return replace(request, model=model, body=with_model(request.content_type, request.body, model))
+        return request if model == request.model else replace(request, model=model, stale=True)
 
     def fields(self, request: ModelRequest) -> Fields:
         """The fields of a JSON body. A route cannot rewrite a form."""
         assert isinstance(request, AppRequest)
-        return {} if form.is_form(request.content_type) else open_body(request.body)
+        if form.is_form(request.content_type):
+            return {}
+        fields = open_body(request.body)
+        if request.stale:
+            fields["model"] = Raw(_encode(request.model))
+        return fields
 
     def rewrite(self, request: R, fields: Fields) -> R:
         assert isinstance(request, AppRequest)
-        return request if form.is_form(request.content_type) else replace(request, body=_encode(fields))
+        if form.is_form(request.content_type):
+            return request
+        return replace(request, body=_encode(fields), stale=False)
 
     def accepts(self, request: ModelRequest, name: str) -> bool:
         assert isinstance(request, AppRequest)

@@ -1,10 +1,15 @@
 """Forms: the model's name found, and everything else left alone."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from adapters.errors import CallerError
+from adapters.requests import AppRequest
+from adapters.upstreams.apps.calls import body_of
 from adapters.wire import form
 from adapters.wire.openai import model_field as named
 
@@ -35,6 +40,26 @@ def test_only_the_name_is_replaced() -> None:
     body = FILE + model() + FILE.replace(b"file", b"other") + END
     assert named.with_model(TYPE, body, "theirs") == body.replace(b"whisper", b"theirs")
     assert named.with_model(TYPE, body, "whisper") is body
+
+
+async def test_a_renamed_form_is_copied_only_when_it_is_sent() -> None:
+    body = FILE + model() + END
+    request = AppRequest(model="whisper", content_type=TYPE, body=body, codec=named.CODEC)
+    renamed = request.codec.rename(request, "theirs")
+    assert renamed.body is body
+    assert await body_of(renamed) == body.replace(b"whisper", b"theirs")
+    assert await body_of(request) is body
+    assert request.codec.rename(request, "whisper") is request
+
+
+async def test_a_renamed_json_body_has_the_name_in_its_fields() -> None:
+    request = AppRequest(model="m", path="/v1/rerank", body=b'{"model":"m","query":"q"}', codec=named.CODEC)
+    renamed = request.codec.rename(request, "theirs")
+    fields = renamed.codec.fields(renamed)
+    assert json.loads(bytes(fields["model"])) == "theirs"
+    assert json.loads(await body_of(renamed)) == {"model": "theirs", "query": "q"}
+    rewritten = renamed.codec.rewrite(renamed, {**fields, "top_n": Raw(b"3")})
+    assert json.loads(await body_of(rewritten)) == {"model": "theirs", "query": "q", "top_n": 3}
 
 
 @given(st.binary(max_size=200).filter(lambda data: b"--XX" not in data), st.text(min_size=1, max_size=20))

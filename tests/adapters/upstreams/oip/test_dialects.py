@@ -120,3 +120,16 @@ def test_an_id_that_is_none_is_replaced() -> None:
     assert length is not None
     assert json.loads(body[:length]) == {"id": "1", "inputs": []}
     assert body[length:] == b"tail"
+
+
+async def test_an_added_id_does_not_stay_in_the_request() -> None:
+    request = asked(Inference("m", inputs=[ONE]), "grpc")
+    async with routed({"name": "oip-http", "server": "kserve"}) as (router, adapter):
+        for id_ in ("first", "second"):
+            call = within()
+            call.id = id_
+            await adapter.call(request, call)
+    lengths = [int(headers[oip.HEADER]) for _, headers, _ in router.asked]
+    sent = [json.loads(body[:length]) for length, (_, _, body) in zip(lengths, router.asked, strict=True)]
+    assert [head["id"] for head in sent] == ["first", "second"]
+    assert request.inference.id == ""
