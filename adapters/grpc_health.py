@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 
 from google.protobuf.message import DecodeError
 
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.wire.protos import HEALTH_METHODS, health
@@ -29,16 +29,16 @@ class Health:
         self._services = frozenset(services) | {""}
         self._ready = ready
         self._watches = 0
-        self.calls: dict[str, Callable[[Call], Awaitable[None]]] = {CHECK: self.check, WATCH: self.watch}
+        self.calls: dict[str, Callable[[GrpcCall], Awaitable[None]]] = {CHECK: self.check, WATCH: self.watch}
 
-    async def check(self, call: Call) -> None:
+    async def check(self, call: GrpcCall) -> None:
         """Reply with the state. Raises `GrpcError` for an unknown service."""
         service = _service(await call.unary())
         if service not in self._services:
             raise GrpcError(Code.NOT_FOUND, f"unknown service {service[:128]}")
         call.reply(self._state(service))
 
-    async def watch(self, call: Call) -> None:
+    async def watch(self, call: GrpcCall) -> None:
         """Send the state at once and after each change, until the client disconnects or the server drains."""
         service = _service(await call.unary())
         if self._watches >= MOST_WATCHES:

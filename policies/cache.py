@@ -34,7 +34,7 @@ def wish(cache_control: str | None) -> Wish:
     return Wish("no-store" not in directives, max_age)
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """A whole answer, as sent to the client."""
 
     content_type: str
@@ -53,7 +53,7 @@ class Store:
     __slots__ = ("_entries", "_max_bytes", "_ttl", "size")
 
     def __init__(self, ttl: float, max_bytes: int) -> None:
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
+        self._entries: OrderedDict[bytes, CacheEntry] = OrderedDict()
         self.size = 0
         """Bytes in use."""
         self.configure(ttl, max_bytes)
@@ -72,7 +72,7 @@ class Store:
         self._max_bytes = max_bytes
         self._make_room()
 
-    def get(self, digest: bytes, max_age: float, now: float) -> Entry | None:
+    def get(self, digest: bytes, max_age: float, now: float) -> CacheEntry | None:
         """The stored answer, if its age is at most `max_age`."""
         entry = self._entries.get(digest)
         if entry is None:
@@ -84,7 +84,7 @@ class Store:
         self._entries.move_to_end(digest)
         return entry if age <= max_age else None
 
-    def put(self, digest: bytes, entry: Entry) -> None:
+    def put(self, digest: bytes, entry: CacheEntry) -> None:
         """Store an answer, unless it is too large or nothing is to be stored."""
         if self._ttl <= 0 or len(entry.body) > self.largest:
             return

@@ -37,7 +37,7 @@ class Ticket:
 T = TypeVar("T", bound=Ticket)
 
 
-class Lane(Generic[T]):
+class QueueLane(Generic[T]):
     """One tenant's requests of one band."""
 
     __slots__ = ("_pushed", "_tickets", "_urgency")
@@ -84,7 +84,7 @@ class Band(Generic[T]):
 
     def __init__(self) -> None:
         self.counter = VirtualTokenCounter()
-        self.lanes: dict[str, Lane[T]] = {}  # only of waiting tenants
+        self.lanes: dict[str, QueueLane[T]] = {}  # only of waiting tenants
         self.size = 0
         self.turns = 0.0
 
@@ -92,7 +92,7 @@ class Band(Generic[T]):
         lane = self.lanes.get(ticket.tenant)
         if lane is None:
             self.counter.join(ticket.tenant, self.lanes)
-            lane = self.lanes[ticket.tenant] = Lane()
+            lane = self.lanes[ticket.tenant] = QueueLane()
         lane.push(ticket)
         self.size += 1
 

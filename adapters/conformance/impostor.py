@@ -12,7 +12,7 @@ from adapters.http1.server import Server
 PREFACE = b"PRI * HTTP/2.0"
 
 
-class Act(Protocol):
+class Behaviour(Protocol):
     """The behaviour of an impostor for every request."""
 
     async def http(self, request: Request) -> Response: ...
@@ -23,7 +23,7 @@ class Act(Protocol):
 class Impostor:
     """A scripted server. It records the fields of each request, and sets `left` when a waiting client disconnects."""
 
-    def __init__(self, act: Act) -> None:
+    def __init__(self, act: Behaviour) -> None:
         self._act = act
         self.url = ""
         self.requests: list[dict[str, str]] = []
@@ -76,7 +76,7 @@ class _Doorman(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def impostor(act: Act) -> AsyncIterator[Impostor]:
+async def impostor(act: Behaviour) -> AsyncIterator[Impostor]:
     """Start an impostor on a loopback port."""
     made = Impostor(act)
     http = Server(made.http)

@@ -7,7 +7,7 @@ from typing import Any
 from adapters.base import Answer
 from adapters.conformance.acts import Refusing
 from adapters.conformance.cell import How
-from adapters.conformance.impostor import Act
+from adapters.conformance.impostor import Behaviour
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
 
@@ -46,7 +46,7 @@ class Subject:
     """The URL of the server's metrics."""
     signals_server: str = "auto"
     """The server whose metric names apply: a value of `balance.signals.server`."""
-    full: Sequence[Act] = (Refusing(503), Refusing(429, code=8))
+    full: Sequence[Behaviour] = (Refusing(503), Refusing(429, code=8))
     """The responses of a full server. An impostor sends them: a real server cannot be made full on demand."""
     order: str = ""
     """The name of a model that the suite may unload and load."""

@@ -7,7 +7,7 @@ text.py        detects servers of text models
 predict_v1.py  detects TensorFlow Serving, and KServe's v1
 apps.py        detects servers of apps and handlers
 grpc.py        detects gRPC servers
-found.py       the result, as plain data
+result.py      the result, as plain data
 written.py     renders the result as a configuration
 auto.py        `protocol: auto`
 """

@@ -16,7 +16,7 @@ SMALL_PIECE = 4 * 1024
 """Bytes below which a piece of a body is appended to the previous piece."""
 
 
-class Source(Protocol):
+class BodySource(Protocol):
     """A connection, as its requests use it."""
 
     peer: str
@@ -42,7 +42,7 @@ class Incoming(Request):
         "_paid", "length", "size", "read_started",
     )  # fmt: skip
 
-    def __init__(self, connection: Source, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
+    def __init__(self, connection: BodySource, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
         super().__init__(method, target, Headers(fields), connection.peer)
         self.connection = connection
         self.budget: Budget = connection.budget

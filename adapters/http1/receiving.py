@@ -13,7 +13,7 @@ from adapters.errors import CallerError
 from adapters.http1 import head
 from adapters.http1.budget import Budget
 from adapters.http1.feeding import Data, Feeding
-from adapters.http1.head import Refused
+from adapters.http1.head import HeadRefused
 from adapters.http1.host import Host
 from adapters.http1.incoming import Incoming, too_large
 from adapters.http1.message import Waiter
@@ -169,14 +169,14 @@ class RequestReceiver(Feeding):
         if len(self._fields) > limits.max_headers or (
             self._overhead > limits.max_head and self._head_size() > limits.max_head
         ):
-            raise Refused(431, "headers_too_large", "The request head is too large.")
+            raise HeadRefused(431, "headers_too_large", "The request head is too large.")
 
     def _head_size(self) -> int:
         return len(self._target) + sum(len(name) + len(value) for name, value in self._fields)
 
     def _malformed(self, error: httptools.HttpParserError) -> None:
         cause = error.__context__
-        if isinstance(cause, Refused):
+        if isinstance(cause, HeadRefused):
             self._refuse(cause.status, cause.code, cause.message)
         elif self._incoming is not None:
             self._break_body()

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, Protocol
 
 from adapters.http2 import frames
-from adapters.http2.call import Call, CallServer
+from adapters.http2.call import CallServer, GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.connection import Connection
 from adapters.http2.control import DRAIN_PING, check_connection_frame
@@ -33,7 +33,7 @@ CALL_BYTES = 128
 """Approximate bytes of the head and trailers of a response."""
 
 
-Handler = Callable[[Call], Awaitable[None]]
+Handler = Callable[[GrpcCall], Awaitable[None]]
 
 
 class AcceptingServer(CallServer, Protocol):
@@ -147,7 +147,7 @@ class Accepted(Connection[RequestHead]):
         self.outlet.write(frames.rst_stream(stream_id, code))
 
     def _begin(self, stream_id: int, head: RequestHead, last: bool) -> None:
-        call = Call(self, stream_id, head)
+        call = GrpcCall(self, stream_id, head)
         call.received_all = last
         self.streams[stream_id] = call
         if head.error is not None:
@@ -157,7 +157,7 @@ class Accepted(Connection[RequestHead]):
             call.task = self.loop.create_task(self._answer_call(call))
             self.server.begun(call.task)
 
-    async def _answer_call(self, call: Call) -> None:
+    async def _answer_call(self, call: GrpcCall) -> None:
         try:
             await self.server.handler(call)
             if not call.ended:
@@ -174,7 +174,7 @@ class Accepted(Connection[RequestHead]):
             if call.task is not None:
                 self.server.ended(call.task)
 
-    def _fail(self, call: Call, error: GrpcError) -> None:
+    def _fail(self, call: GrpcCall, error: GrpcError) -> None:
         if call.ended:
             return
         try:

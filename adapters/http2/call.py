@@ -55,7 +55,7 @@ class CallServer(Protocol):
         """Cancel the task of a handler."""
 
 
-class Accepting(Carrier, Protocol):
+class CallConnection(Carrier, Protocol):
     """The server's connection, as its calls use it."""
 
     peer: str
@@ -71,7 +71,7 @@ class Accepting(Carrier, Protocol):
         """Count a server reset that the client has caused. Raises `Violation` above the limit."""
 
 
-class Call(Stream):
+class GrpcCall(Stream):
     """A call: a handler reads the messages and answers with `reply`, with any number of `write`, or with `fail`.
 
     `path` is the path as received, `/package.Service/Method`. `metadata` excludes the fields of HTTP/2 and gRPC;
@@ -84,9 +84,9 @@ class Call(Stream):
         "_awaited", "_begun_at", "_ends", "_head_sent", "_message_due", "_overruled", "connection", "ended",
         "initial_metadata", "metadata", "path", "task",
     )  # fmt: skip
-    connection: Accepting
+    connection: CallConnection
 
-    def __init__(self, connection: Accepting, stream_id: int, head: RequestHead) -> None:
+    def __init__(self, connection: CallConnection, stream_id: int, head: RequestHead) -> None:
         super().__init__(connection, stream_id)
         self.path = head.path
         self.metadata: Mapping[str, str] = head.metadata

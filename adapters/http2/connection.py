@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from adapters.http1.sweeper import NEVER
 from adapters.http2 import frames
-from adapters.http2.control import Control
+from adapters.http2.control import ControlFrames
 from adapters.http2.fields import Decoder, Field, TooManyFields
 from adapters.http2.frames import ErrorCode, Violation
 from adapters.http2.framing import MAX_OTHER_FRAME, unpadded
@@ -24,7 +24,7 @@ PRIORITY_BYTES = 5
 Head = TypeVar("Head")
 
 
-class Connection(Control, Generic[Head]):
+class Connection(ControlFrames, Generic[Head]):
     """An HTTP/2 connection. `Head` is the decoded form of a header block; a subclass sets the limits."""
 
     __slots__ = (

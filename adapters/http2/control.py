@@ -20,7 +20,7 @@ MAX_BACKLOG = 1024 * 1024
 DRAIN_PING = b"draining"
 
 
-class Control(Framing):
+class ControlFrames(Framing):
     """Handles the frames that belong to no call, and bounds their number."""
 
     __slots__ = ("_backlog", "_calm", "_calm_since", "outlet", "streams")

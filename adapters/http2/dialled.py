@@ -35,7 +35,7 @@ GREETING = (
 )  # fmt: skip
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The owner of a connection."""
 
     def retired(self, connection: Dialled) -> None:
@@ -52,7 +52,9 @@ class Dialled(Connection[AnswerHead]):
     max_head = MAX_HEAD
     send_timeout = SEND_SECONDS
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, max_message: int, max_streams: int, owner: Owner) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, max_message: int, max_streams: int, owner: ConnectionOwner
+    ) -> None:
         super().__init__(loop)
         self.max_message = max_message
         self.max_held = 2**62  # unbounded: the caller has set the limit of each call and the number of calls

@@ -5,7 +5,7 @@ from adapters.stream import Stream
 from adapters.types import Form, Usage
 
 
-class BodyStream(Stream):
+class ForwardedBody(Stream):
     """A body in the pieces in which it arrives."""
 
     __slots__ = ("_response",)

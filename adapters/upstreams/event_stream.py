@@ -6,13 +6,13 @@ from contextlib import suppress
 from adapters.errors import BackendError, InferenceError, TransportError
 from adapters.http1.client import ClientResponse
 from adapters.types import OPENAI, Form, Usage
-from adapters.upstreams.body_stream import BodyStream
+from adapters.upstreams.body_stream import ForwardedBody
 from adapters.wire import sse
 
 TAIL_SECONDS = 0.1
 
 
-class EventStream(BodyStream):
+class EventStream(ForwardedBody):
     """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
     __slots__ = ("_begun", "_done", "_failure", "_splitter")

@@ -8,7 +8,7 @@ from config.place import written
 from config.problem import Problem
 from config.schema.globs import may_overlap
 from config.schema.limits import AmountsConfig, LimitsConfig
-from config.schema.money import Budget, currency_of
+from config.schema.money import MoneyBudget, currency_of
 from config.schema.units import RateLimit
 
 UNITS = tuple(AmountsConfig.model_fields)
@@ -139,7 +139,7 @@ def amount(node: Node) -> tuple[float, object] | None:
     match node.read(object):
         case RateLimit(rate, seconds):
             return rate, seconds
-        case Budget(picos=picos, period=period):
+        case MoneyBudget(picos=picos, period=period):
             return picos, period
         case int(concurrency):
             return concurrency, None

@@ -41,7 +41,7 @@ class TokenPrice(Money):
         return f"{format_amount(self.picos * 10**6)} {self.currency}/1M"
 
 
-class Budget(NamedTuple):
+class MoneyBudget(NamedTuple):
     """The maximum spend in each hour, day or month of the calendar, in UTC."""
 
     picos: int
@@ -67,13 +67,13 @@ def parse_amount(value: object) -> Money:
     return Money(_picos(m[1]), m[2].lower())
 
 
-def parse_budget(value: object) -> Budget:
+def parse_budget(value: object) -> MoneyBudget:
     """``50 usd/month``."""
     m = _match(_BUDGET, value, "a budget such as 2 usd/hour, 5 usd/day or 50 usd/month")
     if (picos := _picos(m[1])) == 0:
         raise ValueError("a budget is more than 0")
     period: Period = next(p for p in get_args(Period) if p == m[3])
-    return Budget(picos, m[2].lower(), period)
+    return MoneyBudget(picos, m[2].lower(), period)
 
 
 def currency_of(text: str) -> str | None:
@@ -106,4 +106,4 @@ _written = PlainSerializer(str, return_type=str, when_used="json")
 
 PerTokens = Annotated[TokenPrice, PlainValidator(parse_token_price), _written, _as_text("0.15 usd/1M", _TOKEN_PRICE)]
 Amount = Annotated[Money, PlainValidator(parse_amount), _written, _as_text("0.001 usd", _AMOUNT)]
-Spend = Annotated[Budget, PlainValidator(parse_budget), _written, _as_text("50 usd/month", _BUDGET)]
+Spend = Annotated[MoneyBudget, PlainValidator(parse_budget), _written, _as_text("50 usd/month", _BUDGET)]

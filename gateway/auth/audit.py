@@ -49,7 +49,7 @@ class Act:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Entry(NamedTuple):
+class AuditEntry(NamedTuple):
     """A row: `at` in Unix seconds, `detail` as JSON."""
 
     seq: int
@@ -83,18 +83,18 @@ def append(connection: Connection, pepper: bytes, act: Act, now: float) -> None:
     if len(detail) > _DETAIL_LENGTH:
         detail = json.dumps({"cut": detail[:_DETAIL_LENGTH]})
     who, role, peer = _bounded(actor.id), _bounded(actor.role), _bounded(actor.peer)
-    entry = Entry(
+    entry = AuditEntry(
         seq, now, who, role, peer, _bounded(act.action), _bounded(act.target), act.outcome, detail, previous, ""
     )
     connection.execute(insert(audit).values(entry._replace(digest=_digest(pepper, entry))._asdict()))
 
 
-def read(connection: Connection, limit: int, before: int | None = None) -> list[Entry]:
+def read(connection: Connection, limit: int, before: int | None = None) -> list[AuditEntry]:
     """The newest entries, newest first; only those numbered below `before`, to page on."""
     query = select(audit).order_by(audit.c.seq.desc()).limit(limit)
     if before is not None:
         query = query.where(audit.c.seq < before)
-    return [Entry(*row) for row in connection.execute(query)]
+    return [AuditEntry(*row) for row in connection.execute(query)]
 
 
 def verify(connection: Connection, pepper: bytes) -> Verdict:
@@ -124,19 +124,19 @@ def holds(connection: Connection, head: str) -> bool:
     return stored is not None and hmac.compare_digest(stored, recorded)
 
 
-def _all(connection: Connection) -> Iterator[Entry]:
+def _all(connection: Connection) -> Iterator[AuditEntry]:
     """In order, a page at a time: a log grows for years."""
     last = -1
     while True:
         page = connection.execute(select(audit).where(audit.c.seq > last).order_by(audit.c.seq).limit(_PAGE)).all()
         for row in page:
-            yield Entry(*row)
+            yield AuditEntry(*row)
         if len(page) < _PAGE:
             return
         last = page[-1].seq
 
 
-def _digest(pepper: bytes, entry: Entry) -> str:
+def _digest(pepper: bytes, entry: AuditEntry) -> str:
     encoded = json.dumps(list(entry[:-1]), ensure_ascii=True, separators=(",", ":"))
     return digest(pepper, f"headrace audit {encoded}").hex()
 

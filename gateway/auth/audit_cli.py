@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.auth.audit import Entry
+from gateway.auth.audit import AuditEntry
 from gateway.auth.listing import utc
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop
 
@@ -55,6 +55,6 @@ def verify(
     typer.echo(result.head)
 
 
-def as_object(entry: Entry) -> dict[str, Any]:
+def as_object(entry: AuditEntry) -> dict[str, Any]:
     """For JSON: the time as text, the detail as an object."""
     return entry._asdict() | {"at": utc(entry.at), "detail": json_text.loads(entry.detail)}

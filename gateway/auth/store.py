@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, upda
 
 from config.schema.identity import GrantConfig
 from gateway.auth import audit
-from gateway.auth.audit import Act, Actor, Entry, Verdict
+from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.database import Stamp, stamp
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
@@ -166,7 +166,7 @@ class KeyStore:
             for now, act in acts:
                 self._audit(connection, act, now)
 
-    def read_audit(self, limit: int, before: int | None = None) -> list[Entry]:
+    def read_audit(self, limit: int, before: int | None = None) -> list[AuditEntry]:
         """The newest entries, newest first; only those numbered below `before`."""
         with self._database.transaction() as connection:
             return audit.read(connection, limit, before)

@@ -11,7 +11,7 @@ from config.schema.config import DiscoverConfig
 from gateway.discovery.dns import Addresses, ServiceRecords
 from gateway.discovery.endpoint_file import EndpointFile
 from gateway.discovery.kubernetes import EndpointSlices
-from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Source, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, EndpointSource
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ BACKOFF = (0.5, 30.0)
 """Seconds until a source that failed is asked again, doubled from the first to the second."""
 
 
-def source_of(config: DiscoverConfig) -> Source:
+def source_of(config: DiscoverConfig) -> EndpointSource:
     """What `config` names. Raises `DiscoveryError` when it cannot be used here."""
     if config.kubernetes is not None:
         return EndpointSlices(config.kubernetes, config.scheme)
@@ -40,7 +40,7 @@ class Discoverer:
 
     def __init__(self, pool: str, config: DiscoverConfig, clock: Callable[[], float], rng: Random) -> None:
         self.config = config
-        self.targets: tuple[Target, ...] = ()
+        self.targets: tuple[DiscoveredEndpoint, ...] = ()
         self.error = ""
         """Why the source told nothing, or nothing of use; empty when all is well."""
         self.on_change: Callable[[], None] = _nobody
@@ -88,7 +88,7 @@ class Discoverer:
             backoff = BACKOFF[0] if self._heard > heard else min(2 * backoff, longest)
             await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
 
-    def _report(self, targets: Iterable[Target]) -> None:
+    def _report(self, targets: Iterable[DiscoveredEndpoint]) -> None:
         # In one order everywhere, so that all gateways leave out the same ones.
         endpoints = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
         self._heard = self._clock()
@@ -110,7 +110,7 @@ class Discoverer:
             self.error = ""
         self._use(tuple(endpoints[:MAX_TARGETS]))
 
-    def _use(self, targets: tuple[Target, ...]) -> None:
+    def _use(self, targets: tuple[DiscoveredEndpoint, ...]) -> None:
         self._giving_up = None
         if targets != self.targets:
             log.info("pool %s: discovered %d endpoints", self._pool, len(targets))

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from config.schema.config import DiscoverConfig
-from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Report, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, Report
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
@@ -83,7 +83,7 @@ class Addresses:
         scheme, name = self._config.scheme, self._host.rstrip(".")
         while True:
             resolved = await self._lookup.addresses(self._host)
-            report(Target(url(scheme, ip, self._port), server_name=name) for ip in resolved.addresses)
+            report(DiscoveredEndpoint(url(scheme, ip, self._port), server_name=name) for ip in resolved.addresses)
             await asyncio.sleep(held(resolved.ttl, self._config))
 
 
@@ -109,7 +109,9 @@ class ServiceRecords:
             resolved = await asyncio.gather(*map(self._lookup.addresses, hosts))
             weights = [record.weight for record in records]
             report(
-                Target(url(self._config.scheme, ip, record.port), weight / len(at.addresses), None, host.rstrip("."))
+                DiscoveredEndpoint(
+                    url(self._config.scheme, ip, record.port), weight / len(at.addresses), None, host.rstrip(".")
+                )
                 for record, host, at, weight in zip(records, hosts, resolved, relative(weights), strict=True)
                 for ip in at.addresses
             )

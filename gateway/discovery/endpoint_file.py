@@ -10,7 +10,7 @@ from config.document import parse
 from config.problem import ConfigError
 from config.schema.config import EndpointConfig
 from config.schema.section import Section
-from gateway.discovery.target import DiscoveryError, Report, Target
+from gateway.discovery.target import DiscoveredEndpoint, DiscoveryError, Report
 
 LOOK_SECONDS = 0.5
 
@@ -51,7 +51,7 @@ class EndpointFile:
             raise DiscoveryError(f"{self._path} cannot be read: {reason}") from None
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _read(self) -> list[Target]:
+    def _read(self) -> list[DiscoveredEndpoint]:
         try:
             doc = parse(self._path)
             if doc.problems:
@@ -65,4 +65,4 @@ class EndpointFile:
         counts = Counter(endpoint.url for endpoint in listed.endpoints)
         if twice := [url for url, count in counts.items() if count > 1]:
             raise DiscoveryError(f"{self._path}: {twice[0]} is given twice")
-        return [Target.of(endpoint) for endpoint in listed.endpoints]
+        return [DiscoveredEndpoint.of(endpoint) for endpoint in listed.endpoints]

@@ -3,18 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from gateway.discovery.target import Target
+from gateway.discovery.target import DiscoveredEndpoint
 
 Slice = Mapping[str, Any]
 
 
-def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name: str) -> list[Target]:
+def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name: str) -> list[DiscoveredEndpoint]:
     """The endpoints that are ready or, when none is, those that serve while they terminate.
 
     (The rule of kube-proxy: a service whose pods all leave has them until they are gone.) A pod with an address
     of each family stands in two slices and counts once, by IPv4.
     """
-    by_pod: dict[str, tuple[bool, Target]] = {}
+    by_pod: dict[str, tuple[bool, DiscoveredEndpoint]] = {}
     for one in sorted(slices, key=lambda one: str(one.get("addressType"))):  # IPv4 comes before IPv6
         number = _port(one, port)
         for endpoint in _entries(one.get("endpoints")) if number else ():
@@ -25,7 +25,7 @@ def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name:
             pod = (endpoint.get("targetRef") or {}).get("uid") or address
             host = f"[{address}]" if ":" in address else address
             zone = endpoint.get("zone") or None
-            target = Target(f"{scheme}://{host}:{number}", 1.0, zone, server_name)
+            target = DiscoveredEndpoint(f"{scheme}://{host}:{number}", 1.0, zone, server_name)
             by_pod.setdefault(str(pod), (ready, target))
     any_ready = any(ready for ready, _ in by_pod.values())
     return [target for ready, target in by_pod.values() if ready or not any_ready]

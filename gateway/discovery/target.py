@@ -15,7 +15,7 @@ class DiscoveryError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class DiscoveredEndpoint:
     """An address and what is known about it."""
 
     url: str
@@ -25,15 +25,15 @@ class Target:
     """Whom its certificate must be for, where the URL has an address and not a name."""
 
     @classmethod
-    def of(cls, written: EndpointConfig) -> "Target":
+    def of(cls, written: EndpointConfig) -> "DiscoveredEndpoint":
         return cls(written.url, written.weight, written.zone)
 
 
-Report = Callable[[Iterable[Target]], None]
+Report = Callable[[Iterable[DiscoveredEndpoint]], None]
 """What a source calls with all endpoints that there are now, none left out."""
 
 
-class Source(Protocol):
+class EndpointSource(Protocol):
     """Somewhere that endpoints are listed."""
 
     async def follow(self, report: Report) -> None:

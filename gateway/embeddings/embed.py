@@ -18,7 +18,7 @@ from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.openai import embeddings as wire
 from adapters.wire.openai.embeddings import EmbeddingFields, Vector
 from config.schema.config import EmbeddingsConfig
-from gateway.embeddings.texts import Batch, Texts
+from gateway.embeddings.texts import TextBatch, TextTokenizer
 from gateway.embeddings.vectors import inputs_of, vectors_of
 
 AT_ONCE = 8
@@ -34,7 +34,7 @@ class Embedder:
 
     def __init__(self, config: EmbeddingsConfig) -> None:
         self.config = config
-        self.texts = Texts(config)
+        self.texts = TextTokenizer(config)
 
     def around(self, upstream: Upstream, clock: Callable[[], float]) -> "Embed":
         """The same, which answers requests for embeddings too."""
@@ -110,7 +110,7 @@ class _Job:
         self.usage = Usage()
         self.pool = self.endpoint = ""
 
-    async def run(self, batches: Sequence[Batch]) -> list[Vector]:
+    async def run(self, batches: Sequence[TextBatch]) -> list[Vector]:
         """One vector a text, in the order of the texts. Raises `InferenceError`."""
         try:
             async with asyncio.TaskGroup() as group:
@@ -120,7 +120,7 @@ class _Job:
             raise failures.exceptions[0] from None
         return [self._vectors[place] for place in range(len(self._vectors))]
 
-    async def _one(self, batch: Batch) -> None:
+    async def _one(self, batch: TextBatch) -> None:
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
         inference = Inference(self._fields.model, self._request.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)

@@ -62,14 +62,14 @@ async def _highest(rows: list[Row]) -> int:
     return highest
 
 
-class Batch(NamedTuple):
+class TextBatch(NamedTuple):
     """Rows of like length, and which of the texts they are."""
 
     places: list[int]
     rows: list[Row]
 
 
-class Texts:
+class TextTokenizer:
     """Makes tokens of texts as one model wants them."""
 
     def __init__(self, config: EmbeddingsConfig) -> None:
@@ -113,8 +113,8 @@ class Texts:
             raise ContextTooLong(message, param="input")
         return [*row[: self._max - 1], row[-1]]  # the last one is the model's own sign of an end
 
-    def batches(self, rows: Sequence[Row]) -> list[Batch]:
+    def batches(self, rows: Sequence[Row]) -> list[TextBatch]:
         """Those of like length together, so that little is filled up."""
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         cuts = [order[i : i + self._batch] for i in range(0, len(order), self._batch)]
-        return [Batch(places, [rows[place] for place in places]) for places in cuts]
+        return [TextBatch(places, [rows[place] for place in places]) for places in cuts]

@@ -22,7 +22,7 @@ _SERVE = re.compile(r"/(predictions|explanations)/([^/]+)(?:/([^/]+))?/?")
 _NOT_FOUND = "Unknown path. Apps are called as /apps/NAME/PATH, and TorchServe's models as /predictions/NAME."
 
 
-class Target(NamedTuple):
+class AppTarget(NamedTuple):
     """A decoded path. The app's own part of the path is not changed."""
 
     model: str
@@ -32,18 +32,18 @@ class Target(NamedTuple):
     """Whether the request is an inference, for any method. Inferences may be repeated."""
 
 
-def target_of(path: bytes) -> Target | None:
+def target_of(path: bytes) -> AppTarget | None:
     """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST + 256 else None
 
 
 @lru_cache(1024)
-def _target_of(path: bytes) -> Target | None:
+def _target_of(path: bytes) -> AppTarget | None:
     text = path.decode("latin-1")
     if match := _SERVE.fullmatch(text):
-        return Target(_name(match[2]), _name(match[3] or ""), f"/{match[1]}", True)
+        return AppTarget(_name(match[2]), _name(match[3] or ""), f"/{match[1]}", True)
     match = _APP.fullmatch(text)
-    return None if match is None else Target(_name(match[1]), "", match[2] or "")
+    return None if match is None else AppTarget(_name(match[1]), "", match[2] or "")
 
 
 def _name(text: str) -> str:

@@ -16,7 +16,7 @@ from gateway.fronts.door import Door, Route
 from gateway.fronts.openai import require_json
 from gateway.stored.exchange import no_conversation, stored
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import Conversation, Turn
+from gateway.stored.store import Conversation, StoredTurn
 from gateway.telemetry import Record
 
 PATH = b"/v1/conversations"
@@ -79,7 +79,7 @@ class ConversationsFront:
             return self._door.respond(record, encode(page.of_items(await self._all(conversation))))
         items = _items_of(await _fields(http))
         conversation = await self._conversation(principal, http)
-        turn = Turn(conversation.tenant, None, conversation.id, stored(items), keeper.expires_at)
+        turn = StoredTurn(conversation.tenant, None, conversation.id, stored(items), keeper.expires_at)
         await keeper.read(lambda store: store.append(turn))
         return self._door.respond(record, encode(Page(limit=MOST_AT_ONCE, ascending=True).of_items(items)))
 

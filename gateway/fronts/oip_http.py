@@ -58,7 +58,7 @@ IN_A_THREAD = 256 * 1024
 _JSON, _BINARY, _EVENTS = "application/json", "application/octet-stream", "text/event-stream"
 
 
-class Target(NamedTuple):
+class OipTarget(NamedTuple):
     """A decoded path. The verb is the last word of the path, or `metadata` for a path that ends with the model."""
 
     verb: str
@@ -66,23 +66,23 @@ class Target(NamedTuple):
     version: str = ""
 
 
-def target_of(path: bytes) -> Target | None:
+def target_of(path: bytes) -> OipTarget | None:
     """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST_PATH else None
 
 
 @lru_cache(4096)
-def _target_of(path: bytes) -> Target | None:
+def _target_of(path: bytes) -> OipTarget | None:
     text = unquote(path.decode("latin-1"), errors="replace").rstrip("/")
     if (match := _MODEL.fullmatch(text)) and text not in _WHOLE:
-        return Target(match[3] or "metadata", match[1], match[2] or "")
+        return OipTarget(match[3] or "metadata", match[1], match[2] or "")
     if text in _WHOLE:
-        return Target(text)
+        return OipTarget(text)
     if _INDEX.fullmatch(text):
-        return Target("index")
+        return OipTarget("index")
     if match := _ORDER.fullmatch(text):
-        return Target(match[2], match[1])
-    return Target("of_a_server") if _OF_A_SERVER.fullmatch(text) else None
+        return OipTarget(match[2], match[1])
+    return OipTarget("of_a_server") if _OF_A_SERVER.fullmatch(text) else None
 
 
 class OipFront:

@@ -30,7 +30,7 @@ _NOT_FOUND = "Unknown path."
 LONGEST_PATH = 1024
 
 
-class Target(NamedTuple):
+class PredictTarget(NamedTuple):
     """A decoded path. A path without a verb requests the model's status."""
 
     model: str
@@ -38,15 +38,15 @@ class Target(NamedTuple):
     verb: str
 
 
-def target_of(path: bytes) -> Target | None:
+def target_of(path: bytes) -> PredictTarget | None:
     """Decode a path; None for an unknown or overlong path. The result is cached, as few paths are in use."""
     return _target_of(path) if len(path) <= LONGEST_PATH else None
 
 
 @lru_cache(4096)
-def _target_of(path: bytes) -> Target | None:
+def _target_of(path: bytes) -> PredictTarget | None:
     match = _PATH.fullmatch(unquote(path.decode("latin-1"), errors="replace"))
-    return None if match is None else Target(match[1], match[2] or "", match[3] or match[4] or "status")
+    return None if match is None else PredictTarget(match[1], match[2] or "", match[3] or match[4] or "status")
 
 
 class PredictFront:
@@ -96,7 +96,7 @@ class PredictFront:
         body = await codecs.encode_predict_v1(await decode(answer), verb, by_row=by_row)
         return Response(200, headers, body)
 
-    def _served_by(self, principal: Principal, target: Target) -> tuple[str, str, bool]:
+    def _served_by(self, principal: Principal, target: PredictTarget) -> tuple[str, str, bool]:
         """The model and the version that answer, and whether the model is an explainer.
 
         An explanation is routed to the model's explainer if the configuration names one, else to the model itself. The

@@ -21,7 +21,7 @@ from gateway.fronts import decoding, errors, input_tokens
 from gateway.fronts.door import STREAMED, Door, Route
 from gateway.fronts.openai import require_json
 from gateway.fronts.stored_responses import StoredResponses
-from gateway.stored.exchange import Exchange, not_stored, opened
+from gateway.stored.exchange import StoredExchange, not_stored, opened
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
@@ -123,7 +123,7 @@ class _Stream:
 
     __slots__ = ("_answer", "_ended", "_events", "_exchange", "_over")
 
-    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: Exchange | None) -> None:
+    def __init__(self, answer: Answer, events: ResponseEvents | NativeEvents, exchange: StoredExchange | None) -> None:
         self._answer = answer
         self._exchange = exchange
         self._events = events

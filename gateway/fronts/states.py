@@ -27,7 +27,7 @@ LONGEST = 10.0
 """Seconds that an index waits for the servers of one model."""
 
 
-class Standing(NamedTuple):
+class ModelStanding(NamedTuple):
     """The state of a model: READY, LOADING, UNLOADING or UNAVAILABLE; empty if no server reports a state."""
 
     state: str
@@ -52,10 +52,10 @@ async def states(
     record: Record,
     model: str,
     version: str,
-) -> tuple[Standing, list[str]]:
+) -> tuple[ModelStanding, list[str]]:
     """The state of a model and its versions; of a requested version, only that version. Raises `InferenceError`."""
     query = ModelQuery(model=model, version=version, about="ready")
-    standing = Standing("READY")
+    standing = ModelStanding("READY")
     try:
         await tensors.queried(core, principal, query, headers, record)
     except LimitExceeded:
@@ -67,10 +67,10 @@ async def states(
     return standing, list(standing.versions) or await _versions(metadata, principal, headers, model)
 
 
-def _of(error: InferenceError) -> Standing:
+def _of(error: InferenceError) -> ModelStanding:
     if isinstance(error, ModelNotReady):
-        return Standing(error.state, error.reason, error.versions)
-    return Standing("", error.message)
+        return ModelStanding(error.state, error.reason, error.versions)
+    return ModelStanding("", error.message)
 
 
 async def _versions(metadata: Metadata, principal: Principal, headers: Mapping[str, str], model: str) -> list[str]:

@@ -29,7 +29,7 @@ _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 
-class Lines:
+class OutputLines:
     """Bytes as they come → one line of our log for each of theirs."""
 
     def __init__(self, name: str, write: Callable[[bytes], object]) -> None:
@@ -67,7 +67,7 @@ class Guard:
     def __init__(self, name: str, stop_signal: int, stop_seconds: float) -> None:
         self._stop_signal = stop_signal
         self._stop_seconds = stop_seconds
-        self._lines = Lines(name, _to_stderr)
+        self._lines = OutputLines(name, _to_stderr)
         self._deadline: float | None = None
         self._wakes, wake = os.pipe()
         os.set_blocking(wake, False)

@@ -11,7 +11,7 @@ from adapters.errors import CallerError, NotFound
 from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, encode, items_of
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import StoredItem, StoredResponse, Turn
+from gateway.stored.store import StoredItem, StoredResponse, StoredTurn
 
 
 class _StorageFields(msgspec.Struct):
@@ -31,7 +31,7 @@ _items = msgspec.json.Decoder(list[Item]).decode
 
 
 @dataclass(slots=True)
-class Exchange:
+class StoredExchange:
     """What is stored of a request once it is answered. `items` are the request's own."""
 
     keeper: Keeper
@@ -59,7 +59,7 @@ class Exchange:
             response = StoredResponse(self.tenant, decoded.id, now, keeper.expires_at, self.previous, given, answer)
         if self.conversation is not None:
             added = stored([*self.items, *decoded.output])
-        await keeper.keep(Turn(self.tenant, response, self.conversation, added, keeper.expires_at))
+        await keeper.keep(StoredTurn(self.tenant, response, self.conversation, added, keeper.expires_at))
 
 
 def stored(items: list[Item]) -> tuple[StoredItem, ...]:
@@ -67,7 +67,7 @@ def stored(items: list[Item]) -> tuple[StoredItem, ...]:
     return tuple([StoredItem(item["id"], encode(item)) for item in items])
 
 
-async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Exchange | None]:
+async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, StoredExchange | None]:
     """The body with the stored items before its own, and without the fields about storage; None where nothing is
     stored and nothing is continued. Raises `InferenceError`."""
     try:
@@ -87,7 +87,7 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Excha
         raise CallerError(message, param="previous_response_id")
     keeper.require_room()
     fields = open_body(body)
-    exchange = Exchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
+    exchange = StoredExchange(keeper, tenant, stores, previous, conversation, items_of(fields.get("input")))
     history = await _history(exchange)
     if history or "input" in fields:
         fields["input"] = Raw(encode([*history, *exchange.items])) if history else fields["input"]
@@ -97,12 +97,12 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Excha
     return encode({name: raw for name, raw in fields.items() if name not in removed}), exchange
 
 
-def not_stored(exchange: Exchange) -> Exchange:
+def not_stored(exchange: StoredExchange) -> StoredExchange:
     """The same where the route drops `store`."""
     return replace(exchange, stores=False)
 
 
-async def _history(exchange: Exchange) -> list[Item]:
+async def _history(exchange: StoredExchange) -> list[Item]:
     """What comes before the request's own items."""
     keeper, tenant, now = exchange.keeper, exchange.tenant, exchange.keeper.wall()
     if (previous := exchange.previous) is not None:

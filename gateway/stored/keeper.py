@@ -17,7 +17,7 @@ from typing import TypeVar
 from adapters.errors import CallerError, CapacityError
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import KeysError
-from gateway.stored.store import ResponseStore, StoredResponse, TooLong, Turn
+from gateway.stored.store import ResponseStore, StoredResponse, StoredTurn, TooLong
 
 _log = logging.getLogger(__name__)
 MAX_WAITING = 1000
@@ -38,7 +38,7 @@ class _Waiting:
 
     __slots__ = ("turn", "written")
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: StoredTurn) -> None:
         self.turn = turn
         self.written = asyncio.Event()
 
@@ -75,7 +75,7 @@ class Keeper:
         if len(self._waiting) >= MAX_WAITING or self._size >= MAX_WAITING_BYTES:
             raise _unavailable()
 
-    async def keep(self, turn: Turn) -> None:
+    async def keep(self, turn: StoredTurn) -> None:
         """Store a turn; return when it is written, or is taking too long."""
         waiting = _Waiting(turn)
         self._waiting.append(waiting)
@@ -180,7 +180,7 @@ class Keeper:
             return self._store
 
 
-def _write(turns: list[Turn], store: ResponseStore) -> None:
+def _write(turns: list[StoredTurn], store: ResponseStore) -> None:
     store.write(turns)
 
 

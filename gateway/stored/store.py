@@ -53,7 +53,7 @@ class Conversation(NamedTuple):
     metadata: bytes
 
 
-class Turn(NamedTuple):
+class StoredTurn(NamedTuple):
     """What one answered request leaves: a response, items of a conversation, or both."""
 
     tenant: str
@@ -85,7 +85,7 @@ class ResponseStore:
 
     # ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
-    def write(self, turns: Sequence[Turn]) -> None:
+    def write(self, turns: Sequence[StoredTurn]) -> None:
         """All of them or none. Items of a conversation that is gone are left out."""
         with self._transaction() as connection:
             for turn in turns:
@@ -135,7 +135,7 @@ class ResponseStore:
         row = {**conversation._asdict(), "metadata": conversation.metadata.decode()}
         with self._transaction() as connection:
             connection.execute(insert(conversations).values(row))
-            _append(connection, Turn(tenant, None, id_, first, conversation.expires_at))
+            _append(connection, StoredTurn(tenant, None, id_, first, conversation.expires_at))
 
     def conversation(self, tenant: str, id_: str, now: float) -> Conversation | None:
         """One conversation without its items."""
@@ -161,7 +161,7 @@ class ResponseStore:
             connection.execute(delete(items).where(items.c.tenant == tenant, items.c.conversation == id_))
             return deleted
 
-    def append(self, turn: Turn) -> None:
+    def append(self, turn: StoredTurn) -> None:
         """Add items to a conversation at once. Raises `TooLong`."""
         with self._transaction() as connection:
             _append(connection, turn)
@@ -235,7 +235,7 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
     return StoredResponse(tenant, id_, created_at, expires_at, previous, given.encode(), answer.encode())
 
 
-def _append(connection: Connection, turn: Turn) -> None:
+def _append(connection: Connection, turn: StoredTurn) -> None:
     """Lock the conversation's row first: writers of one conversation take turns, and a deleted one is noticed."""
     change = update(conversations).where(*_is(conversations, turn.tenant, turn.conversation or ""))
     if not connection.execute(change.values(expires_at=turn.expires_at)).rowcount:

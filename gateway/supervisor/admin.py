@@ -24,7 +24,7 @@ from gateway.supervisor.messages import encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
-from gateway.telemetry.merge import Tally
+from gateway.telemetry.merge import SampleTally
 from gateway.traffic.operations import NotDone, Operation
 
 Replies = list[tuple[WorkerProcess, Reply]]
@@ -34,7 +34,7 @@ class SupervisorBackend:
     """The `AdminBackend` of a supervisor."""
 
     def __init__(
-        self, lifecycle: Lifecycle, identity: Identity, workers: Workers, runtimes: SharedRuntimes, tally: Tally
+        self, lifecycle: Lifecycle, identity: Identity, workers: Workers, runtimes: SharedRuntimes, tally: SampleTally
     ) -> None:
         self._lifecycle = lifecycle
         self._identity = identity

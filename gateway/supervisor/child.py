@@ -15,7 +15,7 @@ import uvloop
 
 from gateway.errors import StartError
 from gateway.signals import until
-from gateway.supervisor.control import Control
+from gateway.supervisor.control import ControlSocket
 from gateway.supervisor.messages import StartMessage, StartReport, decode, encode
 from gateway.supervisor.worker import Worker
 
@@ -59,8 +59,8 @@ async def _work(message: StartMessage) -> int:
     return 0
 
 
-async def _start(worker: Worker, message: StartMessage) -> Control:
-    control = Control(worker)
+async def _start(worker: Worker, message: StartMessage) -> ControlSocket:
+    control = ControlSocket(worker)
     try:
         await worker.start()
         await control.open(message.control)

@@ -17,7 +17,7 @@ from gateway.traffic.operations import NotDone, Operation, adopt, pack
 MAX_BODY = 64 * 1024**2
 
 
-class Control:
+class ControlSocket:
     """`open`, then `aclose`. Only this user can connect to the socket."""
 
     def __init__(self, worker: Worker) -> None:

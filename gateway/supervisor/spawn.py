@@ -9,13 +9,15 @@ from gateway.supervisor.limit_slots import LimitSlots
 from gateway.supervisor.messages import StartMessage, WorkerSettings
 from gateway.supervisor.process import WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
-from gateway.telemetry.merge import Tally
+from gateway.telemetry.merge import SampleTally
 
 
 class Spawner:
     """`folder` holds the control sockets: only this user may enter it."""
 
-    def __init__(self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: Tally) -> None:
+    def __init__(
+        self, folder: Path, sockets: Sockets, limit_slots: LimitSlots, demo: str | None, tally: SampleTally
+    ) -> None:
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
         self._folder = folder

@@ -25,9 +25,9 @@ from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner
-from gateway.supervisor.swap import Refused, retire, swap
+from gateway.supervisor.swap import ReloadRefused, retire, swap
 from gateway.supervisor.workers import Workers
-from gateway.telemetry.merge import Tally
+from gateway.telemetry.merge import SampleTally
 from gateway.telemetry.metrics import WorkerGauges
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
@@ -45,7 +45,7 @@ class Supervisor:
         self.admin_address = ("", 0)
         self.runtimes = SharedRuntimes()
         self.identity = Identity(config, self.demo)
-        self._tally = Tally()
+        self._tally = SampleTally()
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
         self._folder = TemporaryFolder()  # only this user may enter it
         self._sockets = Sockets(config.listen.http, config.listen.grpc)
@@ -129,7 +129,7 @@ class Supervisor:
             return
         try:
             await self._apply(config, prepared)
-        except (Refused, FleetError, KeysError, StartError, WorkerLost) as error:
+        except (ReloadRefused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
             return

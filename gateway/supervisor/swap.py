@@ -15,12 +15,12 @@ PREPARE_SECONDS = 60.0
 POLL_SECONDS = 0.25
 
 
-class Refused(Exception):
+class ReloadRefused(Exception):
     """A worker refused the new settings. The message is its reason."""
 
 
 async def swap(workers: Workers, settings: WorkerSettings, config: Config) -> None:
-    """Let every worker prepare, which may take long, then let all commit, which does not. Raises `Refused`."""
+    """Let every worker prepare, which may take long, then let all commit, which does not. Raises `ReloadRefused`."""
     seconds = PREPARE_SECONDS + max((p.runtime.start_timeout for p in config.pools if p.runtime), default=0.0)
     first = workers.ready
     await _prepare(workers, first, settings, seconds)
@@ -31,11 +31,11 @@ async def swap(workers: Workers, settings: WorkerSettings, config: Config) -> No
 
 
 async def _prepare(workers: Workers, group: Sequence[WorkerProcess], settings: WorkerSettings, seconds: float) -> None:
-    """Let a group of workers prepare. Raises `Refused` after abandoning the settings in all workers if one refuses."""
+    """Let a group of workers prepare. If one refuses, all abandon the settings. Raises `ReloadRefused`."""
     refusals = await asyncio.gather(*(_refusal(worker, encode(settings), seconds) for worker in group))
     if why := next(filter(None, refusals), None):
         await asyncio.gather(*(worker.call("POST", "/abandon") for worker in workers.ready), return_exceptions=True)
-        raise Refused(why)
+        raise ReloadRefused(why)
 
 
 async def _refusal(worker: WorkerProcess, settings: bytes, seconds: float) -> str:

@@ -17,7 +17,7 @@ from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner, stop
 from gateway.supervisor.states import spent
-from gateway.telemetry.merge import Tally
+from gateway.telemetry.merge import SampleTally
 
 log = logging.getLogger(__name__)
 START_ATTEMPTS = 3
@@ -37,7 +37,7 @@ class Slot:
 class Workers:
     """Fills the slots. Hold `lock` to change workers or their settings."""
 
-    def __init__(self, spawner: Spawner, sockets: Sockets, tally: Tally) -> None:
+    def __init__(self, spawner: Spawner, sockets: Sockets, tally: SampleTally) -> None:
         self.lock = asyncio.Lock()
         self.settings: WorkerSettings
         self.slots: list[Slot] = []

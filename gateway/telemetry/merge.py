@@ -26,7 +26,7 @@ GAUGES: Mapping[str, Way] = {
 ONLY_GROW = ("counter", "histogram")
 
 
-class Tally(Collector):
+class SampleTally(Collector):
     """The counts of all workers, also of ended ones: a sum that falls would look like a restart."""
 
     def __init__(self) -> None:

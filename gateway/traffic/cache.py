@@ -12,8 +12,8 @@ from adapters.requests import ModelRequest
 from adapters.stream import OnePiece
 from adapters.types import Form, Usage
 from config.schema.config import CacheConfig
-from gateway.traffic.coalesce import Flight, Reader
-from policies.cache import Entry, Store, wish
+from gateway.traffic.coalesce import Flight, FlightReader
+from policies.cache import CacheEntry, Store, wish
 
 RESULT = "x-headrace-cache"
 WORTH_JOINING = 0.5
@@ -81,7 +81,7 @@ class Cache:
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )
         self._shelf.flights[digest] = flight
-        return self._noted(call, await Reader(flight).begun(), "miss")
+        return self._noted(call, await FlightReader(flight).begun(), "miss")
 
     async def _digest_of(self, request: ModelRequest, call: Call) -> bytes:
         """Hash the request, a large one on a thread: hashing releases Python's lock."""
@@ -103,7 +103,7 @@ class Cache:
 
     async def _join(self, flight: Flight, call: Call, now: float) -> Answer:
         try:
-            answer = await Reader(flight).begun()
+            answer = await FlightReader(flight).begun()
         except BaseException:
             if not flight.readers and flight.over:  # the last reader pays for the prompt
                 call.trace.upstream_seconds += self._clock() - now
@@ -118,7 +118,7 @@ class Cache:
         if answer is None or flight.error is not None or not flight.is_whole or answer.pool != self._pool:
             return
         if answer.status == 200:
-            entry = Entry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form, flight.ignored)
+            entry = CacheEntry(answer.content_type, b"".join(flight.pieces), self._clock(), answer.form, flight.ignored)
             self._shelf.store.put(digest, entry)
 
     def _noted(self, call: Call, answer: Answer, result: str, age: int | None = None) -> Answer:
@@ -127,12 +127,12 @@ class Cache:
         return answer
 
 
-def _replayed(entry: Entry, *, stream: bool) -> Answer:
+def _replayed(entry: CacheEntry, *, stream: bool) -> Answer:
     if stream:
         return OnePiece(entry.body, content_type=entry.content_type, usage=Usage(exact=True), form=_form(entry))
     return Answer(content_type=entry.content_type, body=entry.body, usage=Usage(exact=True), form=_form(entry))
 
 
-def _form(entry: Entry) -> Form:
+def _form(entry: CacheEntry) -> Form:
     assert isinstance(entry.form, Form)  # the form that was stored with the entry
     return entry.form

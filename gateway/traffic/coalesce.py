@@ -34,7 +34,7 @@ class Flight:
         self.answer: Answer | None = None
         self.error: BaseException | None = None
         self.over = False
-        self.readers: list[Reader] = []
+        self.readers: list[FlightReader] = []
         self.pieces: list[bytes] = []
         self._most = most
         self._size = 0
@@ -105,7 +105,7 @@ class Flight:
             raise self.error
         return self.answer
 
-    async def next(self, reader: "Reader") -> bytes:
+    async def next(self, reader: "FlightReader") -> bytes:
         """All pieces since the last call of `reader`; empty at the end. Raises the error that broke the answer."""
         while True:
             if reader.at < self._dropped:
@@ -122,7 +122,7 @@ class Flight:
                 return b""
             await self._change()
 
-    async def leave(self, reader: "Reader", *, whole: bool) -> Usage:
+    async def leave(self, reader: "FlightReader", *, whole: bool) -> Usage:
         """Remove the reader. Returns its usage: the first reader pays for all, or the next if it leaves early.
 
         The last reader cancels the call and waits for its end.
@@ -154,7 +154,7 @@ class Flight:
                 future.set_result(None)
 
 
-class Reader(Answer):
+class FlightReader(Answer):
     """One client's view of a flight."""
 
     __slots__ = ("_flight", "_left", "at", "taken")

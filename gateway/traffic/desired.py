@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from config.schema.config import PoolConfig
-from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint
 
 MAX_OVERRIDES = 4 * MAX_TARGETS
 
@@ -14,7 +14,7 @@ class DesiredEndpoint:
     """One endpoint that a pool should have."""
 
     id: str
-    target: Target
+    target: DiscoveredEndpoint
     origin: str
     drained: bool
 
@@ -23,7 +23,7 @@ class DesiredEndpoint:
 class Added:
     """An endpoint that an operator added, and the end of its time by the loop's clock, if any."""
 
-    target: Target
+    target: DiscoveredEndpoint
     until: float
 
 
@@ -53,13 +53,17 @@ class Overrides:
 
 
 def desired(
-    pool: PoolConfig, name: Callable[[str], str], discovered: Iterable[Target], overrides: Overrides, now: float
+    pool: PoolConfig,
+    name: Callable[[str], str],
+    discovered: Iterable[DiscoveredEndpoint],
+    overrides: Overrides,
+    now: float,
 ) -> list[DesiredEndpoint]:
     """Each endpoint once: configured, then discovered, then added ones. Changes by operators override all others.
     `name` returns the id of a URL."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
-        ("configuration", map(Target.of, pool.endpoints)),
+        ("configuration", map(DiscoveredEndpoint.of, pool.endpoints)),
         ("discovery", discovered),
         ("operator", added),
     )

@@ -14,7 +14,7 @@ from policies.refusals import Refusals
 Health = Literal["unknown", "healthy", "unhealthy"]
 
 
-class Waiting(Protocol):
+class WaitingRequests(Protocol):
     """Requests that wait for a slot at an endpoint."""
 
     def freed(self) -> None:
@@ -49,7 +49,7 @@ class Endpoint:
         self.outliers: Outliers | None = None
         self.zone: str | None = None
         self.in_flight = 0
-        self.waiting: Waiting | None = None
+        self.waiting: WaitingRequests | None = None
         self._since: float | None = None
         self.configure(weight, 0.0)
         self.health: Health = "unknown"

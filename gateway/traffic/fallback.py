@@ -14,7 +14,7 @@ _TOO_LONG: frozenset[str] = frozenset({"context_length"})
 _SILENT: frozenset[str] = frozenset({"timeout", "transport"})
 
 
-class Step(NamedTuple):
+class FallbackStep(NamedTuple):
     """An upstream for failures of these classes."""
 
     on: frozenset[Failure]
@@ -24,7 +24,7 @@ class Step(NamedTuple):
 class Fallback:
     """An `Upstream` that calls the next of its steps that covers the failure."""
 
-    def __init__(self, first: Upstream, steps: Sequence[Step]) -> None:
+    def __init__(self, first: Upstream, steps: Sequence[FallbackStep]) -> None:
         self._first = first
         self._steps = steps
 

@@ -20,7 +20,7 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.tls import FileTimes
 from config.schema.config import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
-from gateway.discovery.target import Target
+from gateway.discovery.target import DiscoveredEndpoint
 from gateway.placement.launch import CannotLaunch
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
@@ -88,7 +88,7 @@ def endpoint_id(secret: bytes, pool: str, url: str) -> str:
     return f"{pool}/{blake2b(url.encode(), digest_size=5, key=secret).hexdigest()}"
 
 
-def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> object:
+def source_of(pool: PoolConfig, target: DiscoveredEndpoint | None, times: FileTimes) -> object:
     """Everything that the connections of a pool's endpoint depend on. Without a target, of its runtime."""
     if target is None:
         spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
@@ -99,7 +99,7 @@ def source_of(pool: PoolConfig, target: Target | None, times: FileTimes) -> obje
     )  # fmt: skip
 
 
-def make(pool: PoolConfig, id_: str, target: Target, source: object) -> Member:
+def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object) -> Member:
     """Create an endpoint of the pool. Raises `FleetError`."""
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None

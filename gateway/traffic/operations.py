@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint
 from gateway.traffic.desired import Added, Overrides
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError, Member, tls_of
@@ -86,7 +86,7 @@ def _add(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
         overrides.weights.pop(id_, None)
     until = inf if operation.expires is None else operation.expires - time.time() + fleet.clock()
     weight = 1.0 if operation.weight is None else operation.weight
-    overrides.added[id_] = Added(Target(url, weight, operation.zone), until)
+    overrides.added[id_] = Added(DiscoveredEndpoint(url, weight, operation.zone), until)
     _refresh_after(fleet, pool.name, until)
 
 

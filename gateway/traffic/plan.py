@@ -7,13 +7,13 @@ from random import Random
 from adapters.base import Upstream
 from config.schema.config import PoolConfig
 from gateway.traffic.cache import Cache
-from gateway.traffic.fallback import ElsewhereFirst, Fallback, Step
+from gateway.traffic.fallback import ElsewhereFirst, Fallback, FallbackStep
 from gateway.traffic.hedge import Hedge
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from gateway.traffic.resume import Resume
 from gateway.traffic.retry import Retry
-from gateway.traffic.split import Split
+from gateway.traffic.split import SplitUpstream
 from policies.routing.decision import Decision
 from policies.routing.target import Target
 
@@ -66,9 +66,9 @@ class Composer:
             assert target.split is not None
             arms = target.split.targets.items()
             sides = {arm: self._upstream(decision, side, branches, last=last and not steps) for arm, side in arms}
-            first = Split(target.split, sides, self._rng)
+            first = SplitUpstream(target.split, sides, self._rng)
         others = [
-            Step(step.on, self._upstream(decision, step.target, branches, last=last and step is steps[-1]))
+            FallbackStep(step.on, self._upstream(decision, step.target, branches, last=last and step is steps[-1]))
             for step in steps
         ]
         return Fallback(first, others) if others else first

@@ -10,7 +10,7 @@ from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, 
 from adapters.requests import ModelRequest
 from adapters.types import Usage
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.queue import PoolQueue, Waiter
+from gateway.traffic.queue import PoolQueue, QueuedRequest
 from policies.balancing.balance import Picker
 from policies.balancing.stickiness import home_of
 from policies.health import panics
@@ -63,7 +63,7 @@ class Pool:
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
-        waiter: Waiter | None = None
+        waiter: QueuedRequest | None = None
         # No request overtakes the queue.
         endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
         if endpoint is None:
@@ -97,7 +97,7 @@ class Pool:
         now, limit = self._clock(), self._max_in_flight
         return any(e.id not in tried and e.in_flight < limit and e.allows(tenant, now) for e in self._alive())
 
-    async def _wait(self, request: ModelRequest, call: Call, now: float) -> Waiter:
+    async def _wait(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         """Wait for a slot. Raises `Unavailable` at once without a queue, and if another pool must be tried first."""
         if call.full_pools is not None:
             call.full_pools.append(self.name)
@@ -111,7 +111,7 @@ class Pool:
         endpoint: Endpoint,
         request: ModelRequest,
         call: Call,
-        waiter: Waiter | None,
+        waiter: QueuedRequest | None,
         answer: Answer,
         error: BaseException | None,
     ) -> None:

@@ -46,7 +46,7 @@ class Places(Protocol):
         """Seconds until an ineligible endpoint may become eligible; inf if only a finishing request can change that."""
 
 
-class Waiter(Ticket):
+class QueuedRequest(Ticket):
     """One waiting request. When `turn` ends without an error, the request has a slot at `endpoint`."""
 
     __slots__ = ("call", "end", "endpoint", "request", "turn")
@@ -78,7 +78,7 @@ class PoolQueue:
         self, name: str, config: QueueConfig, tenants: Sequence[TenantConfig], clock: Callable[[], float]
     ) -> None:
         self.name = name
-        self.line: FairQueue[Waiter] = FairQueue()
+        self.line: FairQueue[QueuedRequest] = FairQueue()
         self.rate = DrainRate()
         self.ends: Counter[tuple[Priority, End]] = Counter()
         self.waits = Histogram(WAITS)
@@ -96,7 +96,7 @@ class PoolQueue:
 
     # ── one request ───────────────────────────────────────────────────────────────────────────────────
 
-    async def wait(self, request: ModelRequest, call: Call) -> Waiter:
+    async def wait(self, request: ModelRequest, call: Call) -> QueuedRequest:
         """Wait for a slot.
 
         Raises `Overloaded` if the queue is full, the wait would be too long or the time limit has passed,
@@ -120,7 +120,7 @@ class PoolQueue:
         self.waits.observe(waited)
         return waiter
 
-    def settle(self, request: ModelRequest, call: Call, waiter: Waiter | None, usage: Usage | None) -> None:
+    def settle(self, request: ModelRequest, call: Call, waiter: QueuedRequest | None, usage: Usage | None) -> None:
         """Charge the tenant for the work of a request before its slot is free; `usage` is None without an answer.
 
         A request that never waited is charged at its end only, and only while other requests wait.
@@ -137,7 +137,7 @@ class PoolQueue:
             took = work(prompt, usage.completion_tokens, rows)
         self.line.charge(call.tenant, band, took - charged)
 
-    def _enter(self, request: ModelRequest, call: Call, now: float) -> Waiter:
+    def _enter(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         line, band = self.line, self._band(call)
         due = min(call.deadline.at, now + self._config.timeout)
         ahead = line.ahead(call.tenant, band)
@@ -151,7 +151,7 @@ class PoolQueue:
             self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
         if not line.size:
             self.rate.start(now)
-        waiter = Waiter(request, call, band, due)
+        waiter = QueuedRequest(request, call, band, due)
         line.push(waiter)
         # A slot may be free: a request that began before a reload saw the old endpoints only, and an endpoint may
         # require a pause from the tenants of the waiting requests only.
@@ -161,7 +161,7 @@ class PoolQueue:
     def _band(self, call: Call) -> int:
         return BAND[priority_of(call.priority or self._priorities.get(call.tenant, "normal"), call.headers)]
 
-    def _expire(self, waiter: Waiter, call: Call) -> None:
+    def _expire(self, waiter: QueuedRequest, call: Call) -> None:
         if waiter.turn.done():
             return
         if waiter.due >= call.deadline.at:
@@ -170,7 +170,7 @@ class PoolQueue:
             wait = self.rate.wait(self.line.size, self._clock())
             self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
 
-    def _give_back(self, waiter: Waiter) -> None:
+    def _give_back(self, waiter: QueuedRequest) -> None:
         """Release a request whose client has left, while it waited or just after it received its slot."""
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
@@ -249,7 +249,7 @@ class PoolQueue:
         for waiter in list(self.line):
             self._turn_away(waiter, "unavailable", type(error)(error.message, retry_after=error.retry_after))
 
-    def _turn_away(self, waiter: Waiter, end: End, error: InferenceError) -> None:
+    def _turn_away(self, waiter: QueuedRequest, end: End, error: InferenceError) -> None:
         self.line.remove(waiter)
         if not waiter.turn.done():
             waiter.end = end

@@ -10,7 +10,7 @@ from policies.routing import target
 from policies.routing.split import arm_for
 
 
-class Split:
+class SplitUpstream:
     """An `Upstream` that routes each request to one of its arms, and a subject always to the same arm."""
 
     def __init__(self, split: target.Split, arms: Mapping[str, Upstream], rng: Random) -> None:

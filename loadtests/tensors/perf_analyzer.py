@@ -11,14 +11,14 @@ from loadtests.native import CACHE
 from loadtests.peers import triton
 from loadtests.venvs import InstallError
 from loadtests.workloads import LoadError
-from runtimes.wheels import Member, ModelUnavailable, Wheel, fetch
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 
 _PROGRAM = "perf_analyzer"
 _WHEEL = Wheel(
     "tritonclient==2.50.0",
     14_000_000,
     {
-        _PROGRAM: Member(
+        _PROGRAM: WheelMember(
             f"tritonclient-2.50.0.data/data/bin/{_PROGRAM}",
             20_056_496,
             "ae8cbf583a990235c617a50b380a7cd41e790ba8d414f382a8349e2ffbaae7fa",

@@ -40,10 +40,10 @@ async def aiohttp() -> int:
 
 async def grpc() -> int:
     """Ours."""
-    from adapters.http2.call import Call
+    from adapters.http2.call import GrpcCall
     from adapters.http2.server import Server
 
-    async def echo(call: Call) -> None:
+    async def echo(call: GrpcCall) -> None:
         call.reply(await call.read() or b"")
 
     return (await Server(echo).listen_tcp(HOST, 0))[1]

@@ -32,7 +32,7 @@ _READ: dict[str, Callable[[Facts], object]] = {
 }
 
 
-class Check(msgspec.Struct, frozen=True):
+class ConditionCheck(msgspec.Struct, frozen=True):
     """One condition of a route, and the request's value."""
 
     field: str
@@ -48,7 +48,7 @@ class RouteCheck(msgspec.Struct, frozen=True, omit_defaults=True):
     matches: bool
     name: str | None = None
     line: int | None = None
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ConditionCheck, ...] = ()
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -150,8 +150,8 @@ def settings_of(route: RouteConfig) -> dict[str, Any]:
     return route.model_dump(mode="json", exclude=apart, exclude_none=True)
 
 
-def _check(requirement: Requirement, route: RouteConfig, facts: Facts, price: Price | None) -> Check:
-    return Check(
+def _check(requirement: Requirement, route: RouteConfig, facts: Facts, price: Price | None) -> ConditionCheck:
+    return ConditionCheck(
         requirement.field,
         requirement.written,
         _seen(requirement.field, route, facts, price)[:MAX_SHOWN],

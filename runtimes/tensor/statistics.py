@@ -32,7 +32,7 @@ class Sized:
         self.input = self.infer = self.output = 0.0
 
 
-class Response:
+class ResponseStatistics:
     """The first, second … response to requests of a decoupled model."""
 
     __slots__ = ("cancelled", "count", "empty", "failed", "seconds")
@@ -69,7 +69,7 @@ class ModelStatistics:
 
     def __init__(self) -> None:
         self.inferences = self.executions = self.requests = 0
-        self.responses: list[Response] = []
+        self.responses: list[ResponseStatistics] = []
         """Responses of a decoupled model, by their index."""
         self.queued = 0
         """Requests that were part of an execution."""
@@ -116,11 +116,11 @@ class ModelStatistics:
             self.failures[reason] = Histogram(BOUNDS)
         self.failures[reason].add(seconds)
 
-    def response(self, index: int) -> Response:
+    def response(self, index: int) -> ResponseStatistics:
         """The counters of responses at this index; responses beyond the last index share them."""
         index = min(index, MAX_RESPONSES - 1)
         while len(self.responses) <= index:
-            self.responses.append(Response())
+            self.responses.append(ResponseStatistics())
         return self.responses[index]
 
     def cache_hit(self, seconds: float) -> None:
@@ -173,7 +173,7 @@ def _batch(size: int, sized: Sized) -> dict[str, Any]:
     }
 
 
-def _response(one: Response) -> dict[str, Any]:
+def _response(one: ResponseStatistics) -> dict[str, Any]:
     return {
         "compute_infer": _part(one.count, one.seconds),
         "compute_output": _part(one.count, 0.0),

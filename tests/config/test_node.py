@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from config.node import Node
 from config.place import Place, section_at, type_at
-from config.schema.money import Budget
+from config.schema.money import MoneyBudget
 from config.schema.section import Section
 from config.schema.units import HostPort, RateLimit
 
@@ -19,7 +19,7 @@ from config.schema.units import HostPort, RateLimit
         (("listen", "http"), "0.0.0.0:80", HostPort("0.0.0.0", 80)),
         (("models", 0, "routes", 0, "timeout", "total"), "2m", 120.0),
         (("tenants", 0, "limits", "requests"), "600/min", RateLimit(600, 60)),
-        (("tenants", 0, "limits", 1, "spend"), "1 usd/day", Budget(10**12, "usd", "day")),
+        (("tenants", 0, "limits", 1, "spend"), "1 usd/day", MoneyBudget(10**12, "usd", "day")),
         (("models", 0, "limits", "concurrency"), 4, 4),
         (("pools", 0, "runtime", "mode"), "poll", "poll"),
         (("models", 0, "routes", 0, "else"), True, True),

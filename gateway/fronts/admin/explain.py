@@ -15,7 +15,7 @@ from gateway.auth.keys import Principal, granted
 from gateway.explain.why import Policy
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
-from gateway.fronts.admin.guard import Refused, recorded
+from gateway.fronts.admin.guard import AdminRefused, recorded
 
 
 class Explain:
@@ -42,7 +42,7 @@ class Explain:
             description = described_request(body)
         except ConfigError as error:
             first = error.problems[0]
-            raise Refused(400, "invalid_request", first.message, param=first.path or None) from None
+            raise AdminRefused(400, "invalid_request", first.message, param=first.path or None) from None
         policy = self._in_force()
         holder = policy.holder(description.key) if description.key else None
         if description.key and holder is None:

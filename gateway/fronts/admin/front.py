@@ -5,16 +5,16 @@ from aiohttp import web
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import bound_bodies
 from gateway.fronts.admin.explain import Explain
-from gateway.fronts.admin.guard import Guard, for_anyone, for_scrapers
+from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
 from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.tenants import Tenants
 
 
 def make_app(backend: AdminBackend) -> web.Application:
-    """The aiohttp application of the admin listener. `Guard` authorizes every request."""
+    """The aiohttp application of the admin listener. `AdminGuard` authorizes every request."""
     tenants, explain = Tenants(backend), Explain(backend)
-    app = web.Application(middlewares=[Guard(backend).middleware])
+    app = web.Application(middlewares=[AdminGuard(backend).middleware])
     bound_bodies(app, backend.config.http.max_body)
     app.on_cleanup.extend((tenants.close, explain.close))
 

@@ -44,7 +44,7 @@ class Visit:
 _VISIT = web.RequestKey("visit", Visit)
 
 
-class Refused(Exception):
+class AdminRefused(Exception):
     """An error response, in the one shape of the admin API."""
 
     def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
@@ -85,7 +85,7 @@ def recorded(request: web.Request) -> None:
     request[_VISIT].recorded = True
 
 
-class Guard:
+class AdminGuard:
     """Authorizes requests. Its `middleware` is the outermost."""
 
     def __init__(self, backend: AdminBackend) -> None:
@@ -111,10 +111,10 @@ class Guard:
         """Reject requests of web pages in an operator's browser: DNS rebinding, and requests from another origin."""
         host = request.headers.get("Host", "")
         if self._loopback and not _is_local_name(host):
-            raise Refused(403, "wrong_host", "address this machine as `localhost` or by an IP address")
+            raise AdminRefused(403, "wrong_host", "address this machine as `localhost` or by an IP address")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(403, "cross_origin", "requests from pages of another origin are refused")
+            raise AdminRefused(403, "cross_origin", "requests from pages of another origin are refused")
 
     def _admit(self, request: web.Request) -> None:
         access: Access = getattr(request.match_info.handler, "access", "operators")
@@ -135,7 +135,7 @@ class Guard:
         if access == "tenant-admins" and authority == "tenant-admin" and tenant == principal.tenant:
             admitted.within = tenant
             return
-        raise Refused(403, "forbidden", "this credential may not do that")
+        raise AdminRefused(403, "forbidden", "this credential may not do that")
 
     def _authenticate(self, request: web.Request) -> Principal:
         token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
@@ -186,7 +186,9 @@ def _is_local_name(host: str) -> bool:
 def _check_json(request: web.Request) -> None:
     """Require JSON: another origin's page cannot send it without a preflight, which is always rejected."""
     if request.method in ("POST", "PUT", "PATCH") and request.content_type != "application/json":
-        raise Refused(415, "unsupported_media_type", "send `Content-Type: application/json`, with or without a body")
+        raise AdminRefused(
+            415, "unsupported_media_type", "send `Content-Type: application/json`, with or without a body"
+        )
 
 
 def _error_response(request: web.Request, error: Exception) -> web.Response:
@@ -194,7 +196,7 @@ def _error_response(request: web.Request, error: Exception) -> web.Response:
     refused = _refusal(error)
     if refused is None:
         _log.error("admin: %s %s failed", request.method, request.path, exc_info=error)
-        refused = Refused(500, "internal_error", "the gateway failed on this request")
+        refused = AdminRefused(500, "internal_error", "the gateway failed on this request")
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, web.HTTPMethodNotAllowed):
@@ -203,20 +205,20 @@ def _error_response(request: web.Request, error: Exception) -> web.Response:
     return web.json_response(body, status=refused.status, headers=headers)
 
 
-def _refusal(error: Exception) -> Refused | None:
+def _refusal(error: Exception) -> AdminRefused | None:
     """The response for an error; None for a defect of the gateway."""
-    if isinstance(error, Refused):
+    if isinstance(error, AdminRefused):
         return error
     if isinstance(error, CredentialError):
-        return Refused(401, error.code, error.message)
+        return AdminRefused(401, error.code, error.message)
     if isinstance(error, WrongGrant):
-        return Refused(400, "invalid_request", error.reason, param=error.field or None)
+        return AdminRefused(400, "invalid_request", error.reason, param=error.field or None)
     if isinstance(error, NoSuchKey):
-        return Refused(404, "no_such_key", str(error))
+        return AdminRefused(404, "no_such_key", str(error))
     if isinstance(error, KeyEnded):
-        return Refused(409, "key_ended", str(error))
+        return AdminRefused(409, "key_ended", str(error))
     if isinstance(error, KeysError):
-        return Refused(503, "key_database_unavailable", str(error))
+        return AdminRefused(503, "key_database_unavailable", str(error))
     if isinstance(error, web.HTTPException) and error.status >= 400:
-        return Refused(error.status, error.reason.lower().replace(" ", "_"), error.reason)
+        return AdminRefused(error.status, error.reason.lower().replace(" ", "_"), error.reason)
     return None

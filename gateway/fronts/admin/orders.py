@@ -5,7 +5,7 @@ from aiohttp import web
 from adapters.types import Order
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import body_of
-from gateway.fronts.admin.guard import Refused, acted
+from gateway.fronts.admin.guard import AdminRefused, acted
 from gateway.traffic.operations import NotDone
 
 BODY_SECONDS = 60.0
@@ -36,5 +36,5 @@ class Orders:
             try:
                 await self._backend.order(model, order, body)
             except NotDone as error:
-                raise Refused(error.status, error.code, str(error)) from None
+                raise AdminRefused(error.status, error.code, str(error)) from None
         return web.json_response({"name": model, order: True})

@@ -13,7 +13,7 @@ from config.schema.section import Section
 from config.schema.units import Duration
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_json
-from gateway.fronts.admin.guard import Refused, acted
+from gateway.fronts.admin.guard import AdminRefused, acted
 from gateway.traffic import protocol_sync
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import Member
@@ -83,7 +83,7 @@ class Pools:
         try:
             return web.json_response(await self._backend.operate(operation))
         except NotDone as error:
-            raise Refused(error.status, error.code, str(error)) from None
+            raise AdminRefused(error.status, error.code, str(error)) from None
 
 
 def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
@@ -149,11 +149,11 @@ def _operation(request: web.Request, verb: Verb, weight: float | None = None) ->
 
 
 async def _read(request: web.Request, kind: type[S]) -> S:
-    """The body as a section. Raises `Refused`."""
+    """The body as a section. Raises `AdminRefused`."""
     try:
         return kind.model_validate(await read_json(request), strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
         place = ".".join(map(str, first["loc"])) or None
-        raise Refused(400, "invalid_request", message, param=place) from None
+        raise AdminRefused(400, "invalid_request", message, param=place) from None

@@ -18,7 +18,7 @@ from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
-from gateway.fronts.admin.guard import Refused, for_tenant_admins, recorded, visit
+from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, recorded, visit
 
 T = TypeVar("T")
 _OVERLAP = "24h"
@@ -119,7 +119,7 @@ class Tenants:
         """Check that the client may change a key. A key's role never changes, so the check before the change stays
         valid."""
         if any(key.id == key_id for key in tenant.keys):
-            raise Refused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
+            raise AdminRefused(409, "stored_in_file", "this key is defined in the configuration file: change it there")
         stored = await self._in_thread(partial(self._backend.store.find, key_id))
         if stored.tenant == tenant.name:
             self._check_role(request, stored.role)
@@ -127,7 +127,7 @@ class Tenants:
     def _check_role(self, request: web.Request, role: str) -> None:
         """Reject a role that exceeds the client's own."""
         if role == "operator" and visit(request).within is not None:
-            raise Refused(403, "forbidden", "only an operator manages operators' keys")
+            raise AdminRefused(403, "forbidden", "only an operator manages operators' keys")
 
     def _check_labels(self, request: web.Request, labels: Mapping[str, str]) -> None:
         """Reject labels from a tenant-admin, as labels select the routes of requests."""
@@ -138,7 +138,7 @@ class Tenants:
         for name in labels:
             if name in matched:
                 message = f"routes match the label `{name}`: only an operator sets it"
-                raise Refused(403, "forbidden", message, param=f"labels.{name}")
+                raise AdminRefused(403, "forbidden", message, param=f"labels.{name}")
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +152,7 @@ class Tenants:
         for tenant in self._backend.config.tenants:
             if tenant.name == name:
                 return tenant
-        raise Refused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
+        raise AdminRefused(404, "no_such_tenant", f"no tenant is named {name[:128]!r}")
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -176,5 +176,5 @@ def _number(request: web.Request, name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:12]) <= 10**9):
-        raise Refused(400, "invalid_request", "expected a whole number from 1 on", param=name)
+        raise AdminRefused(400, "invalid_request", "expected a whole number from 1 on", param=name)
     return int(text)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from adapters.base import Answer
 from adapters.errors import CallerError, Unsupported
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.requests import AppRequest
 from adapters.wire.torchserve import proto as torchserve_proto
 from gateway.auth.keys import Principal
@@ -34,7 +34,7 @@ class GrpcAppsFront:
         }
         self.named = Method("app", self._call)
 
-    async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _predict(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         prediction = torchserve_proto.decode_request(await call.unary())
         request = self._request(
             call,
@@ -48,7 +48,7 @@ class GrpcAppsFront:
         answer = await self._core.handle(principal, request, call.metadata, record)
         await self._reply(call, record, answer, torchserve_proto.encode_response)
 
-    async def _call(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _call(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         """Forward a message unchanged, and the messages of the answer, a single one or a stream."""
         if not _METHOD.fullmatch(call.path):
             raise CallerError("An app over gRPC is called as /package.Service/Method.", code="bad_path")
@@ -70,7 +70,7 @@ class GrpcAppsFront:
 
     def _request(
         self,
-        call: Call,
+        call: GrpcCall,
         name: str,
         version: str,
         *,
@@ -93,7 +93,7 @@ class GrpcAppsFront:
             timeout=rpcs.time_left(call),
         )
 
-    async def _reply(self, call: Call, record: Record, answer: Answer, encode: Encode) -> None:
+    async def _reply(self, call: GrpcCall, record: Record, answer: Answer, encode: Encode) -> None:
         """Send the answer. A failure after the first message is reported in the status of the call."""
         try:
             if answer.status >= 400:

@@ -7,7 +7,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.errors import CallerError, Forbidden, Unavailable
 from adapters.grpc_health import Health
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelQuery
 from adapters.types import InferKind, ModelPart
@@ -71,7 +71,7 @@ class OipGrpcFront:
 
     # ── the gateway itself ────────────────────────────────────────────────────────────────────────────
 
-    async def _server(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _server(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         await call.unary()
         metadata = tensors.server_metadata()
         answer = inference.ServerMetadataResponse(
@@ -79,7 +79,7 @@ class OipGrpcFront:
         )
         self._reply(call, record, answer)
 
-    async def _index(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _index(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         message = rpcs.read(inference.RepositoryIndexRequest, await call.unary())
         answer = inference.RepositoryIndexResponse()
         for entry in await states.index(self._door, principal, call.metadata):
@@ -87,12 +87,12 @@ class OipGrpcFront:
                 answer.models.add(name=entry.name, version=entry.version, state=entry.state, reason=entry.reason)
         self._reply(call, record, answer)
 
-    def _reply(self, call: Call, record: Record, answer: Any) -> None:
+    def _reply(self, call: GrpcCall, record: Record, answer: Any) -> None:
         rpcs.respond(self._door, call, record, answer)
 
     # ── one model ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _query(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _query(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         name = call.path.rpartition("/")[2]
         method, about = METHODS[name], _ABOUT[name]
         message = rpcs.read(method.request, await call.unary())
@@ -109,7 +109,7 @@ class OipGrpcFront:
             answer = _fill(method.response, {"config": fields} if about == "config" else fields)
         call.reply(answer.SerializeToString(), self._door.headers(record))
 
-    async def _statistics(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _statistics(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         """The statistics of one model, or of each model that the client may use."""
         message = rpcs.read(inference.ModelStatisticsRequest, await call.unary())
         if message.name:
@@ -122,25 +122,25 @@ class OipGrpcFront:
         self._reply(call, record, answer)
 
     async def _about(
-        self, principal: Principal, call: Call, record: Record, name: str, version: str, about: ModelPart
+        self, principal: Principal, call: GrpcCall, record: Record, name: str, version: str, about: ModelPart
     ) -> dict[str, Any]:
         model, version = tensors.named(self._core.snapshot, name, version)
         query = ModelQuery(model=model, version=version, about=about, timeout=rpcs.time_left(call))
         body = await tensors.queried(self._core, principal, query, call.metadata, record)
         return {} if about == "ready" else oip_bodies.decode_response_object(body)
 
-    async def _infer(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _infer(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         request = await self._request(await call.unary(), "infer", call)
         answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
         trailers = [*self._door.headers(record), *answer.headers]
         call.reply(await message_of(answer), trailers)
 
-    async def _stream(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _stream(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         """Answer a stream. Each request in it has a record of its own; the call itself has none."""
         stream = InferStream(self._door, call, principal, lambda one: self._request(one, "infer_stream", call))
         await stream.run()
 
-    async def _request(self, message: bytes, kind: InferKind, call: Call) -> InferRequest:
+    async def _request(self, message: bytes, kind: InferKind, call: GrpcCall) -> InferRequest:
         """Decode a request. Raises `CallerError` for an invalid message."""
 
         async def read(dropped: frozenset[str]) -> InferRequest:
@@ -160,8 +160,8 @@ class OipGrpcFront:
             return await decode_inference(self._core.snapshot, model, read, refusal)
 
 
-def _probe(state: Callable[[], Any]) -> Callable[[Call], Awaitable[None]]:
-    async def answer(call: Call) -> None:
+def _probe(state: Callable[[], Any]) -> Callable[[GrpcCall], Awaitable[None]]:
+    async def answer(call: GrpcCall) -> None:
         await call.unary()
         call.reply(state().SerializeToString())
 
@@ -175,11 +175,11 @@ async def message_of(answer: Answer) -> bytes:
     return oip_proto_answers.encode_infer_response(await decode(answer))
 
 
-async def _order(principal: Principal, call: Call, record: Record) -> None:
+async def _order(principal: Principal, call: GrpcCall, record: Record) -> None:
     raise Forbidden(tensors.ORDERS)
 
 
-async def _elsewhere(principal: Principal, call: Call, record: Record) -> None:
+async def _elsewhere(principal: Principal, call: GrpcCall, record: Record) -> None:
     raise Forbidden(tensors.ELSEWHERE)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from adapters import offload, statuses
 from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, InferenceError, ModelFailed
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
 from adapters.requests import InferRequest
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred
@@ -45,7 +45,7 @@ Decode = Callable[[bytes], Awaitable[InferRequest]]
 class InferStream:
     """One call. `decode` decodes its messages."""
 
-    def __init__(self, door: Door, call: Call, principal: Principal, decode: Decode) -> None:
+    def __init__(self, door: Door, call: GrpcCall, principal: Principal, decode: Decode) -> None:
         self._door = door
         self._call = call
         self._principal = principal

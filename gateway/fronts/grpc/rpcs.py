@@ -8,13 +8,13 @@ from google.protobuf.message import DecodeError
 
 from adapters import statuses
 from adapters.errors import CallerError, InferenceError, Unsupported
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
 from gateway.auth.keys import Principal, bearer
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
-Answer = Callable[[Principal, Call, Record], Awaitable[None]]
+Answer = Callable[[Principal, GrpcCall, Record], Awaitable[None]]
 
 
 class Method(NamedTuple):
@@ -34,7 +34,7 @@ class Rpcs:
         self,
         door: Door,
         methods: Mapping[str, Method],
-        probes: Mapping[str, Callable[[Call], Awaitable[None]]],
+        probes: Mapping[str, Callable[[GrpcCall], Awaitable[None]]],
         others: Mapping[str, Method] | None = None,
     ) -> None:
         self._door = door
@@ -42,7 +42,7 @@ class Rpcs:
         self._probes = probes
         self._others = others or {}
 
-    async def __call__(self, call: Call) -> None:
+    async def __call__(self, call: GrpcCall) -> None:
         """Answer one call, and end its exchange exactly once."""
         if (probe := self._probes.get(call.path)) is not None:
             await probe(call)
@@ -67,21 +67,21 @@ class Rpcs:
             core.end(record, CallerError(error.message) if isinstance(error, GrpcError) else error)
             raise
 
-    def _other(self, call: Call) -> Method | None:
+    def _other(self, call: GrpcCall) -> Method | None:
         return next((method for name, method in self._others.items() if name in call.metadata), None)
 
-    def _authenticate(self, call: Call, record: Record) -> Principal:
+    def _authenticate(self, call: GrpcCall, record: Record) -> Principal:
         token = bearer(call.metadata.get("authorization"), call.metadata.get("x-api-key"))
         return self._door.principal(token, call.peer_certificate if token is None else None, record)
 
 
-def respond(door: Door, call: Call, record: Record, answer: Any) -> None:
+def respond(door: Door, call: GrpcCall, record: Record, answer: Any) -> None:
     """End the exchange with a response of the gateway's own."""
     door.core.end(record)
     call.reply(answer.SerializeToString(), door.headers(record))
 
 
-def time_left(call: Call) -> float | None:
+def time_left(call: GrpcCall) -> float | None:
     """Seconds until the client's deadline; None without a deadline."""
     return None if call.deadline is None else max(0.0, call.deadline - asyncio.get_running_loop().time())
 

@@ -7,7 +7,7 @@ transcoded to the body of TensorFlow Serving's REST API.
 from adapters import offload
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.offload import codecs
 from adapters.requests import InferRequest
 from adapters.types import Verb
@@ -56,7 +56,7 @@ class TfServingFront:
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _predict(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _predict(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         message = await call.unary()
         summary = await offload.run(len(message), tfserving_view.summarize, message)
         model, version = tensors.named(self._core.snapshot, summary.model, summary.version)
@@ -75,13 +75,13 @@ class TfServingFront:
             )
         self._reply(call, record, answer, encoded)
 
-    async def _classify(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _classify(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         await self._of_examples(principal, call, record, "Classify")
 
-    async def _regress(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _regress(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         await self._of_examples(principal, call, record, "Regress")
 
-    async def _of_examples(self, principal: Principal, call: Call, record: Record, name: str) -> None:
+    async def _of_examples(self, principal: Principal, call: GrpcCall, record: Record, name: str) -> None:
         verb: Verb = "classify" if name == "Classify" else "regress"
         message = await call.unary()
         encoded, body = await offload.run(len(message), tfserving_examples.decode_request, name, message)
@@ -98,19 +98,19 @@ class TfServingFront:
         response = await offload.run(len(outcome), tfserving_examples.encode_response, name, encoded, outcome)
         self._reply(call, record, answer, response)
 
-    async def _answer(self, principal: Principal, call: Call, record: Record, request: InferRequest) -> Answer:
+    async def _answer(self, principal: Principal, call: GrpcCall, record: Record, request: InferRequest) -> Answer:
         answer = await tensors.inferred(self._core, principal, request, call.metadata, record)
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         return answer
 
-    def _reply(self, call: Call, record: Record, answer: Answer, message: bytes) -> None:
+    def _reply(self, call: GrpcCall, record: Record, answer: Answer, message: bytes) -> None:
         call.reply(message, [*self._door.headers(record), *answer.headers])
 
     # ── metadata and status ───────────────────────────────────────────────────────────────────────────
 
-    async def _described(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _described(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         message = rpcs.read(serving.GetModelMetadataRequest, await call.unary())
         if list(message.metadata_field) != [_SIGNATURES]:
             raise CallerError(f"Request one `metadata_field`, `{_SIGNATURES}`.", param="metadata_field")
@@ -127,7 +127,7 @@ class TfServingFront:
         packed.value = signatures.SerializeToString()
         rpcs.respond(self._door, call, record, response)
 
-    async def _status(self, principal: Principal, call: Call, record: Record) -> None:
+    async def _status(self, principal: Principal, call: GrpcCall, record: Record) -> None:
         """The status of each version. A model whose server reports no versions has one version without a number."""
         message = rpcs.read(serving.GetModelStatusRequest, await call.unary())
         spec = message.model_spec
@@ -142,9 +142,9 @@ class TfServingFront:
         rpcs.respond(self._door, call, record, response)
 
 
-async def _multi_inference(principal: Principal, call: Call, record: Record) -> None:
+async def _multi_inference(principal: Principal, call: GrpcCall, record: Record) -> None:
     raise Unsupported(_ALONE)
 
 
-async def _reload(principal: Principal, call: Call, record: Record) -> None:
+async def _reload(principal: Principal, call: GrpcCall, record: Record) -> None:
     raise Forbidden(_CONFIGURED)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from adapters.errors import BackendError, InferenceError
 from runtimes.histogram import Histogram
-from runtimes.llm.engine.core import Engine, Runner
+from runtimes.llm.engine.core import Engine, StepRunner
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
@@ -29,8 +29,8 @@ __all__ = [
     "Generation",
     "PromptTooLong",
     "QueueFull",
-    "Runner",
     "SamplingParams",
+    "StepRunner",
     "TokenOutput",
     "TooLate",
 ]

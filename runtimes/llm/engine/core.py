@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """What the engine needs of a model: plain data in, plain data out."""
 
     def run(self, batch: Batch) -> dict[int, Sampled]:
@@ -47,7 +47,7 @@ class Engine:
     def __init__(
         self,
         scheduler: Scheduler,
-        runner: Runner,
+        runner: StepRunner,
         *,
         vocab_size: int,
         eos_token_ids: frozenset[int],

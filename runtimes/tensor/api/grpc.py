@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from adapters import statuses
 from adapters.errors import CallerError, InferenceError
 from adapters.grpc_health import Health
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.offload import codecs
@@ -41,7 +41,7 @@ class GrpcDoor:
         self._control = control
         self._restrictions = restrictions
         health = Health([SERVICE], lambda: control.ready)
-        self._calls: dict[str, tuple[str, Callable[[Call], Awaitable[None]]]] = {
+        self._calls: dict[str, tuple[str, Callable[[GrpcCall], Awaitable[None]]]] = {
             METHODS["ModelInfer"].path: ("inference", self._infer),
             METHODS["ModelStreamInfer"].path: ("inference", self._stream),
             **{path: ("health", answer) for path, answer in health.calls.items()},
@@ -71,7 +71,7 @@ class GrpcDoor:
             "LogSettings": ("logging", self._logging),
         }
 
-    async def __call__(self, call: Call) -> None:
+    async def __call__(self, call: GrpcCall) -> None:
         method = self._calls.get(call.path)
         if method is None:
             raise GrpcError(Code.UNIMPLEMENTED, f"There is no method {call.path[:256]}.")
@@ -84,18 +84,18 @@ class GrpcDoor:
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _infer(self, call: Call) -> None:
+    async def _infer(self, call: GrpcCall) -> None:
         inference = await codecs.decode_message(await call.unary())
         deadline = call.deadline
         computed = await self._service.infer(inference, inf if deadline is None else deadline)
         message = oip_proto_answers.encode_infer_response(computed)
         call.reply(message, ((DEVICE_MS, f"{computed.device_seconds * 1000:.3f}"),))
 
-    async def _stream(self, call: Call) -> None:
+    async def _stream(self, call: GrpcCall) -> None:
         await InferStream(self._service, self._control, call).run()
 
-    def _unary(self, method: RpcMethod, answer: Answer) -> Callable[[Call], Awaitable[None]]:
-        async def answered(call: Call) -> None:
+    def _unary(self, method: RpcMethod, answer: Answer) -> Callable[[GrpcCall], Awaitable[None]]:
+        async def answered(call: GrpcCall) -> None:
             try:
                 request = method.request.FromString(await call.unary())
             except (DecodeError, UnicodeDecodeError):

@@ -11,7 +11,7 @@ from math import inf
 
 from adapters import statuses
 from adapters.errors import MODEL_NOT_READY, REPORTED, InferenceError
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
 from adapters.offload import codecs
 from adapters.tensors import Inference, Inferred
@@ -28,7 +28,7 @@ MAX_IN_FLIGHT = 256
 class InferStream:
     """One call."""
 
-    def __init__(self, service: InferenceService, control: Control, call: Call) -> None:
+    def __init__(self, service: InferenceService, control: Control, call: GrpcCall) -> None:
         self._service = service
         self._control = control
         self._call = call

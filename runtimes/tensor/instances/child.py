@@ -35,7 +35,7 @@ from runtimes.tensor.triton_api.model import TritonModel
 _PR_SET_PDEATHSIG = 1
 
 
-class Channel:
+class ProcessChannel:
     """Our end of the socket, and the memory beside it."""
 
     def __init__(self, fd: int, inputs: int, outputs: int) -> None:
@@ -78,7 +78,7 @@ class Channel:
 class Permission:
     """Permission for each response of a stream. The first response needs none."""
 
-    def __init__(self, channel: Channel, stream: int) -> None:
+    def __init__(self, channel: ProcessChannel, stream: int) -> None:
         self._channel = channel
         self._stream = stream
         self._first = True
@@ -100,7 +100,7 @@ def main() -> int:
     _die_with(parent)
     for fd in (channel_fd, inputs, outputs):
         os.set_inheritable(fd, False)
-    channel = Channel(channel_fd, inputs, outputs)
+    channel = ProcessChannel(channel_fd, inputs, outputs)
     order = channel.receive()
     if order is None:
         return 0
@@ -152,7 +152,7 @@ def _prepare(job: Job) -> None:
     sys.path.insert(0, str(job.folder))
 
 
-def _load(job: Job, channel: Channel) -> Runner:
+def _load(job: Job, channel: ProcessChannel) -> Runner:
     started = time.monotonic()
     before = resident_bytes()
     result = loaded(job)
@@ -162,7 +162,7 @@ def _load(job: Job, channel: Channel) -> Runner:
     return Runner(job.config, result.model, lambda text: print(text, file=sys.stderr, flush=True))
 
 
-def _serve(channel: Channel, runner: Runner) -> None:
+def _serve(channel: ProcessChannel, runner: Runner) -> None:
     while (packet := channel.receive()) is not None:
         try:
             if packet.kind == frames.INFER:
@@ -181,7 +181,7 @@ def _inputs(packet: frames.Packet) -> Tensors:
     return {name: expanded(array) for name, array in frames.tensors_of(packet).items()}
 
 
-def _infer(channel: Channel, runner: Runner, packet: frames.Packet) -> None:
+def _infer(channel: ProcessChannel, runner: Runner, packet: frames.Packet) -> None:
     try:
         outputs = runner.infer(_inputs(packet), packet.number)
     except RowsFailed as some:
@@ -190,7 +190,7 @@ def _infer(channel: Channel, runner: Runner, packet: frames.Packet) -> None:
     channel.tensors(frames.OUTPUTS, 0, outputs)
 
 
-def _stream(channel: Channel, runner: Runner, packet: frames.Packet) -> None:
+def _stream(channel: ProcessChannel, runner: Runner, packet: frames.Packet) -> None:
     permission = Permission(channel, packet.number)
 
     def send(outputs: Tensors) -> bool:

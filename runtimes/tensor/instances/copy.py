@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 
 from runtimes.tensor.backends.base import Batch, Done, InstanceEnded, InstanceLost, LoadReport, ModelLoadError, Tensors
-from runtimes.tensor.instances.worker import Job, MakeWorker, Worker
+from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
 
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
@@ -32,7 +32,7 @@ class Copy:
         self._make = make
         self._timeout = execution_timeout
         self._loop = asyncio.get_running_loop()
-        self._worker: Worker = make(job, self)
+        self._worker: ModelThread = make(job, self)
         self._done: Done | None = None
         self._stream: _Stream | None = None
         self._since = 0.0

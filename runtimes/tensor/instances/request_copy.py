@@ -10,7 +10,7 @@ import msgspec
 
 from runtimes.tensor.backends.base import Done, InstanceEnded, InstanceLost
 from runtimes.tensor.instances.copy import Copy
-from runtimes.tensor.instances.worker import Job, MakeWorker, Worker
+from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
 from runtimes.tensor.requests.messages import ExecutedHead, ModelMessage, ResponseHead
 from runtimes.tensor.requests.open_request import OpenRequest, message_of
 from runtimes.tensor.requests.outcomes import error_of, outputs_of
@@ -20,7 +20,7 @@ _decode_response = msgspec.msgpack.Decoder(ResponseHead).decode
 _decode_executed = msgspec.msgpack.Decoder(ExecutedHead).decode
 
 
-class RequestSender(Worker, Protocol):
+class RequestSender(ModelThread, Protocol):
     """A worker that takes whole requests."""
 
     def execute(self, head: object, tensors: Sequence[object]) -> None: ...

@@ -50,7 +50,7 @@ class Listener(Protocol):
         ...
 
 
-class Worker(Protocol):
+class ModelThread(Protocol):
     """Runs one loaded model. One batch or stream at a time."""
 
     async def load(self) -> LoadReport:
@@ -78,4 +78,4 @@ class Worker(Protocol):
         ...
 
 
-MakeWorker = Callable[[Job, Listener], Worker]
+MakeWorker = Callable[[Job, Listener], ModelThread]

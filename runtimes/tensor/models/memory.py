@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
-class Hold:
+class MemoryHold:
     """The bytes of one version, loaded or about to load."""
 
     __slots__ = ()
@@ -16,7 +16,7 @@ class Hold:
 class Occupant:
     """A loaded version that could be unloaded now."""
 
-    hold: Hold
+    hold: MemoryHold
     last_used: float
 
 
@@ -25,7 +25,7 @@ class MemoryBudget:
     """Counts bytes; 0 in `total` is no bound. Pure."""
 
     total: int = 0
-    _held: dict[Hold, int] = field(default_factory=dict)
+    _held: dict[MemoryHold, int] = field(default_factory=dict)
 
     @property
     def used(self) -> int:
@@ -40,19 +40,19 @@ class MemoryBudget:
         """Whether a version of this size could ever be loaded."""
         return not self.total or size <= self.total
 
-    def hold(self, hold: Hold, size: int) -> None:
+    def hold(self, hold: MemoryHold, size: int) -> None:
         """Count so many bytes for it, in place of the previous number."""
         self._held[hold] = size
 
-    def give_back(self, hold: Hold) -> None:
+    def give_back(self, hold: MemoryHold) -> None:
         self._held.pop(hold, None)
 
-    def victims(self, size: int, idle: Iterable[Occupant]) -> tuple[Hold, ...] | None:
+    def victims(self, size: int, idle: Iterable[Occupant]) -> tuple[MemoryHold, ...] | None:
         """The versions to evict for `size` more bytes, least recently used first; None if all are not enough."""
         if not self.total:
             return ()
         missing = self.used + size - self.total
-        chosen: list[Hold] = []
+        chosen: list[MemoryHold] = []
         for occupant in sorted(idle, key=lambda occupant: occupant.last_used):
             if missing <= 0:
                 break

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from adapters.errors import CapacityError
 from config.schema.units import format_size
 from runtimes.tensor.backends.base import ModelLoadError
-from runtimes.tensor.models.memory import Hold, MemoryBudget, Occupant
+from runtimes.tensor.models.memory import MemoryBudget, MemoryHold, Occupant
 
 WAIT_SECONDS = 10.0
 LOOK_SECONDS = 0.1
@@ -19,24 +19,24 @@ class Residency:
     """`idle` lists versions that could be evicted; `evict` unloads one, which gives its bytes back."""
 
     def __init__(
-        self, total: int, idle: Callable[[], Iterable[Occupant]], evict: Callable[[Hold], Awaitable[None]]
+        self, total: int, idle: Callable[[], Iterable[Occupant]], evict: Callable[[MemoryHold], Awaitable[None]]
     ) -> None:
         self.budget = MemoryBudget(total)
         self._idle = idle
         self._evict = evict
         self._one_at_a_time = asyncio.Lock()
 
-    async def admit(self, size: int, what: str) -> Hold:
+    async def admit(self, size: int, what: str) -> MemoryHold:
         """Room for so many bytes. Raises `ModelLoadError` where there never is, `CapacityError` where none comes."""
         self._refuse_oversized(size, what)
-        hold = Hold()
+        hold = MemoryHold()
         if self.budget.total:
             async with self._one_at_a_time:
                 await self._make_room(size, what)
                 self.budget.hold(hold, size)
         return hold
 
-    async def settle(self, hold: Hold, size: int, what: str) -> None:
+    async def settle(self, hold: MemoryHold, size: int, what: str) -> None:
         """Count the measured bytes. Raises `ModelLoadError` if they exceed the whole budget."""
         if not self.budget.total:
             return
@@ -44,7 +44,7 @@ class Residency:
         self.budget.hold(hold, size)
         await self.trim()  # beside one that waits for room, and perhaps for this very version to become idle
 
-    def give_back(self, hold: Hold) -> None:
+    def give_back(self, hold: MemoryHold) -> None:
         self.budget.give_back(hold)
 
     async def trim(self) -> None:

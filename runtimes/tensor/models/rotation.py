@@ -10,7 +10,7 @@ from typing import Any
 from adapters.errors import CapacityError
 from runtimes.tensor.configuration.version_policy import served_versions
 from runtimes.tensor.models.loading import Loader
-from runtimes.tensor.models.memory import Hold, Occupant
+from runtimes.tensor.models.memory import MemoryHold, Occupant
 from runtimes.tensor.models.records import ModelRecord, Source, VersionRecord
 from runtimes.tensor.models.residency import Residency
 from runtimes.tensor.models.served_model import ServedModel
@@ -105,7 +105,7 @@ class Rotation:
         """One version, loaded and held against the budget; not yet in service."""
         what = f"{source.folder.name} version {record.number}"
         source.use()
-        hold: Hold | None = None
+        hold: MemoryHold | None = None
         served: ServedModel | None = None
         try:
             hold = await self.residency.admit(record.expected_bytes(source), what)
@@ -229,7 +229,7 @@ class Rotation:
                 if served is not None and served.hold is not None and served.is_idle and not served.config.ensemble:
                     yield Occupant(served.hold, served.last_used)
 
-    async def _evict(self, hold: Hold) -> None:
+    async def _evict(self, hold: MemoryHold) -> None:
         for model in self._table.models.values():
             for record in model.versions.values():
                 served = record.served

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.models.memory import Hold
+from runtimes.tensor.models.memory import MemoryHold
 from runtimes.tensor.scheduling.scheduler import Scheduler
 from runtimes.tensor.statistics import ModelStatistics
 
@@ -31,7 +31,7 @@ class ServedModel:
     statistics: ModelStatistics
     load_seconds: float = 0.0
     memory_bytes: int = 0
-    hold: Hold | None = None
+    hold: MemoryHold | None = None
     """Its part of the memory budget."""
     leases: int = 0
     last_used: float = 0.0

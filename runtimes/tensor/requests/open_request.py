@@ -14,7 +14,7 @@ from runtimes.tensor.backends.base import Array
 from runtimes.tensor.requests.messages import WINDOW, InferenceHead, TensorHead, Value
 from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.delivery import Delivery
-from runtimes.tensor.scheduling.pending import Owner, Pending, PreparedRequest
+from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
 from runtimes.tensor.scheduling.responses import Responses
 
 SEQUENCE_START, SEQUENCE_END = 1, 2
@@ -46,7 +46,7 @@ class OpenRequest(Pending):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        owner: Owner,
+        owner: RequestOwner,
         prepared: PreparedRequest,
         inference: Inference,
         arrived: float,

@@ -17,7 +17,7 @@ from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.joint import Joint
-from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
@@ -34,7 +34,7 @@ class Batcher(Dispatcher):
     """
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
-        self._outlet = Outlet(config)
+        self._outlet = ResponseOutlet(config)
         rules = config.dynamic_batching
         self._sizes = sorted(rules.allowed_batch_sizes) if rules else []
         self._delivery = OrderedDelivery() if rules and rules.preserve_ordering else Delivery()

@@ -14,7 +14,7 @@ from runtimes.tensor.backends.base import Instance, Stream, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
-from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.scheduling.pending import Execution, Pending
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
@@ -26,7 +26,7 @@ class Streamer(Dispatcher):
     """The scheduler of decoupled models. Requests wait in the queue as others do, and are never joined."""
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
-        self._outlet = Outlet(config)
+        self._outlet = ResponseOutlet(config)
         self._responses: dict[Pending, Responses] = {}
         self._streams: dict[Pending, Stream] = {}
         super().__init__(config, instances, recorder)

@@ -23,7 +23,7 @@ MAX_PARTS = 256
 """Batches that one request may be cut into."""
 
 
-class Reader:
+class InputReader:
     """One input. Values that do not depend on a request are computed once."""
 
     __slots__ = (
@@ -141,7 +141,7 @@ class Intake:
         self._batched = config.max_batch_size > 0
         pads = config.dynamic_batching.pad_to if config.dynamic_batching else {}
         self._readers = {
-            spec.name: Reader(config.name, spec, self._batched, tuple(pads.get(spec.name, ())))
+            spec.name: InputReader(config.name, spec, self._batched, tuple(pads.get(spec.name, ())))
             for spec in config.inputs
         }
         self._pads = any(reader.pads for reader in self._readers.values())

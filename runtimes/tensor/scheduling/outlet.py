@@ -16,7 +16,7 @@ from runtimes.tensor.texts import expanded, is_texts
 _BYTE = np.dtype(np.uint8)
 
 
-class Outlet:
+class ResponseOutlet:
     """Cuts the outputs of one model. They have the order of its configuration, or of the request."""
 
     def __init__(self, config: ModelConfig) -> None:

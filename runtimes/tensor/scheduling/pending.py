@@ -35,7 +35,7 @@ class PreparedRequest(NamedTuple):
     """By axis: the length that inputs were padded to, and their own, to which outputs are cut back."""
 
 
-class Owner(Protocol):
+class RequestOwner(Protocol):
     """The scheduler of a request."""
 
     def withdraw(self, pending: Pending) -> None:
@@ -55,7 +55,12 @@ class Pending(asyncio.Future[list[Tensor]]):
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, owner: Owner, prepared: PreparedRequest, arrived: float, due: float = inf
+        self,
+        loop: asyncio.AbstractEventLoop,
+        owner: RequestOwner,
+        prepared: PreparedRequest,
+        arrived: float,
+        due: float = inf,
     ) -> None:
         super().__init__(loop=loop)
         self.owner = owner

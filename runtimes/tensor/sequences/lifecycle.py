@@ -17,7 +17,7 @@ from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
 from runtimes.tensor.scheduling.lane import Lane
 from runtimes.tensor.scheduling.latency import LatencyCurve
-from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.scheduling.pending import Execution, Pending
 from runtimes.tensor.scheduling.quiet import Quiet
 from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
@@ -36,7 +36,7 @@ class SequenceLifecycle:
         self._loop = asyncio.get_running_loop()
         self.now = clock(self._loop)
         self._recorder = recorder or NoRecorder()
-        self._outlet = Outlet(config)
+        self._outlet = ResponseOutlet(config)
         self._inputs = SequenceInputs(config)
         self._curve = LatencyCurve()
         self._delivery = OrderedDelivery() if rules.preserve_ordering else Delivery()

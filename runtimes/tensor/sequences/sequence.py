@@ -9,7 +9,7 @@ from typing import NamedTuple
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Array
-from runtimes.tensor.scheduling.pending import Owner, Pending, PreparedRequest
+from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
 
 SequenceId = int | str
 _LARGEST = 2**64
@@ -48,7 +48,7 @@ class Turn(Pending):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        owner: Owner,
+        owner: RequestOwner,
         prepared: PreparedRequest,
         arrived: float,
         due: float,

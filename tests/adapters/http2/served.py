@@ -10,7 +10,7 @@ from typing import TypeVar
 import grpc
 
 from adapters.http2.accepted import Accepted, Handler
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.server import Limits, Server
 from adapters.http2.status import binary_value
@@ -29,9 +29,9 @@ class Methods:
     def __init__(self) -> None:
         self.begun = 0
         self.ends: list[str] = []
-        self.seen: list[Call] = []
+        self.seen: list[GrpcCall] = []
 
-    async def __call__(self, call: Call) -> None:
+    async def __call__(self, call: GrpcCall) -> None:
         self.seen.append(call)
         method = getattr(self, call.path.rpartition("/")[2].lower(), None)
         if method is None:
@@ -39,45 +39,45 @@ class Methods:
         else:
             await method(call)
 
-    async def echo(self, call: Call) -> None:
+    async def echo(self, call: GrpcCall) -> None:
         call.reply(await call.unary())
 
-    async def total(self, call: Call) -> None:
+    async def total(self, call: GrpcCall) -> None:
         """Client streaming: the sizes of all messages."""
         size = 0
         while (message := await call.read()) is not None:
             size += len(message)
         call.reply(b"%d" % size)
 
-    async def count(self, call: Call) -> None:
+    async def count(self, call: GrpcCall) -> None:
         """Server streaming: as many messages as asked for."""
         for i in range(int(await call.unary())):
             await call.write(b"%d" % i)
 
-    async def talk(self, call: Call) -> None:
+    async def talk(self, call: GrpcCall) -> None:
         """Bidirectional: each message back."""
         while (message := await call.read()) is not None:
             await call.write(message)
 
-    async def tell(self, call: Call) -> None:
+    async def tell(self, call: GrpcCall) -> None:
         """Metadata there and back, in front and behind."""
         message = await call.unary()
         call.initial_metadata = [("x-first", call.metadata["x-text"]), ("x-raw-bin", b"\0\xff")]
         call.reply(message, [("x-last", "end"), ("x-copy-bin", binary_value(call.metadata["x-data-bin"]))])
 
-    async def fail(self, call: Call) -> None:
+    async def fail(self, call: GrpcCall) -> None:
         code, _, text = (await call.unary()).decode().partition(" ")
         call.fail(int(code), text, [("x-why", "because")])
 
-    async def late(self, call: Call) -> None:
+    async def late(self, call: GrpcCall) -> None:
         """Fails behind a message."""
         await call.write(b"one")
         call.fail(Code.ABORTED, "after one")
 
-    async def crash(self, call: Call) -> None:
+    async def crash(self, call: GrpcCall) -> None:
         raise ZeroDivisionError
 
-    async def hang(self, call: Call) -> None:
+    async def hang(self, call: GrpcCall) -> None:
         self.begun += 1
         try:
             await asyncio.Event().wait()
@@ -85,7 +85,7 @@ class Methods:
             self.ends.append("cancelled")
             raise
 
-    async def flood(self, call: Call) -> None:
+    async def flood(self, call: GrpcCall) -> None:
         """Writes until nobody takes it."""
         self.begun += 1
         try:

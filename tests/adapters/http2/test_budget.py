@@ -9,7 +9,7 @@ import pytest
 
 from adapters.http1.budget import COPIES, FREE_BYTES, Budget
 from adapters.http2 import frames
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.frames import END_HEADERS, END_STREAM, frame
 from adapters.http2.inbox import MAX_CUT, Inbox
@@ -32,8 +32,8 @@ async def idle(served: Served) -> None:
     await served.quiet()
 
 
-def reading(more: Callable[[Call], Awaitable[None]] | None = None) -> Callable[[Call], Awaitable[None]]:
-    async def read(call: Call) -> None:
+def reading(more: Callable[[GrpcCall], Awaitable[None]] | None = None) -> Callable[[GrpcCall], Awaitable[None]]:
+    async def read(call: GrpcCall) -> None:
         if more is not None:
             await more(call)
         call.reply(b"%d" % len(await call.unary()))
@@ -89,7 +89,7 @@ async def test_a_budget_of_the_handlers_choice_takes_over_what_is_held() -> None
     mine = Budget(COPIES * MiB)
     before: list[int] = []
 
-    async def charge(call: Call) -> None:
+    async def charge(call: GrpcCall) -> None:
         await until(lambda: call._held > FREE_BYTES)
         before.append(call.connection.server.budget.held)
         call.charge_to(mine)

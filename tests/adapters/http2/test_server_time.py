@@ -9,7 +9,7 @@ import h2.events
 import pytest
 
 from adapters.http2 import frames
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import ErrorCode, frame
@@ -82,7 +82,7 @@ async def test_a_large_message_gets_the_time_that_its_bytes_take() -> None:
 async def test_a_message_that_the_handler_lets_wait_is_not_late() -> None:
     read = asyncio.Event()
 
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         await read.wait()
         assert await call.read() == b"hello"
         assert await call.read() == b"hello"
@@ -201,7 +201,7 @@ async def test_writing_to_a_client_that_has_left_ends() -> None:
     """A handler whose task was cancelled, and that goes on writing from another."""
     told: list[Exception] = []
 
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         async def writing() -> None:
             try:
                 while True:
@@ -230,7 +230,7 @@ async def test_writing_to_a_client_that_has_left_ends() -> None:
 async def test_a_handler_that_ignores_its_cancellation_is_still_over() -> None:
     ended = asyncio.Event()
 
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -245,7 +245,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_still_over() -> None:
 
 
 async def test_a_handler_whose_own_wait_is_cancelled_fails_its_call() -> None:
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         future = asyncio.get_running_loop().create_future()
         future.cancel()
         await future
@@ -255,7 +255,7 @@ async def test_a_handler_whose_own_wait_is_cancelled_fails_its_call() -> None:
 
 
 async def test_metadata_that_no_field_can_hold_fails_the_call(reports: Reports) -> None:
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         if call.path.endswith("a"):
             call.fail(Code.ABORTED, "no", [("x-a", "line\nbreak")])
         call.initial_metadata = [("X", "upper")]
@@ -270,7 +270,7 @@ async def test_metadata_that_no_field_can_hold_fails_the_call(reports: Reports) 
 
 
 async def test_an_answer_after_the_end_is_an_error_of_the_handler(reports: Reports) -> None:
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         call.reply(b"one")
         call.reply(b"two")
 
@@ -346,7 +346,7 @@ async def test_who_has_connected_and_not_yet_greeted_is_hurried() -> None:
 async def test_a_handler_that_goes_on_after_its_answer_is_waited_for() -> None:
     ended: list[str] = []
 
-    async def handler(call: Call) -> None:
+    async def handler(call: GrpcCall) -> None:
         call.reply(b"x")
         try:
             await asyncio.Event().wait()

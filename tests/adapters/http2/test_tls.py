@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from adapters.errors import TransportError
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from tests.adapters.http1.tls import client_side, make_certificate, server_side
 from tests.adapters.http2.channels import calling, soon
 from tests.adapters.http2.peer import connected, framed, request
@@ -32,7 +32,7 @@ def demanding(certificate: Path, client_certificate: Path) -> ssl.SSLContext:
 class Whose:
     """Answers with the name in the client's certificate."""
 
-    async def __call__(self, call: Call) -> None:
+    async def __call__(self, call: GrpcCall) -> None:
         await call.unary()
         certificate = call.peer_certificate
         call.reply(str(certificate and certificate["subject"]).encode())

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from adapters.http2 import frames
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.fields import encode
 from adapters.http2.frames import END_HEADERS, END_STREAM, frame
@@ -37,7 +37,7 @@ async def test_calls_of_one_connection_delay_no_other() -> None:
     answered = 0
     methods = Methods()
 
-    async def refuse(call: Call) -> None:
+    async def refuse(call: GrpcCall) -> None:
         nonlocal answered
         if call.path.endswith("/Flood"):
             answered += 1
@@ -64,7 +64,7 @@ async def test_heads_that_take_long_to_decode_share_turns() -> None:
     """Each head changes the table, so that none is known from before."""
     seen = 0
 
-    async def note(call: Call) -> None:
+    async def note(call: GrpcCall) -> None:
         nonlocal seen
         seen += 1
         call.reply(await call.unary())
@@ -107,7 +107,7 @@ async def test_any_mix_of_frames_is_answered_in_short_turns(seed: int) -> None:
         if rng.random() < 0.2:
             data += rng.choice([frame(frames.PING, 0, 0, bytes(8)), frame(frames.PRIORITY, 0, number, bytes(5))])
 
-    async def measure(call: Call) -> None:
+    async def measure(call: GrpcCall) -> None:
         got.append(len(await call.unary()))
         call.fail(Code.OK, "")
 
@@ -127,7 +127,7 @@ async def test_a_message_in_tiny_frames_is_read_in_short_turns() -> None:
     )
     got: list[int] = []
 
-    async def measure(call: Call) -> None:
+    async def measure(call: GrpcCall) -> None:
         got.append(len(await call.unary()))
         call.reply(b"")
 

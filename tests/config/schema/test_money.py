@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from config.schema.money import (
     PICOS,
-    Budget,
     Money,
+    MoneyBudget,
     currency_of,
     format_amount,
     parse_amount,
@@ -20,7 +20,7 @@ def test_what_is_read() -> None:
     assert parse_token_price("0.15 usd/1M") == Money(150_000, "usd")
     assert parse_token_price("0.002usd / 1k") == Money(2_000_000, "usd")
     assert parse_amount(" 0.001 EUR ") == Money(PICOS // 1000, "eur")
-    assert parse_budget("50 usd/month") == Budget(50 * PICOS, "usd", "month")
+    assert parse_budget("50 usd/month") == MoneyBudget(50 * PICOS, "usd", "month")
     assert str(parse_token_price("0.000123 usd/1M")) == "0.000123 usd/1M"
     assert str(parse_budget("2.50 USD/hour")) == "2.5 usd/hour"
 

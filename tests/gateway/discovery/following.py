@@ -7,19 +7,19 @@ from random import Random
 
 from config.schema.config import DiscoverConfig
 from gateway.discovery.discoverer import Discoverer
-from gateway.discovery.target import Target
+from gateway.discovery.target import DiscoveredEndpoint
 
 
 class Scripted:
     """A source that says what a test wants it to."""
 
     def __init__(self) -> None:
-        self.report: Callable[[Iterable[Target]], None]
+        self.report: Callable[[Iterable[DiscoveredEndpoint]], None]
         self.follows = 0
         self.error: Exception | None = None
         self._failing = asyncio.Event()
 
-    async def follow(self, report: Callable[[Iterable[Target]], None]) -> None:
+    async def follow(self, report: Callable[[Iterable[DiscoveredEndpoint]], None]) -> None:
         self.report = report
         self.follows += 1
         self._failing.clear()

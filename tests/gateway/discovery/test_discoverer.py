@@ -6,10 +6,10 @@ import pytest
 
 from config.schema.config import DiscoverConfig
 from gateway.discovery.discoverer import BACKOFF, Discoverer
-from gateway.discovery.target import MAX_TARGETS, DiscoveryError, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError
 from tests.gateway.discovery.following import Scripted, urls
 
-A, B = Target("http://10.0.0.1:80"), Target("http://10.0.0.2:80")
+A, B = DiscoveredEndpoint("http://10.0.0.1:80"), DiscoveredEndpoint("http://10.0.0.2:80")
 
 
 def scripted(**fields: Any) -> tuple[Discoverer, Scripted]:
@@ -88,7 +88,7 @@ async def test_nothing_for_a_moment_changes_nothing() -> None:
 async def test_there_are_only_so_many_and_the_same_ones_everywhere() -> None:
     discoverer, source = scripted()
     await asyncio.sleep(0)
-    many = [Target(f"http://10.0.{i // 250}.{i % 250}:80") for i in range(MAX_TARGETS + 7)]
+    many = [DiscoveredEndpoint(f"http://10.0.{i // 250}.{i % 250}:80") for i in range(MAX_TARGETS + 7)]
     source.report(reversed(many))
     assert len(discoverer.targets) == MAX_TARGETS
     assert str(MAX_TARGETS + 7) in discoverer.error

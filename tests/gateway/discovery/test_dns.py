@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from config.schema.config import DiscoverConfig
 from gateway.discovery import dns as module
 from gateway.discovery.dns import held, relative
-from gateway.discovery.target import DiscoveryError, Target
+from gateway.discovery.target import DiscoveredEndpoint, DiscoveryError
 from tests.gateway.discovery.following import following, until, urls
 from tests.support.nameservers import Nameserver, nameserver
 
@@ -112,9 +112,9 @@ async def test_service_records_give_ports_and_weights_of_the_first_priority() ->
         async with following(config(server, srv="_http._tcp.models.test")) as found:
             await until(lambda: found.targets)
             assert found.targets == (
-                Target("http://10.0.0.1:8000", 0.75, None, "one.test"),
-                Target("http://10.0.0.2:8000", 0.75, None, "one.test"),
-                Target("http://10.0.0.3:8001", 0.5, None, "two.test"),
+                DiscoveredEndpoint("http://10.0.0.1:8000", 0.75, None, "one.test"),
+                DiscoveredEndpoint("http://10.0.0.2:8000", 0.75, None, "one.test"),
+                DiscoveredEndpoint("http://10.0.0.3:8001", 0.5, None, "two.test"),
             )
             server.records["_http._tcp.models.test", "SRV"] = ["20 10 8002 spare.test."]
             await until(lambda: urls(found) == ["http://10.0.0.4:8002"])

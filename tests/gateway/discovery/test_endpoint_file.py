@@ -6,7 +6,7 @@ import pytest
 
 from config.schema.config import DiscoverConfig
 from gateway.discovery import endpoint_file
-from gateway.discovery.target import Target
+from gateway.discovery.target import DiscoveredEndpoint
 from tests.gateway.discovery.following import following, until, urls
 
 A, B = "http://10.0.0.1:80", "http://10.0.0.2:80"
@@ -30,7 +30,7 @@ async def test_the_list_is_followed(path: Path) -> None:
     write(path, f"endpoints:\n  - {A}\n  - {{url: '{B}', weight: 2, zone: eu-1a}}\n")
     async with following(DiscoverConfig(file=str(path))) as found:
         await until(lambda: found.targets)
-        assert found.targets == (Target(A), Target(B, 2.0, "eu-1a"))
+        assert found.targets == (DiscoveredEndpoint(A), DiscoveredEndpoint(B, 2.0, "eu-1a"))
         write(path, json.dumps({"endpoints": [B]}))
         await until(lambda: urls(found) == [B])
         replaced = path.with_suffix(".new")

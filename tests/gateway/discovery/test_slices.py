@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.discovery.slices import targets
-from gateway.discovery.target import Target
+from gateway.discovery.target import DiscoveredEndpoint
 from tests.support.kubernetes import endpoint, slice_of
 
 NAME = "vllm.models.svc"
@@ -19,8 +19,8 @@ def test_the_ready_endpoints_of_all_slices_with_their_zones() -> None:
     one = slice_of("a", endpoint("10.0.0.1", zone="eu-1a"), endpoint("10.0.0.2", ready=False))
     two = slice_of("b", endpoint("10.0.1.1"))
     assert targets([one, two], "https", None, NAME) == [
-        Target("https://10.0.0.1:8000", 1.0, "eu-1a", NAME),
-        Target("https://10.0.1.1:8000", 1.0, None, NAME),
+        DiscoveredEndpoint("https://10.0.0.1:8000", 1.0, "eu-1a", NAME),
+        DiscoveredEndpoint("https://10.0.1.1:8000", 1.0, None, NAME),
     ]
 
 

@@ -16,7 +16,7 @@ from adapters.types import Usage
 from adapters.wire.openai.chat import decode_embedding
 from config.schema.config import EmbeddingsConfig
 from gateway.embeddings.loading import embedders
-from gateway.embeddings.texts import Texts, TokenizerError
+from gateway.embeddings.texts import TextTokenizer, TokenizerError
 from gateway.traffic.member import FleetError
 from gateway.traffic.plan_state import PlanState
 from tests.gateway.embeddings.words import WordModel, section, tokenizer_file
@@ -234,10 +234,10 @@ def test_a_tokenizer_that_cannot_be_loaded_is_told_before_any_request(tmp_path: 
 def test_a_folder_will_do_and_a_new_file_counts(tmp_path: Path) -> None:
     tokenizer_file(tmp_path)
     folder = EmbeddingsConfig(tokenizer=str(tmp_path))
-    assert Texts(folder)._vocabulary == 7
+    assert TextTokenizer(folder)._vocabulary == 7
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(TokenizerError, match="No such file"):
-        Texts(folder)
+        TextTokenizer(folder)
 
 
 @pytest.mark.looptime

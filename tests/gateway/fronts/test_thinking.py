@@ -21,7 +21,7 @@ from adapters.wire.openai.chat import decode_chat, upstream_body
 from adapters.wire.openai.dialects import DIALECTS, OURS, PLAIN, OpenAIDialect
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from adapters.wire.openai.thinking import of_message
-from runtimes.llm.engine.async_engine import Runner
+from runtimes.llm.engine.async_engine import StepRunner
 from tests.gateway.fronts.test_anthropic_front import chunk, completion
 from tests.gateway.fronts.test_ignored_fields import Before, Door
 from tests.runtimes.llm.api.test_thinking import OPENS, Mind
@@ -34,7 +34,7 @@ THOUGHT, SAID = "Well, wörld.", "Hi 😀"
 
 
 @asynccontextmanager
-async def door(*fakes: FakeAdapter, runner: Runner | None = None) -> AsyncIterator[Door]:
+async def door(*fakes: FakeAdapter, runner: StepRunner | None = None) -> AsyncIterator[Door]:
     async with AsyncExitStack() as stack:
         if not fakes:
             running = await stack.enter_async_context(serving(TEXT, template=OPENS, runner=runner))

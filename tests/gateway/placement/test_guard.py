@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from gateway.placement import guard
-from gateway.placement.guard import MAX_LINE, Lines
+from gateway.placement.guard import MAX_LINE, OutputLines
 
 
 def logged(*chunks: bytes) -> list[str]:
     written: list[bytes] = []
-    lines = Lines("runtime.x", written.append)
+    lines = OutputLines("runtime.x", written.append)
     for chunk in chunks:
         lines.feed(chunk)
     lines.close()

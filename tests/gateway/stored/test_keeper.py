@@ -11,7 +11,7 @@ from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import ResponseStore, Turn
+from gateway.stored.store import ResponseStore, StoredTurn
 from tests.gateway.stored.test_store import NOW, response
 
 
@@ -22,7 +22,7 @@ def opened(folder: Path) -> Keeper:
 async def test_a_turn_is_written_before_its_request_goes_on(tmp_path: Path) -> None:
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())
-    await asyncio.gather(*(keeper.keep(Turn("a", response("a", str(i)))) for i in range(50)))
+    await asyncio.gather(*(keeper.keep(StoredTurn("a", response("a", str(i)))) for i in range(50)))
     other = ResponseStore(f"sqlite:///{tmp_path}/state.db")
     assert all(other.response("a", str(i), NOW) for i in range(50))
     assert keeper.pending("a", "1") is None
@@ -36,7 +36,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 ) -> None:
     away, write = asyncio.Event(), ResponseStore.write
 
-    def fails(store: ResponseStore, turns: Sequence[Turn]) -> None:
+    def fails(store: ResponseStore, turns: Sequence[StoredTurn]) -> None:
         if not away.is_set():
             raise StoreUnavailable("it is away")
         write(store, turns)
@@ -49,7 +49,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
     running = asyncio.create_task(keeper.run())
     for i in range(3):
         keeper.require_room()
-        await keeper.keep(Turn("a", response("a", str(i))))
+        await keeper.keep(StoredTurn("a", response("a", str(i))))
         assert keeper.pending("a", str(i)) is not None
     with pytest.raises(CapacityError):
         keeper.require_room()
@@ -67,7 +67,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
 async def test_what_waits_at_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0)
     keeper = opened(tmp_path)
-    await keeper.keep(Turn("a", response("a", "1")))
+    await keeper.keep(StoredTurn("a", response("a", "1")))
     await keeper.aclose()
     store = ResponseStore(f"sqlite:///{tmp_path}/state.db")
     assert store.response("a", "1", NOW) is not None

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import store as stored_store
-from gateway.stored.store import Conversation, ResponseStore, StoredItem, StoredResponse, TooLong, Turn
+from gateway.stored.store import Conversation, ResponseStore, StoredItem, StoredResponse, StoredTurn, TooLong
 
 NOW = 1_800_000_000.0
 MIB = 1 << 20
@@ -25,8 +25,8 @@ def response(
     return StoredResponse(tenant, id_, at, at + 100, previous, b'["\\u0000\\ud800 x"]', answer)
 
 
-def kept(*responses: StoredResponse) -> list[Turn]:
-    return [Turn(one.tenant, one) for one in responses]
+def kept(*responses: StoredResponse) -> list[StoredTurn]:
+    return [StoredTurn(one.tenant, one) for one in responses]
 
 
 def no_pending(id_: str) -> StoredResponse | None:
@@ -76,9 +76,12 @@ def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseStore) -> None
 
 def test_items_stay_in_order_and_a_conversation_that_is_gone_gets_none(store: ResponseStore) -> None:
     store.create(Conversation("a", "c", NOW, NOW + 10, b'{"k":"v"}'), (StoredItem("1", b"1"),))
-    store.append(Turn("a", None, "c", (StoredItem("2", b"2"), StoredItem("3", b"3")), NOW + 20))
+    store.append(StoredTurn("a", None, "c", (StoredItem("2", b"2"), StoredItem("3", b"3")), NOW + 20))
     store.write(
-        [Turn("b", None, "c", (StoredItem("9", b"9"),), NOW), Turn("a", None, "c", (StoredItem("4", b"4"),), NOW + 30)]
+        [
+            StoredTurn("b", None, "c", (StoredItem("9", b"9"),), NOW),
+            StoredTurn("a", None, "c", (StoredItem("4", b"4"),), NOW + 30),
+        ]
     )
     assert [item.id for item in store.items("a", "c", MIB)] == ["1", "2", "3", "4"]
     assert store.items("b", "c", MIB) == []
@@ -97,7 +100,7 @@ def test_a_conversation_has_a_bounded_number_of_items(store: ResponseStore, monk
     monkeypatch.setattr(stored_store, "MAX_ITEMS", 2)
     store.create(Conversation("a", "c", NOW, NOW + 10, b"{}"), (StoredItem("1", b"1"), StoredItem("2", b"2")))
     with pytest.raises(TooLong):
-        store.append(Turn("a", None, "c", (StoredItem("3", b"3"),), NOW + 10))
+        store.append(StoredTurn("a", None, "c", (StoredItem("3", b"3"),), NOW + 10))
     assert len(store.items("a", "c", MIB)) == 2
 
 
@@ -151,7 +154,7 @@ class Tenants(RuleBasedStateMachine):
 
     @rule(tenant=TENANTS, id_=IDS)
     def append(self, tenant: str, id_: str) -> None:
-        self.store.append(Turn(tenant, None, "c", (StoredItem(id_, b"{}"),), NOW + 10))
+        self.store.append(StoredTurn(tenant, None, "c", (StoredItem(id_, b"{}"),), NOW + 10))
         if tenant in self.items:
             self.items[tenant] = [one for one in self.items[tenant] if one != id_] + [id_]
 

@@ -1,7 +1,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.telemetry.merge import Tally
+from gateway.telemetry.merge import SampleTally
 
 
 class Worker:
@@ -19,7 +19,7 @@ class Worker:
         return generate_latest(self.registry)
 
 
-def samples(tally: Tally) -> dict[str, float]:
+def samples(tally: SampleTally) -> dict[str, float]:
     families = text_string_to_metric_families(tally.exposition().decode())
     found = {}
     for sample in (sample for family in families for sample in family.samples):
@@ -46,7 +46,7 @@ def two() -> tuple[Worker, Worker]:
 
 
 def test_workers_count_as_one() -> None:
-    tally = Tally()
+    tally = SampleTally()
     for serial, worker in enumerate(two()):
         tally.take(serial, worker.exposition())
     assert samples(tally) == {
@@ -64,7 +64,7 @@ def test_workers_count_as_one() -> None:
 
 
 def test_what_a_worker_counted_outlives_it_and_what_it_had_does_not() -> None:
-    tally = Tally()
+    tally = SampleTally()
     one, other = two()
     tally.take(1, one.exposition())
     tally.take(2, other.exposition())
@@ -82,7 +82,7 @@ def test_what_a_worker_counted_outlives_it_and_what_it_had_does_not() -> None:
 
 
 def test_the_latest_of_a_worker_counts_once() -> None:
-    tally = Tally()
+    tally = SampleTally()
     worker = Worker()
     for _ in range(3):
         worker.requests.labels("a").inc()

@@ -22,8 +22,8 @@ from adapters.fake import FakeAdapter, Script
 from adapters.types import Deadline
 from config.schema.config import FallbackConfig, TargetConfig
 from config.schema.target import ANOTHER_MAY_DO
-from gateway.traffic.fallback import Fallback, Step
-from gateway.traffic.split import Split
+from gateway.traffic.fallback import Fallback, FallbackStep
+from gateway.traffic.split import SplitUpstream
 from policies.routing.target import compiled
 from tests.support.gateways import chat
 
@@ -48,7 +48,7 @@ def failing(error: InferenceError) -> FakeAdapter:
 
 async def goes_on(error: InferenceError, *on: str) -> bool:
     up = FakeAdapter()
-    step = Step(frozenset(FallbackConfig.model_validate({"pool": "p", "on": on} if on else "p").on), up)
+    step = FallbackStep(frozenset(FallbackConfig.model_validate({"pool": "p", "on": on} if on else "p").on), up)
     with suppress(type(error)):
         await Fallback(failing(error), [step]).call(chat(), Call(FOREVER))
     return len(up.calls) == 1
@@ -76,7 +76,7 @@ async def test_each_class_of_failure_goes_where_the_file_says(on: tuple[str, ...
 async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() -> None:
     long = FakeAdapter(Script(fault=BackendError("long")))
     spare = FakeAdapter(Script(fault=ContextTooLong("spare")), Script())
-    steps = [Step(frozenset({"context_length"}), long), Step(frozenset(ANOTHER_MAY_DO), spare)]
+    steps = [FallbackStep(frozenset({"context_length"}), long), FallbackStep(frozenset(ANOTHER_MAY_DO), spare)]
     with pytest.raises(ContextTooLong, match="spare"):
         await Fallback(failing(Unavailable("first")), steps).call(chat(), Call(FOREVER))
     assert (len(long.calls), len(spare.calls)) == (0, 1)
@@ -86,7 +86,7 @@ async def test_a_step_for_another_failure_is_passed_over_and_not_come_back_to() 
 
 @pytest.mark.looptime
 async def test_the_last_failure_is_the_answer() -> None:
-    step = Step(frozenset(ANOTHER_MAY_DO), failing(BackendError("last")))
+    step = FallbackStep(frozenset(ANOTHER_MAY_DO), failing(BackendError("last")))
     with pytest.raises(BackendError, match="last"):
         await Fallback(failing(Unavailable("first")), [step]).call(chat(), Call(FOREVER))
 
@@ -94,7 +94,9 @@ async def test_the_last_failure_is_the_answer() -> None:
 @pytest.mark.looptime
 async def test_a_client_that_leaves_is_not_sent_elsewhere() -> None:
     slow, other = FakeAdapter(Script(latency=60.0)), FakeAdapter()
-    task = asyncio.create_task(Fallback(slow, [Step(frozenset(ANOTHER_MAY_DO), other)]).call(chat(), Call(FOREVER)))
+    task = asyncio.create_task(
+        Fallback(slow, [FallbackStep(frozenset(ANOTHER_MAY_DO), other)]).call(chat(), Call(FOREVER))
+    )
     await asyncio.sleep(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -108,7 +110,7 @@ async def test_a_split_among_the_fallbacks_is_as_sticky_as_any() -> None:
     target = compiled(TargetConfig.model_validate({"split": {"sticky": "user", "arms": arms}}), "chat#0^0")
     assert target.split is not None
     fakes = {arm: FakeAdapter() for arm in ("a", "b")}
-    split = Split(target.split, fakes, Random(1))
+    split = SplitUpstream(target.split, fakes, Random(1))
     users = [f"u{i}" for i in range(400)] * 2
     for user in users:
         await split.call(chat(user=user), Call(FOREVER))

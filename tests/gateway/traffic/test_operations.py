@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from config.schema.config import PoolConfig
 from gateway.auth.pepper import derived
 from gateway.discovery.discoverer import Discoverer
-from gateway.discovery.target import MAX_TARGETS, Target
+from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint
 from gateway.traffic.desired import MAX_OVERRIDES, Added, Overrides, desired
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.member import FleetError
@@ -213,8 +213,10 @@ def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[st
 
 def test_who_says_it_first_is_where_an_endpoint_comes_from() -> None:
     pool = PoolConfig.model_validate({"name": "main", "endpoints": [A]})
-    added = Overrides(added={"x": Added(Target(C), float("inf")), "y": Added(Target(B, 9.0), float("inf"))})
-    found = desired(pool, str, [Target(A, 5.0), Target(B, 2.0)], added, 0.0)
+    added = Overrides(
+        added={"x": Added(DiscoveredEndpoint(C), float("inf")), "y": Added(DiscoveredEndpoint(B, 9.0), float("inf"))}
+    )
+    found = desired(pool, str, [DiscoveredEndpoint(A, 5.0), DiscoveredEndpoint(B, 2.0)], added, 0.0)
     assert [(w.target.url, w.target.weight, w.origin) for w in found] == [
         (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
     ]  # fmt: skip
@@ -269,7 +271,7 @@ class Detection:
         self.fleet.commit(self.fleet.prepare(config(pools=[pool])))
 
     def report(self, *urls: str) -> None:
-        self.fleet.discoverers["main"]._report(map(Target, urls))
+        self.fleet.discoverers["main"]._report(map(DiscoveredEndpoint, urls))
 
 
 async def test_those_found_first_are_used_and_those_that_join_prove_themselves(
@@ -301,7 +303,7 @@ async def test_what_a_source_said_survives_a_reload_that_leaves_it(monkeypatch: 
     assert addresses(found.fleet) == [A, B]
     found.use(discover={"file": "another"})
     assert found.fleet.discoverers["main"] is not source
-    source._report([Target(C)])
+    source._report([DiscoveredEndpoint(C)])
     assert addresses(found.fleet) == []
     await found.fleet.aclose()
 

@@ -20,7 +20,7 @@ from adapters.http1.server import Limits, Server
 from runtimes.llm.api.error_responses import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
-from runtimes.llm.engine.async_engine import AsyncEngine, Engine, Runner
+from runtimes.llm.engine.async_engine import AsyncEngine, Engine, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
@@ -118,7 +118,7 @@ async def serving(
     prefix_cache: bool = False,
     max_batched: int = CONTEXT,
     num_blocks: int = 600,
-    runner: Runner | None = None,
+    runner: StepRunner | None = None,
     pooler: Pooler | None = None,
     template: str = CHATML,
     tokenizer: Tokenizer | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from adapters.http2.call import Call
+from adapters.http2.call import GrpcCall
 from adapters.http2.codes import Code
 from adapters.http2.server import Server
 from adapters.http2.status import GrpcError
@@ -102,7 +102,7 @@ async def _kserve_refusal(_: web.Request) -> web.Response:
     return web.json_response({"error": f"Model with name broken is not ready: {RAISED}"}, status=503)
 
 
-async def rpc(call: Call) -> None:
+async def rpc(call: GrpcCall) -> None:
     """TensorFlow Serving over gRPC."""
     await call.read()
     if call.path != MODEL["GetModelStatus"].path:

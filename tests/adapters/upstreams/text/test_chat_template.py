@@ -12,7 +12,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from adapters.errors import CallerError
 from adapters.requests import ChatRequest
-from adapters.upstreams.text.chat_template import BUNDLED, ChatTemplate, TemplateError, load
+from adapters.upstreams.text.chat_template import BUNDLED, PromptTemplate, TemplateError, load
 from adapters.wire.openai import chat as openai
 
 NAMES = sorted(file.stem for file in BUNDLED.glob("*.jinja"))
@@ -57,7 +57,7 @@ def test_prompts_are_those_of_transformers(
     if system is not None:
         messages = [{"role": "system", "content": system}, *messages]
     written = CONVENTIONS if name == "conventions" else source(name)
-    ours = ChatTemplate(written, bos="<s>", eos="</s>").prompt(chat(messages, add_generation_prompt=answer))
+    ours = PromptTemplate(written, bos="<s>", eos="</s>").prompt(chat(messages, add_generation_prompt=answer))
     assert ours == theirs(written, messages, eos="</s>", answer=answer)
 
 
@@ -98,7 +98,7 @@ def test_contents_in_parts() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert "user\na\nb<|im_end|>" in load("chatml").prompt(chat([{"role": "user", "content": parts}]))
     knows = "{% for p in messages[0].content %}{% if p.type == 'text' %}[{{ p.text }}]{% endif %}{% endfor %}"
-    assert ChatTemplate(knows).prompt(chat([{"role": "user", "content": parts}])) == "[a][b]"
+    assert PromptTemplate(knows).prompt(chat([{"role": "user", "content": parts}])) == "[a][b]"
 
 
 def test_a_developer_is_a_system() -> None:
@@ -114,7 +114,7 @@ def test_an_answer_that_has_begun_is_gone_on_with() -> None:
 
 
 def test_what_else_a_template_knows() -> None:
-    template = ChatTemplate("{{ thinking }}{{ messages[0].content }}")
+    template = PromptTemplate("{{ thinking }}{{ messages[0].content }}")
     assert template.prompt(chat(chat_template_kwargs={"thinking": "on"})) == "onhi"
     with pytest.raises(CallerError, match="may not hold `messages`"):
         template.prompt(chat(chat_template_kwargs={"messages": []}))
@@ -161,7 +161,7 @@ def test_messages_that_are_none_for_a_template(messages: Any) -> None:
 )
 def test_templates_run_in_a_sandbox_and_not_for_ever(written: str) -> None:
     with pytest.raises(CallerError, match="chat template refuses"):
-        ChatTemplate(written).prompt(chat())
+        PromptTemplate(written).prompt(chat())
 
 
 def written(folder: Path, config: str) -> str:

@@ -15,8 +15,8 @@ from runtimes.llm.engine.async_engine import (
     Generation,
     PromptTooLong,
     QueueFull,
-    Runner,
     SamplingParams,
+    StepRunner,
     TokenOutput,
 )
 from runtimes.llm.engine.block_manager import BlockManager
@@ -71,7 +71,7 @@ class FailingRunner(CountingRunner):
         return super().run(batch)
 
 
-def make_engine(runner: Runner, *, queue: int = 64, seqs: int = 32, max_model_len: int = 128) -> Engine:
+def make_engine(runner: StepRunner, *, queue: int = 64, seqs: int = 32, max_model_len: int = 128) -> Engine:
     config = SchedulerConfig(max_model_len=max_model_len, max_num_seqs=seqs, max_num_batched_tokens=64, max_queue=queue)
     return Engine(
         Scheduler(config, BlockManager(num_blocks=64, block_size=4)),
@@ -82,7 +82,7 @@ def make_engine(runner: Runner, *, queue: int = 64, seqs: int = 32, max_model_le
 
 
 @asynccontextmanager
-async def started(runner: Runner, *, queue: int = 64, seqs: int = 32) -> AsyncIterator[AsyncEngine]:
+async def started(runner: StepRunner, *, queue: int = 64, seqs: int = 32) -> AsyncIterator[AsyncEngine]:
     engine = AsyncEngine(make_engine(runner, queue=queue, seqs=seqs))
     await engine.start()
     try:

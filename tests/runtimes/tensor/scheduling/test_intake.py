@@ -14,7 +14,7 @@ from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.scheduling.intake import MAX_PARTS, Intake
-from runtimes.tensor.scheduling.outlet import Outlet
+from runtimes.tensor.scheduling.outlet import ResponseOutlet
 
 IN = TensorSpec("IN", "INT32", (2,))
 ANY = TensorSpec("ANY", "FP32", (-1, 3), optional=True)
@@ -115,7 +115,7 @@ def test_bytes_come_out_as_they_went_in(datatype: str, rows: int, width: int, of
         model = ModelConfig("m", "test", (spec,), (spec,), 4 * batched)
         prepared = Intake(model).read(Inference("m", inputs=[Tensor("T", datatype, (rows, width), lying)]))
         assert prepared.inputs["T"].flags.aligned
-        ((reported,),) = Outlet(model).split(prepared.inputs, [prepared])
+        ((reported,),) = ResponseOutlet(model).split(prepared.inputs, [prepared])
         assert (reported.shape, bytes(reported.data)) == ((rows, width), body)
 
 
@@ -130,7 +130,7 @@ def test_each_member_gets_its_rows_in_the_order_it_asked_for() -> None:
     prepared = Intake(model).read(Inference("m", inputs=[tensor(shape=(2, 2))]))
     picked = prepared._replace(rows=1, requested=("OTHER", "OUT"))
     rows = np.arange(8, dtype="<i4").reshape(4, 2)
-    first, second = Outlet(model).split({"OTHER": rows + 10, "OUT": rows}, [prepared, picked])
+    first, second = ResponseOutlet(model).split({"OTHER": rows + 10, "OUT": rows}, [prepared, picked])
     assert [(t.name, t.shape, np.frombuffer(t.data, "<i4").tolist()) for t in first] == [
         ("OUT", (2, 2), [0, 1, 2, 3]),
         ("OTHER", (2, 2), [10, 11, 12, 13]),
