@@ -8,6 +8,7 @@ tfserving/           TensorFlow Serving, and KServe's v1
 torchserve/          TorchServe
 text/                prompts and generated text
 apps/                tensors as the JSON of apps
+media/               pictures and sound as tensors
 protos/              the published gRPC messages
 body.py              a JSON object decoded one level deep
 form.py              `multipart/form-data`, to read and replace the model's name

@@ -90,7 +90,7 @@ CATALOGUE = {
         "Apache-2.0",
     ),
     "ocr-recognise": Entry(
-        "the meaning of a text as a vector",
+        "the characters of a line of text",
         _ocr("ch_PP-OCRv4_rec", 10_857_958, "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"),
         ("onnx",),
         "Apache-2.0",

@@ -1,0 +1,172 @@
+"""Decodes JPEG, PNG and WebP pictures into one tensor."""
+
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from adapters.errors import CallerError, TooLarge
+from adapters.tensors import Tensor
+
+MAX_PIXELS = 24_000_000
+"""Pixels of one picture before resizing: a photo of 6000 × 4000."""
+MAX_PICTURES = 64
+MAX_BYTES = 256 * 1024 * 1024
+"""Bytes of the tensor."""
+MAX_SIDE = 16_384
+_FORMATS = ("JPEG", "PNG", "WEBP")
+_RESAMPLING = {
+    "nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC, "lanczos": Image.Resampling.LANCZOS,
+}  # fmt: skip
+_DTYPES = {"UINT8": np.uint8, "FP16": np.float16, "FP32": np.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """The tensor that a model expects."""
+
+    height: int | None = None
+    """Pixels; None keeps the picture's own."""
+    width: int | None = None
+    fit: Literal["stretch", "crop", "pad"] = "stretch"
+    """For `height` and `width`: change the proportions, cut the longer side, or fill with `background`."""
+    longest: int | None = None
+    """Pixels to which the longer side is reduced, with its proportions."""
+    multiple_of: int = 1
+    """Sides are rounded to a multiple, for models that halve them repeatedly."""
+    resample: Literal["nearest", "bilinear", "bicubic", "lanczos"] = "bilinear"
+    color: Literal["rgb", "bgr", "gray"] = "rgb"
+    layout: Literal["chw", "hwc"] = "chw"
+    datatype: Literal["UINT8", "FP16", "FP32"] = "FP32"
+    scale: float = 1.0
+    """Factor of each value of 0 to 255, such as 1/255. Then the mean is subtracted and divided by the deviation."""
+    mean: tuple[float, ...] = (0.0,)
+    deviation: tuple[float, ...] = (1.0,)
+    background: tuple[int, int, int] = (255, 255, 255)
+    """Colour behind transparent pixels and beside padded pictures."""
+
+
+def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> Tensor:
+    """The pictures as one tensor of the shape [pictures, …], by the options. Raises `CallerError` or `TooLarge`.
+
+    Pictures are turned as their EXIF orientation demands. `name` is the name of the tensor and of the input in errors.
+    """
+    if not files or len(files) > MAX_PICTURES:
+        raise CallerError(f"`{name}` has {len(files)} pictures: send 1 to {MAX_PICTURES}.", param=name)
+    rows: list[NDArray[np.uint8]] = []
+    for index, file in enumerate(files):
+        place = f"`{name}`" if len(files) == 1 else f"Picture {index + 1} of `{name}`"
+        rows.append(_pixels(_decoded(file, place, name), options))
+        if rows[-1].shape != rows[0].shape:
+            message = f"{place} has the size {_size(rows[-1])}, the first has {_size(rows[0])}: set height and width."
+            raise CallerError(message, param=name)
+        if sum(row.size for row in rows) * np.dtype(_DTYPES[options.datatype]).itemsize > MAX_BYTES:
+            raise TooLarge(f"`{name}` makes a tensor of more than {MAX_BYTES} bytes.", param=name)
+    batch = _normalised(np.stack(rows), options)
+    if options.layout == "chw":
+        batch = batch.transpose(0, 3, 1, 2)
+    return Tensor(name, options.datatype, batch.shape, np.ascontiguousarray(batch).tobytes())
+
+
+def _size(row: NDArray[np.uint8]) -> str:
+    return f"{row.shape[1]} × {row.shape[0]}"
+
+
+def _decoded(file: bytes, place: str, name: str) -> Image.Image:
+    """The picture in RGB, upright. Nothing is decompressed before its size is checked."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture = Image.open(io.BytesIO(file), formats=_FORMATS)
+    except Image.DecompressionBombError:
+        raise _too_many_pixels(place, name) from None
+    except Exception:  # Pillow's plugins raise errors of many kinds for a malformed file
+        raise CallerError(f"{place} is not a JPEG, PNG or WebP picture.", code="invalid_image", param=name) from None
+    if picture.width * picture.height > MAX_PIXELS:
+        raise _too_many_pixels(place, name)
+    if picture.format != "JPEG" and picture.format != "MPO" and getattr(picture, "n_frames", 1) > 1:
+        raise CallerError(f"{place} is an animation: send one frame.", code="invalid_image", param=name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            picture.load()
+            return _in_rgb(ImageOps.exif_transpose(picture))
+    except MemoryError:
+        raise
+    except Exception:
+        message = f"{place} is truncated or damaged."
+        raise CallerError(message, code="invalid_image", param=name) from None
+
+
+def _too_many_pixels(place: str, name: str) -> TooLarge:
+    return TooLarge(f"{place} has more than {MAX_PIXELS} pixels.", param=name)
+
+
+def _in_rgb(picture: Image.Image) -> Image.Image:
+    if picture.mode.startswith("I") or picture.mode == "F":  # 16 bits a pixel
+        values = np.asarray(picture).astype(np.int64) >> 8
+        return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8)).convert("RGB")
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        return picture.convert("RGBA")
+    return picture.convert("RGB")
+
+
+def _pixels(picture: Image.Image, options: ImageOptions) -> NDArray[np.uint8]:
+    """The resized picture: height × width × channels."""
+    if picture.mode == "RGBA":
+        behind = Image.new("RGBA", picture.size, (*options.background, 255))
+        picture = Image.alpha_composite(behind, picture).convert("RGB")
+    picture = _resized(picture, options)
+    if options.color == "gray":
+        return np.asarray(picture.convert("L"))[..., None]
+    pixels = np.asarray(picture)
+    return pixels[..., ::-1] if options.color == "bgr" else pixels
+
+
+def _resized(picture: Image.Image, options: ImageOptions) -> Image.Image:
+    resample = _RESAMPLING[options.resample]
+    width, height = target_size(picture.width, picture.height, options)
+    if (width, height) == picture.size:
+        return picture
+    if options.height is None or options.width is None or options.fit == "stretch":
+        return picture.resize((width, height), resample)
+    if options.fit == "crop":
+        return ImageOps.fit(picture, (width, height), resample)
+    return ImageOps.pad(picture, (width, height), resample, color=options.background)
+
+
+def target_size(width: int, height: int, options: ImageOptions) -> tuple[int, int]:
+    """The width and the height of the tensor for a picture of this size."""
+    if options.height is not None and options.width is not None:
+        return options.width, options.height
+    if options.height is not None:
+        width, height = round(width * options.height / height), options.height
+    elif options.width is not None:
+        width, height = options.width, round(height * options.width / width)
+    if options.longest is not None and max(width, height) > options.longest:
+        factor = options.longest / max(width, height)
+        width, height = round(width * factor), round(height * factor)
+    step = options.multiple_of
+
+    def fitted(side: int) -> int:
+        return min(max(round(side / step), 1) * step, max(MAX_SIDE // step, 1) * step)
+
+    return fitted(width), fitted(height)
+
+
+def _normalised(batch: NDArray[np.uint8], options: ImageOptions) -> NDArray[np.uint8 | np.floating]:
+    if options.datatype == "UINT8":
+        return batch
+    values = batch.astype(np.float32)
+    if options.scale != 1.0:
+        values *= np.float32(options.scale)
+    if any(options.mean) or set(options.deviation) != {1.0}:
+        values -= np.array(options.mean, np.float32)
+        values /= np.array(options.deviation, np.float32)
+    return values.astype(_DTYPES[options.datatype])
