@@ -18,11 +18,12 @@ import msgspec
 import pytest
 
 from adapters.tensors import Tensor
-from adapters.wire.oip import proto_contents as oip_contents
 from adapters.wire.oip.json_data import CODES
+from adapters.wire.oip.proto_contents import FIELDS
 from adapters.wire.protos import METHODS, inference
 from adapters.wire.protos.tfserving import PREDICTION, serving
 from adapters.wire.tfserving import tensors as tfserving_tensors
+from tests.support import typed_contents
 from tests.support.prober import Prober
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import TensorRuntime, explicit
@@ -140,11 +141,11 @@ class Doors:
         return count
 
     def typed(self, datatype: str, count: int) -> int:
-        if not oip_contents.has_form(datatype):
+        if datatype not in FIELDS:
             return count
         message = self._message(datatype, count)
         tensor = Tensor("IN", datatype, (count,), ELEMENT[datatype] * count)
-        oip_contents.write(message.inputs[0].contents, tensor)
+        typed_contents.write(message.inputs[0].contents, tensor)
         answer = self._call(METHODS["ModelInfer"].path, message.SerializeToString())
         (data,) = inference.ModelInferResponse.FromString(answer).raw_output_contents
         return len(data) // len(ELEMENT[datatype])

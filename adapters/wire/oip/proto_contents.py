@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from math import prod
-from struct import error, pack, unpack
+from struct import error, pack
 from typing import Any
 
 from adapters.errors import CallerError
-from adapters.tensors import NO_PARAMETERS, Parameter, Parameters, Tensor, join_bytes, split_bytes
+from adapters.tensors import NO_PARAMETERS, Parameter, Parameters, join_bytes
 
-_FIELDS = {
+FIELDS = {
     "BOOL": ("bool_contents", "?"),
     "INT8": ("int_contents", "b"), "INT16": ("int_contents", "h"), "INT32": ("int_contents", "i"),
     "INT64": ("int64_contents", "q"),
@@ -17,12 +17,7 @@ _FIELDS = {
     "FP32": ("fp32_contents", "f"), "FP64": ("fp64_contents", "d"),
     "BYTES": ("bytes_contents", ""),
 }  # fmt: skip
-"""The field of each datatype's elements. FP16 and BF16 have none."""
-
-
-def has_form(datatype: str) -> bool:
-    """Whether typed contents can hold a datatype."""
-    return datatype in _FIELDS
+"""The field of each datatype's elements, and their `struct` code. FP16 and BF16 have none."""
 
 
 def there(tensor: Any) -> bool:
@@ -32,9 +27,9 @@ def there(tensor: Any) -> bool:
 
 def read(contents: Any, datatype: str, shape: tuple[int, ...], name: str) -> bytes:
     """Convert typed contents to binary form. Raises `CallerError`."""
-    if datatype not in _FIELDS:
+    if datatype not in FIELDS:
         raise CallerError(f"{datatype} has no typed contents. Send `{name}` with `raw_input_contents`.", param=name)
-    field, code = _FIELDS[datatype]
+    field, code = FIELDS[datatype]
     if any(other.name != field for other, _ in contents.ListFields()):
         raise CallerError(f"The contents of `{name}` are not in `{field}`, where {datatype} belongs.", param=name)
     values = list(getattr(contents, field))
@@ -49,17 +44,6 @@ def read(contents: Any, datatype: str, shape: tuple[int, ...], name: str) -> byt
         return pack(f"<{count}{code}", *values)
     except (error, OverflowError):
         raise CallerError(f"`{name}` has a number that does not fit into {datatype}.", param=name) from None
-
-
-def write(contents: Any, tensor: Tensor) -> None:
-    """Fill typed contents with a tensor's elements."""
-    field, code = _FIELDS[tensor.datatype]
-    count = prod(tensor.shape)
-    if tensor.datatype == "BYTES":
-        elements: Any = split_bytes(tensor.data, count, tensor.name)
-    else:
-        elements = unpack(f"<{count}{code}", tensor.data)
-    getattr(contents, field).extend(elements)
 
 
 def typed(parameter: Any, name: str, field: str) -> Any:

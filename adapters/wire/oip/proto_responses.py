@@ -22,19 +22,16 @@ _OF_A_STREAM = frozenset({_FAILURE, 2})
 """Fields of `ModelStreamInferResponse`."""
 
 
-def encode_infer_response(inferred: Inferred, *, raw: bool = True) -> bytes:
-    """Encode a response with raw contents, or with typed ones if every datatype has them."""
+def encode_infer_response(inferred: Inferred) -> bytes:
+    """Encode a response with raw contents."""
     outputs = inferred.outputs
-    if not raw and all(oip_contents.has_form(tensor.datatype) for tensor in outputs):
-        parts: list[Data] = [_write(inferred, typed=True)]
+    described = describe(outputs)
+    if described is None:
+        parts: list[Data] = [_write(inferred)]
     else:
-        described = describe(outputs)
-        if described is None:
-            parts = [_write(inferred)]
-        else:
-            parts = [_written(inferred.model_name, inferred.model_version, described)]
-        for tensor in outputs:
-            parts += (head(_RAW, len(tensor.data)), tensor.data)
+        parts = [_written(inferred.model_name, inferred.model_version, described)]
+    for tensor in outputs:
+        parts += (head(_RAW, len(tensor.data)), tensor.data)
     add_id(parts, inferred.id)
     if inferred.parameters:
         message = messages.ModelInferResponse()
@@ -48,12 +45,10 @@ def as_raw(message: bytes) -> bytes:
     return encode_infer_response(decode_infer_response(message))
 
 
-def _write(inferred: Inferred, *, typed: bool = False) -> bytes:
+def _write(inferred: Inferred) -> bytes:
     message = messages.ModelInferResponse(model_name=inferred.model_name, model_version=inferred.model_version)
     for tensor in inferred.outputs:
-        encoded = put_tensor(message.outputs, tensor)
-        if typed and SHARED_MEMORY not in tensor.parameters:
-            oip_contents.write(encoded.contents, tensor)
+        put_tensor(message.outputs, tensor)
     return bytes(message.SerializeToString())
 
 
