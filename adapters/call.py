@@ -31,7 +31,19 @@ class ModelCaller(Protocol):
 class StepTrace:
     """The record of one step of a pipeline."""
 
-    __slots__ = ("branch", "cost", "endpoint", "error", "name", "outcome", "pipeline", "seconds", "usage")
+    __slots__ = (
+        "blocked",
+        "branch",
+        "cost",
+        "endpoint",
+        "error",
+        "escalations",
+        "name",
+        "outcome",
+        "pipeline",
+        "seconds",
+        "usage",
+    )
 
     def __init__(self, pipeline: str, name: str) -> None:
         self.pipeline = pipeline
@@ -44,6 +56,10 @@ class StepTrace:
         self.error: str = ""
         """The kind of the error of a failed step."""
         self.endpoint = ""
+        self.blocked = False
+        """Whether a guard blocked the request or the answer."""
+        self.escalations = 0
+        """Stages of a cascade whose answers were not accepted."""
         self.branch: int | None = None
         """The branch of a switch, or the stage of a cascade, that answered."""
         self.usage: Usage | None = None

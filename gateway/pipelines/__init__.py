@@ -19,6 +19,7 @@ sequence.py   runs steps as soon as their inputs are there
 each.py       runs a node for each row
 ensemble.py   several members answer at once; combined.py combines their outputs
 switch.py     the first branch whose condition holds
+cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
 
 To add a kind of node:

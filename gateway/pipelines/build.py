@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from config.schema.config import Config
-from config.schema.pipelines.outputs import NodeOutputs, outputs_of, request_of, variables
+from config.schema.pipelines.outputs import NodeOutputs, outputs_of, own_values, request_of, variables
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
 from config.schema.pipelines.references import references, steps_of
+from gateway.pipelines.cascade import CascadeNode, Stage
 from gateway.pipelines.conditions import Condition
 from gateway.pipelines.each import EachNode
 from gateway.pipelines.ensemble import EnsembleNode
@@ -55,9 +56,10 @@ class Builder:
         finally:
             self._visible = visible
 
-    def condition(self, text: str, own: NodeOutputs | None = None) -> Condition:
-        """Compile a condition on values around a node, and on `own` values of the node."""
-        return Condition(text, variables(self._request, self._visible, own.declared.items() if own else ()))
+    def condition(self, text: str, node: NodeConfig) -> Condition:
+        """Compile a condition of a node on values around it, and on its own values."""
+        own = own_values(node, self.takes_tensors)
+        return Condition(text, variables(self._request, self._visible, own))
 
     def show(self, step: StepConfig) -> None:
         """Let the conditions of later nodes refer to a step."""
@@ -84,7 +86,9 @@ def _ensemble(builder: Builder, config: NodeConfig) -> PipelineNode:
 
 
 def _switch(builder: Builder, config: NodeConfig) -> PipelineNode:
-    conditions = [None if branch.condition is None else builder.condition(branch.condition) for branch in config.switch]
+    conditions = [
+        None if branch.condition is None else builder.condition(branch.condition, branch) for branch in config.switch
+    ]
     nodes = [builder.node(branch) for branch in config.switch]
     return SwitchNode([Branch(*each) for each in zip(conditions, nodes, strict=True)])
 
@@ -96,9 +100,24 @@ def _step(builder: Builder, config: StepConfig, *, is_read: bool) -> Step:
     return Step(config, node, references(config), is_read=is_read)
 
 
+def _cascade(builder: Builder, config: NodeConfig) -> PipelineNode:
+    return CascadeNode(
+        [
+            Stage(
+                stage.label,
+                builder.node(stage),
+                None if stage.accept_if is None else builder.condition(stage.accept_if, stage),
+                stage.hold,
+            )
+            for stage in config.cascade
+        ]
+    )
+
+
 KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "model": _model,
     "steps": _steps,
     "ensemble": _ensemble,
     "switch": _switch,
+    "cascade": _cascade,
 }

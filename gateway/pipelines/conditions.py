@@ -21,6 +21,18 @@ class Condition:
     def __init__(self, text: str, variables: Variables) -> None:
         self._expression: Expression = compile_expression(text, variables, BOOL)
 
+    @property
+    def reads_logprobs(self) -> bool:
+        """Whether the condition reads log-probabilities, which a server must be requested to report."""
+        return any("logprob" in path for path in self._expression.references)
+
+    async def accepts(self, scope: StepScope, own: Values) -> bool:
+        """Whether the condition holds. One without a result, because a value is absent or NaN, does not hold."""
+        try:
+            return await self.holds(scope, own)
+        except StepFailed:
+            return False
+
     async def holds(self, scope: StepScope, own: Values | None = None) -> bool:
         """Evaluate the condition. `own` are the node's own values. Raises `StepFailed` for a value without a result."""
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,8 +17,8 @@ from adapters.wire import decoding
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
-from config.schema.pipelines.outputs import FINISH
-from gateway.pipelines.request import PipelineRequest, content_text
+from gateway.pipelines.generated import GeneratedText
+from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -37,24 +36,9 @@ async def values_of(answer: Answer) -> Values:
     body = decoding.decode(_object, answer.body)
     if isinstance(body.get("data"), list):
         return {"embedding": [entry.get("embedding") for entry in body["data"] if isinstance(entry, dict)]}
-    return generated_values(body, answer.usage)
-
-
-def generated_values(body: Mapping[str, Any], usage: Usage) -> dict[str, Any]:
-    """The values of a chat or a completion."""
-    choices = body.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    message = choice.get("message")
-    message = message if isinstance(message, dict) else {}
-    text = choice.get("text")
-    finish = choice.get("finish_reason")
-    return {
-        "text": text if isinstance(text, str) else content_text(message.get("content")),
-        "finish": finish if finish in FINISH else "other",
-        "refusal": bool(message.get("refusal")),
-        "tool_calls": message.get("tool_calls") or [],
-        "tokens": usage.completion_tokens,
-    }
+    text = GeneratedText()
+    text.take(body)
+    return text.values(answer.usage.completion_tokens)
 
 
 async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -> Answer:

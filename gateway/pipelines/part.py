@@ -28,7 +28,7 @@ async def run_part(
         trace.outcome, trace.error = "failed", error.kind
         raise
     else:
-        trace.outcome = "ok"
+        trace.outcome, output.trace = "ok", trace
         return output
     finally:
         trace.seconds = scope.clock() - started

@@ -26,6 +26,7 @@ from adapters.wire import decoding
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.openai import chat as openai
+from gateway.pipelines.generated import content_text
 from gateway.pipelines.values import Value, Values, plain, text_of
 
 Describe = Callable[[Call], Awaitable[ModelMetadata]]
@@ -109,8 +110,9 @@ class PipelineRequest:
             request.payload.report(self._call.ignored)
         fields: dict[str, Any] = {"model": model}
         fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
-        if isinstance(request, CompletionRequest) and "prompt" in inputs and "system" not in inputs:
-            return generate(request, {**fields, "prompt": text_of(inputs["prompt"])}, live=live)
+        if isinstance(request, CompletionRequest) and "system" not in inputs and "messages" not in inputs:
+            prompt = {"prompt": text_of(inputs["prompt"])} if "prompt" in inputs else {}
+            return generate(request, {**fields, **prompt}, live=live)
         if "prompt" in inputs:
             fields["messages"] = [{"role": "user", "content": text_of(inputs["prompt"])}]
         if "system" in inputs:
@@ -160,14 +162,6 @@ def _text(request: GenerateRequest) -> Value:
         return content_text(messages[-1].get("content")) if messages else ""
     value = _field(request, "prompt" if isinstance(request, CompletionRequest) else "input")
     return value if isinstance(value, str) or not value else value[0] if isinstance(value[0], str) else value
-
-
-def content_text(content: Any) -> str:
-    """The text of a message's content, whose parts are joined by line feeds."""
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        return "\n".join(part for part in parts if isinstance(part, str))
-    return content if isinstance(content, str) else ""
 
 
 def _messages(request: GenerateRequest) -> list[dict[str, Any]]:

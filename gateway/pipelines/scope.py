@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from adapters.base import Answer
-from adapters.call import Call
+from adapters.call import Call, StepTrace
 from adapters.errors import StepFailed
 from gateway.pipelines.outgoing import values_of
 from gateway.pipelines.request import PipelineRequest
@@ -22,10 +22,12 @@ class Output:
     The answer may be a stream that has begun, if the scope of the node is live.
     """
 
-    __slots__ = ("_values", "answer")
+    __slots__ = ("_values", "answer", "trace")
 
     def __init__(self, values: Values | None = None, answer: Answer | None = None) -> None:
         self.answer = answer
+        self.trace: StepTrace | None = None
+        """The record of the part that produced the output."""
         self._values = values
 
     async def read(self) -> Values:

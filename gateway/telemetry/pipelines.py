@@ -17,6 +17,8 @@ class StepMetrics:
     def __init__(self) -> None:
         self._seconds: dict[tuple[str, str], Histogram] = {}
         self._errors: Counter[tuple[str, str, str]] = Counter()
+        self._escalations: Counter[tuple[str, str]] = Counter()
+        self._blocks: Counter[tuple[str, str]] = Counter()
 
     def count(self, trace: CallTrace) -> None:
         """Count the steps of a request that has ended."""
@@ -26,6 +28,10 @@ class StepMetrics:
             if histogram is None:
                 histogram = self._seconds[key] = Histogram(SECONDS)
             histogram.observe(step.seconds)
+            if step.escalations:
+                self._escalations[key] += step.escalations
+            if step.blocked:
+                self._blocks[key] += 1
             if step.error:
                 self._errors[(*key, step.error)] += 1
 
@@ -43,4 +49,16 @@ class StepMetrics:
         )
         for labels, count in self._errors.items():
             errors.add_metric(labels, count)
-        yield from (seconds, errors)
+        escalations = CounterMetricFamily(
+            "headrace_escalations",
+            "Answers of a cascade's stages that were not accepted.",
+            labels=("pipeline", "step"),
+        )
+        for key, count in self._escalations.items():
+            escalations.add_metric(key, count)
+        blocks = CounterMetricFamily(
+            "headrace_guard_blocks", "Requests and answers that a guard blocked.", labels=("pipeline", "step")
+        )
+        for key, count in self._blocks.items():
+            blocks.add_metric(key, count)
+        yield from (seconds, errors, escalations, blocks)

@@ -8,7 +8,7 @@ from config.expressions import BOOL, MISSING, CompileError, Variables, compile_e
 from config.node import Node
 from config.place import Place
 from config.problem import Problem
-from config.schema.pipelines.outputs import TakesTensors, outputs_of, request_of, variables
+from config.schema.pipelines.outputs import TakesTensors, outputs_of, own_values, request_of, variables
 from config.schema.pipelines.pipeline import PipelineConfig
 
 
@@ -18,6 +18,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     for found in pipelines(root):
         for entry in nodes(found):
             scope = _variables(found.config, entry, tensors)
+            yield from _stages(doc, entry)
             for inside, text in entry.node.conditions():
                 yield from _condition(doc, (*entry.place, *inside), text, scope)
             yield from _branches(doc, entry)
@@ -25,7 +26,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _variables(pipeline: PipelineConfig, entry: Placed, tensors: TakesTensors) -> Variables:
     steps = {step.name: outputs_of(step, tensors) for step in entry.visible}
-    return variables(request_of(pipeline, tensors), steps)
+    return variables(request_of(pipeline, tensors), steps, own_values(entry.node, tensors))
 
 
 def _condition(doc: Document, place: Place, text: str, scope: Variables) -> Iterator[Problem]:
@@ -48,3 +49,18 @@ def _branches(doc: Document, entry: Placed) -> Iterator[Problem]:
     if branches and not branches[-1].otherwise:
         place = (*entry.place, "switch", len(branches) - 1)
         yield doc.problem(place, "is the last branch, and other requests have none: add a branch with `else: true`")
+
+
+def _stages(doc: Document, entry: Placed) -> Iterator[Problem]:
+    stages = entry.node.cascade
+    if len(stages) == 1:
+        yield doc.problem((*entry.place, "cascade"), "has one stage: give a second one, or write it as a `model`")
+    for index, stage in enumerate(stages):
+        place = (*entry.place, "cascade", index)
+        if index == len(stages) - 1:
+            for name in ("accept_if", "hold"):
+                if getattr(stage, name) is not None:
+                    message = "has no effect: the last stage's answer is always accepted"
+                    yield doc.problem_with_key((*place, name), message)
+        elif stage.accept_if is None:
+            yield doc.problem(place, "needs `accept_if`: without it no later stage ever answers")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
-from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
 
 TakesTensors = Callable[[str], bool]
 """Whether the model of a name takes tensors, rather than chats."""
@@ -15,7 +15,8 @@ Path = tuple[str, ...]
 REQUEST = "request"
 FINISH = ("stop", "length", "tool_calls", "content_filter", "other")
 """The reasons for the end of a generated text. `other` stands for those of single servers."""
-QUANTILES = ("p1", "p5", "p10", "p25", "p50")
+LOGPROBS = ("min", "mean", "p01", "p05", "p10", "p25", "p50", "p75", "p90", "p95", "p99")
+"""Minimum, mean and percentiles of the log-probabilities of an answer's tokens."""
 _COUNT = NumberType(integer=True, low=0)
 _ANY_TENSOR = TensorType()
 
@@ -34,14 +35,16 @@ GENERATED = NodeOutputs(
         ("finish",): Variable(StringType(FINISH)),
         ("refusal",): Variable(BOOL),
         ("tokens",): Variable(_COUNT),
-        ("tool_calls",): Variable(JSON),
-        ("logprob", "mean"): Variable(NumberType(integer=False, high=0), optional=True),
-        **{("logprob", name): Variable(NumberType(integer=False, high=0), optional=True) for name in QUANTILES},
+        ("tool_calls",): Variable(_COUNT),
+        ("length", "characters"): Variable(_COUNT),
+        ("length", "tokens"): Variable(_COUNT),
+        **{("logprob", name): Variable(NumberType(integer=False, high=0)) for name in LOGPROBS},
     }
 )
-"""Of a chat or a completion. Log probabilities are absent if the server reports none."""
+"""Of a chat or a completion. Log-probabilities are absent if the server reports none."""
 TENSORS = NodeOutputs({}, is_open=True)
 """Of a model of tensors, whose outputs only its server knows."""
+NOTHING = NodeOutputs({})
 _CHAT: Mapping[Path, Variable] = {
     ("text",): Variable(STRING),
     ("model",): Variable(STRING),
@@ -88,12 +91,15 @@ def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOut
     return TENSORS if all(map(takes_tensors, pipeline.models())) else NodeOutputs(_CHAT, is_open=True)
 
 
-def variables(
-    request: NodeOutputs, steps: Mapping[str, NodeOutputs], own: Iterable[tuple[Path, Variable]] = ()
-) -> Variables:
+def own_values(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    """The values that the node's own conditions read without the name of a step."""
+    return outputs_of(node, takes_tensors) if isinstance(node, StageConfig) else NOTHING
+
+
+def variables(request: NodeOutputs, steps: Mapping[str, NodeOutputs], own: NodeOutputs = NOTHING) -> Variables:
     """The variables of a condition: the request, the steps that it may refer to, and the node's own values."""
-    declared: dict[Path, Variable] = dict(own)
-    opened: dict[Path, Variable] = {}
+    declared: dict[Path, Variable] = dict(own.declared)
+    opened: dict[Path, Variable] = {(): Variable(_ANY_TENSOR)} if own.is_open else {}
     for name, outputs in ((REQUEST, request), *steps.items()):
         declared |= {(name, *path): variable for path, variable in outputs.declared.items()}
         if outputs.is_open:

@@ -18,7 +18,7 @@ from config.schema.units import Duration
 Place = tuple[str | int, ...]
 """A place inside a node, such as ``("steps", 0)``."""
 Combine = Literal["vote", "mean", "concat", "first"]
-KINDS = ("model", "steps", "ensemble", "switch")
+KINDS = ("model", "steps", "ensemble", "switch", "cascade")
 """The fields of a node that say what it does. A node has exactly one of them."""
 
 
@@ -36,6 +36,8 @@ class NodeConfig(Section):
     """Several models answer at once, and their answers are combined."""
     switch: tuple[BranchConfig, ...] = ()
     """Branches with conditions. The first branch whose condition holds answers."""
+    cascade: tuple[StageConfig, ...] = ()
+    """Stages from the cheapest model to the most expensive one. The first acceptable answer is the answer."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -70,6 +72,8 @@ class NodeConfig(Section):
             yield ("ensemble", "members", index), member
         for index, branch in enumerate(self.switch):
             yield ("switch", index), branch
+        for index, stage in enumerate(self.cascade):
+            yield ("cascade", index), stage
 
     def references(self) -> Iterator[tuple[Place, str]]:
         """The references of the node itself to values around it, each with its place."""
@@ -164,6 +168,37 @@ class BranchConfig(NodeConfig):
         return self
 
 
+class StageConfig(NodeConfig):
+    """A stage of a cascade. A model's name alone is short for ``{model: NAME}``."""
+
+    name: StepName | None = None
+    """Name of the stage in logs and in ``x-headrace-steps``; the model's when absent."""
+    accept_if: Expression | None = None
+    """Condition on the stage's answer. When it does not hold, or has no result, the next stage answers. Required for
+    all stages but the last."""
+    hold: int | None = Bounds(None, ge=1, le=4096)
+    """Tokens of a stream that are held until the condition is evaluated; the whole answer when absent. No answer is
+    replaced after its first token has reached the client. ``finish`` is ``stop`` while the answer is not complete."""
+
+    def conditions(self) -> Iterator[tuple[Place, str]]:
+        if self.accept_if is not None:
+            yield ("accept_if",), self.accept_if
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"model": data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "string", "description": "A model's name."}, handler(schema)]}
+
+    @property
+    def label(self) -> str:
+        """The name in logs."""
+        return self.name or self.model or "stage"
+
+
 class PipelineTensorConfig(Section):
     """An input or an output of a pipeline."""
 
@@ -194,4 +229,5 @@ StepConfig.model_rebuild()
 MemberConfig.model_rebuild()
 EnsembleConfig.model_rebuild()
 BranchConfig.model_rebuild()
+StageConfig.model_rebuild()
 PipelineConfig.model_rebuild()

@@ -30,6 +30,11 @@ models:
           switch:
             - {if: "draft.finish == stop and draft.tokens < 100", model: small}
             - {else: true, model: large}
+  - name: cheap
+    pipeline:
+      cascade:
+        - {model: small, accept_if: logprob.p10 > -1.5 and not refusal, hold: 32}
+        - {model: large}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -176,6 +181,27 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "prompt: first.text",
             "prompt: first.txt",
             '13: models[2].pipeline.steps[1].in.prompt: the step "first" has no output "txt" (did you mean "text"?)',
+        ),
+        (
+            "logprob.p10 > -1.5",
+            "logprb.p10 > -1.5",
+            "28: models[5].pipeline.cascade[0].accept_if: column 1: there is no value `logprb` "
+            '(did you mean "logprob"?)',
+        ),
+        (
+            "logprob.p10 > -1.5 and not refusal",
+            "logprob.p10 <= 0",
+            "28: models[5].pipeline.cascade[0].accept_if: holds for every request: it does not depend on any value",
+        ),
+        (
+            "accept_if: logprob.p10 > -1.5 and not refusal, hold: 32",
+            "hold: 32",
+            "28: models[5].pipeline.cascade[0]: needs `accept_if`: without it no later stage ever answers",
+        ),
+        (
+            "- {model: large}\ntenants",
+            "- {model: large, hold: 1}\ntenants",
+            "29: models[5].pipeline.cascade[1].hold: has no effect: the last stage's answer is always accepted",
         ),
     ],
 )
