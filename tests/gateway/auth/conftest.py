@@ -9,7 +9,6 @@ import pytest
 from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.store import KeyStore
-from tests.support.postgres import Postgres
 
 PEPPER = b"pepper-of-the-tests-" * 2
 NOW = 1_800_000_000.0
@@ -22,15 +21,6 @@ OpenStore = Callable[..., KeyStore]
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/state/state.db"
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of either kind."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/state/state.db"
-    server: Postgres = request.getfixturevalue("postgres")
-    return server.database()
 
 
 @pytest.fixture
@@ -50,14 +40,6 @@ def open_store(database: str) -> Iterator[OpenStore]:
 @pytest.fixture
 def store(open_store: OpenStore) -> KeyStore:
     return open_store()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
-    server.start()
-    yield server
-    server.remove()
 
 
 @pytest.fixture

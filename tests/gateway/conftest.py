@@ -1,4 +1,4 @@
-"""An empty state database of each kind."""
+"""Empty state databases, and a Postgres for all tests of the process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +18,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def any_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/state/state.db"
     server: Postgres = request.getfixturevalue("postgres")
