@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines soak-llm clean
 
 serve: $(VENV)/.serve
 	exec $(BIN)/headrace serve $(ARGS)
@@ -62,6 +62,9 @@ bench-tensor: $(VENV)/.dev
 
 bench-llm: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_llm $(ARGS)
+
+bench-pipelines: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_pipelines $(ARGS)
 
 soak-llm: $(VENV)/.dev
 	$(BIN)/python -m loadtests.soak_llm $(ARGS)

@@ -2,6 +2,7 @@
 
 ``bench_gateway``  the whole comparison of gateways: `python -m loadtests.bench_gateway`
 ``bench_tensor``   the same of tensor servers, with ``tensors``; ``bench_llm``: of LLM servers, with ``llm``
+``bench_pipelines``  ensembles of our tensor runtime beside those of a Triton
 ``peers``          start other gateways and servers; ``headrace``: starts ours
 ``venvs``          one cached virtual environment for each peer; ``native``: compiles the C programs below
 ``servers``        a pinned child process that is ready when it answers, and is always stopped

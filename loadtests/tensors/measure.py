@@ -54,16 +54,7 @@ class Generators:
             self._plain(WORKLOADS[name], target, WARM_UP_S)
 
     def _plain(self, workload: Workload, target: Target, seconds: float) -> Point:
-        door = target.doors["http"]
-        arguments = ["--port", str(door.port), "--request", str(target.plain), "--seconds", str(seconds)]
-        program = ["taskset", "--cpu-list", self.core, str(self.load), "closed"]
-        command = [*target.inside, *program, "--connections", str(workload.concurrency), *arguments]
-        meter = Meter.start(door.pid)
-        load = parse_load(_output(command, seconds))
-        usage = meter.stop()
-        if load.sent != load.completed or load.latency_us is None:
-            return Point({}, max(load.sent - load.completed, 1), usage.foreign_cores)
-        return Point(figures(workload, _seen(load), usage.cpu_s, load.completed, None), 0, usage.foreign_cores)
+        return closed_loop(self.load, self.core, workload, target, seconds)
 
     def _waits(self, workload: Workload, target: Target, seconds: float) -> Point:
         """What others wait while the server has a large request."""
@@ -81,6 +72,20 @@ class Generators:
         arguments = [str(self.magika), str(self.requests["magika"]), batch, str(seconds)]
         told = json.loads(_output([*program, *arguments], seconds))
         return Point({f"{name}_{workload.name}": value for name, value in told.items()}, 0, 0.0)
+
+
+def closed_loop(load: Path, core: str, workload: Workload, target: Target, seconds: float) -> Point:
+    """The target's own request by `load.c`, each caller with one in flight. Raises LoadError."""
+    door = target.doors["http"]
+    arguments = ["--port", str(door.port), "--request", str(target.plain), "--seconds", str(seconds)]
+    program = ["taskset", "--cpu-list", core, str(load), "closed"]
+    command = [*target.inside, *program, "--connections", str(workload.concurrency), *arguments]
+    meter = Meter.start(door.pid)
+    result = parse_load(_output(command, seconds))
+    usage = meter.stop()
+    if result.sent != result.completed or result.latency_us is None:
+        return Point({}, max(result.sent - result.completed, 1), usage.foreign_cores)
+    return Point(figures(workload, _seen(result), usage.cpu_s, result.completed, None), 0, usage.foreign_cores)
 
 
 def _seen(load: Load) -> Report:

@@ -13,7 +13,7 @@ MAGIKA = "magika"
 SUFFIX = "_500us"
 """Of the names of Triton's models that wait half a millisecond for company."""
 _AT_ONCE, _DELAYED = "dynamic_batching { }", "dynamic_batching { max_queue_delay_microseconds: 500 }"
-_ONE_THREAD = """\
+ONE_THREAD = """\
 parameters { key: "headrace.instances" value { string_value: "[{count: 1, threads: 1, placement: process}]" } }
 """
 """Of our copies; Triton's have theirs from the environment."""
@@ -33,7 +33,7 @@ def for_headrace(folder: Path) -> Path:
     """Written in our python backend; magika in our ONNX backend."""
     for name in WRITTEN:
         version = _version(folder / name)
-        (folder / name / "config.pbtxt").write_text((MODELS / name / "config.pbtxt").read_text() + _ONE_THREAD)
+        (folder / name / "config.pbtxt").write_text((MODELS / name / "config.pbtxt").read_text() + ONE_THREAD)
         shutil.copy(MODELS / name / "headrace.py", version / "model.py")
     _magika(folder)
     (folder / MAGIKA / "model.yaml").write_text(_OURS)

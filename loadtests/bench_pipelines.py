@@ -1,0 +1,171 @@
+"""Compare ensembles of our tensor runtime with those of a real Triton: `python -m loadtests.bench_pipelines --help`.
+
+Both servers have the same models, written in Python, and the same ensembles: `ensemble` has three steps, one behind the
+other; `diamond` has four, of which two run side by side. Targets take turns, round after round.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from pathlib import Path
+
+from loadtests import native, rounds
+from loadtests.bench_gateway import say, two_cores, wait_for_quiet
+from loadtests.peers import triton
+from loadtests.servers import StartError, free_ports
+from loadtests.tensors import headrace, report
+from loadtests.tensors.measure import closed_loop
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, ask, http_request
+from loadtests.tensors.repositories import MODELS, ONE_THREAD
+from loadtests.tensors.targets import Door, Target, is_ready, server
+from loadtests.tensors.workloads import Workload
+from loadtests.venvs import InstallError
+from loadtests.workloads import LoadError, Point
+
+ENSEMBLES = Path(__file__).parent / "tensors/ensembles"
+NAMES = tuple(sorted(folder.name for folder in ENSEMBLES.iterdir()))
+MEMBER = "add_sub"
+WARM_UP_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleLoad(Workload):
+    """Callers that each have one request of an ensemble in flight."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}_{self.concurrency}"
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m loadtests.bench_pipelines", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that are reported (5)")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of one point (3)")
+    parser.add_argument("--callers", type=_numbers, default=[1, 8, 32], help="requests in flight (1,8,32)")
+    parser.add_argument("--split", action="store_true", help="servers on the first core, load on the second")
+    parser.add_argument(
+        "--foreign-limit",
+        type=float,
+        default=0.25,
+        help="cores that other processes may use before a round is dropped (0.25)",
+    )
+    options = parser.parse_args(argv)
+    if options.rounds < 1 or options.seconds <= 0:
+        parser.error("--rounds is at least 1, --seconds above 0")
+    return options
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def repository(folder: Path, kind: str) -> Path:
+    """The models and ensembles for `triton` or `headrace`, each as its users write them."""
+    version = folder / MEMBER / "1"
+    version.mkdir(parents=True)
+    config = (MODELS / MEMBER / "config.pbtxt").read_text()
+    if kind == report.OURS:
+        config += ONE_THREAD
+    (folder / MEMBER / "config.pbtxt").write_text(config)
+    shutil.copy(MODELS / MEMBER / f"{kind}.py", version / "model.py")
+    for name in NAMES:
+        (folder / name / "1").mkdir(parents=True)
+        shutil.copy(ENSEMBLES / name / "config.pbtxt", folder / name)
+    return folder
+
+
+@contextlib.contextmanager
+def running_triton(folder: Path, core: str) -> Iterator[Target]:
+    """Raises `StartError` or `InstallError`."""
+    venv, ports = triton.install(), triton.Ports(*free_ports(3))
+    started = triton.launch(venv, repository(folder / "triton-models", "triton"), ports, ["--model-control-mode=none"])
+    launch = replace(started, env={**started.env, **SINGLE_THREAD})
+    with contextlib.ExitStack() as stack:
+        stack.callback(triton.sweep, ports)
+        pid = stack.enter_context(server("triton", launch, core, folder, lambda _: is_ready(ports.http)))
+        yield Target(report.TRITON, {"http": Door(ports.http, pid)}, folder / "unused")
+
+
+@contextlib.contextmanager
+def running_ours(folder: Path, core: str) -> Iterator[Target]:
+    """Our runtime. Raises `StartError`."""
+    models = repository(folder / "headrace-models", report.OURS)
+    with headrace.running_headrace(models, core, folder) as target:
+        yield target
+
+
+def requests(folder: Path, target: Target) -> dict[str, Target]:
+    """By ensemble, the target with the request for it. Raises `StartError` if a response is wrong."""
+    targets = {}
+    for name in NAMES:
+        plain = folder / f"{target.name}-{name}.http"
+        plain.write_bytes(http_request(OIP_PATH.replace(MEMBER, name), OIP))
+        body = ask(target.doors["http"].port, plain, [])
+        if body is None or b"OUTPUT1" not in body:
+            raise StartError(f"{target.name} does not compute {name}: {(body or b'no response')[:300]!r}")
+        targets[name] = replace(target, plain=plain)
+    return targets
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison. Status 1 if ours could not be measured or failed."""
+    options = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds the stack, so that all servers are stopped
+    everywhere = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
+    core, load_core = map(str, two_cores()) if options.split else (everywhere, everywhere)
+    try:
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
+            folder, load = Path(name), native.build("load")
+            starts = running_ours, running_triton
+            targets = [requests(folder, stack.enter_context(start(folder, core))) for start in starts]
+            results = [
+                measure(
+                    EnsembleLoad(ensemble, "plain", callers),
+                    [each[ensemble] for each in targets],
+                    load,
+                    load_core,
+                    options,
+                )
+                for ensemble in NAMES
+                for callers in options.callers
+            ]
+    except (StartError, LoadError, InstallError, native.BuildError) as error:
+        say(f"error: {error}")
+        return 1
+    report.print_tables(results, {})
+    print(report.document(results, {}))
+    return 1 if any(report.OURS in result.failed for result in results) else 0
+
+
+def measure(
+    workload: Workload, targets: Sequence[Target], load: Path, core: str, options: argparse.Namespace
+) -> report.Measured:
+    """All rounds of one ensemble and number of callers."""
+
+    def point(target: Target) -> Point:
+        try:
+            seen = closed_loop(load, core, workload, target, options.seconds)
+        except (LoadError, OSError, HTTPException) as error:
+            say(f"{workload.name} {target.name}: {error}")
+            return Point({}, 1, 0.0)
+        shown = ", ".join(f"{figure} {value:.4g}" for figure, value in seen.figures.items())
+        say(f"{target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores")
+        return seen
+
+    for target in targets:
+        closed_loop(load, core, workload, target, WARM_UP_S)
+    limit = options.foreign_limit
+    seen = rounds.run(targets, options.rounds, point, limit, lambda: wait_for_quiet(limit))
+    return report.Measured(workload, seen.kept, seen.dropped, dict(seen.failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
