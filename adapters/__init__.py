@@ -12,7 +12,7 @@ errors.py       the tree of errors; its classes decide retries and breakers
 statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/           codecs: bytes ↔ types, without I/O
 upstreams/      clients of model servers, one folder for each family
-dataflow.py     runs a graph of steps (`config.graph`), each as soon as its inputs are there
+dataflow.py     runs a graph of steps (`config.graph`), each as soon as its inputs are there; plan.py: its preparation
 registry.py     the adapter of a pool's protocol
 detection/      identifies a server; `protocol: auto`
 conformance/    the suite that every adapter passes

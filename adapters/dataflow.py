@@ -17,58 +17,16 @@ input is absent is skipped, and so are all that need its outputs: this is how a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Generic, TypeVar
 
-from config.graph import Step, cycle, needed, predecessors
+from adapters.plan import Dataflow, Plan
+from config.graph import Step
+
+__all__ = ["Dataflow", "GraphResult", "Plan", "Start", "run"]
 
 V = TypeVar("V")
-PLANS = 64
-"""Plans of one graph that are stored: one for each combination of outputs that requests name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The part of a graph that produces some outputs."""
-
-    steps: tuple[Step, ...]
-    outputs: frozenset[str]
-    waits: tuple[int, ...]
-    """By step: the values that it waits for."""
-    consumers: Mapping[str, tuple[int, ...]]
-    """By value: the steps that wait for it."""
-    producers: Mapping[str, int]
-    """By value: the number of steps that may produce it."""
-    checks: int
-    """Steps without outputs."""
-
-
-class Dataflow:
-    """A graph, and its plans. Raises `ValueError` for a cycle."""
-
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self.steps = tuple(steps)
-        if circle := cycle(predecessors(self.steps)):
-            raise ValueError(f"the steps {', '.join(circle)} need each other's outputs")
-        self.plan = lru_cache(PLANS)(self._plan)
-
-    def _plan(self, outputs: frozenset[str]) -> Plan:
-        steps = needed(self.steps, outputs)
-        consumers: dict[str, list[int]] = {}
-        producers: dict[str, int] = {}
-        waits = []
-        for index, step in enumerate(steps):
-            values = {*step.inputs, *step.optional}
-            waits.append(len(values))
-            for value in values:
-                consumers.setdefault(value, []).append(index)
-            for value in set(step.outputs):
-                producers[value] = producers.get(value, 0) + 1
-        by_value = {value: tuple(indexes) for value, indexes in consumers.items()}
-        checks = sum(not step.outputs for step in steps)
-        return Plan(steps, outputs, tuple(waits), by_value, producers, checks)
 
 
 @dataclass(slots=True)
@@ -90,6 +48,8 @@ async def run(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResu
 
     Raises the first failure of a required step.
     """
+    if plan.chain and plan.sources <= values.keys() and plan.producers.keys().isdisjoint(values):
+        return await _run_chain(plan, values, start)
     execution = _Execution(plan, values, start)
     try:
         await execution.run()
@@ -97,6 +57,50 @@ async def run(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResu
         if execution.running:
             await execution.end()
     return execution.result
+
+
+async def _run_chain(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResult[V]:
+    """Run steps of which only one can be ready at a time. All values that no step produces are there."""
+    result = GraphResult(dict(values))
+    present = result.values
+    absent: set[str] = set()
+    for index, step in enumerate(plan.chain):
+        if absent and not absent.isdisjoint(step.inputs):
+            continue
+        produced: Mapping[str, V] = {}
+        try:
+            produced = await start(step, _inputs(step, present))
+        except Exception as error:
+            if step.required:
+                raise
+            result.failures[step.name] = error
+        for value in step.outputs:
+            if value in produced:
+                present[value] = produced[value]
+            else:
+                absent.add(value)
+        if absent and _is_settled(plan, plan.chain[index + 1 :], present, absent):
+            break
+    return result
+
+
+def _is_settled(plan: Plan, rest: Iterable[Step], present: Collection[str], absent: set[str]) -> bool:
+    """Whether no further step can change the outputs or fail a check. `absent` receives outputs of skipped steps."""
+    checks = False
+    for step in rest:
+        if not absent.isdisjoint(step.inputs):
+            absent.update(step.outputs)
+        elif not step.outputs:
+            checks = True
+    return not checks and all(value in present or value in absent for value in plan.outputs)
+
+
+def _inputs(step: Step, present: Mapping[str, V]) -> dict[str, V]:
+    inputs = {value: present[value] for value in step.inputs}
+    for value in step.optional:
+        if value in present:
+            inputs[value] = present[value]
+    return inputs
 
 
 class _Execution(Generic[V]):
@@ -144,7 +148,7 @@ class _Execution(Generic[V]):
     async def _run_in_place(self, index: int) -> None:
         step = self._plan.steps[index]
         try:
-            produced = await self._start(step, self._inputs(step))
+            produced = await self._start(step, _inputs(step, self.result.values))
         except Exception as error:
             if step.required:
                 raise
@@ -157,7 +161,7 @@ class _Execution(Generic[V]):
             index = self._ready.pop(0)
             step = self._plan.steps[index]
             try:
-                future = asyncio.ensure_future(self._start(step, self._inputs(step)))
+                future = asyncio.ensure_future(self._start(step, _inputs(step, self.result.values)))
             except Exception as error:
                 if step.required:
                     raise
@@ -194,14 +198,6 @@ class _Execution(Generic[V]):
             self._wake.set_result(None)
 
     # ── values ────────────────────────────────────────────────────────────────────────────────────────
-
-    def _inputs(self, step: Step) -> dict[str, V]:
-        values = self.result.values
-        inputs = {value: values[value] for value in step.inputs}
-        for value in step.optional:
-            if value in values:
-                inputs[value] = values[value]
-        return inputs
 
     def _produce(self, index: int, produced: Mapping[str, V]) -> None:
         """A step has ended well."""

@@ -157,18 +157,16 @@ class EnsembleRun:
     # ── one step ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _step(self, graph_step: Step, values: Values) -> Values:
-        step = self.program.stages.prepared[graph_step.name]
+        program, due = self.program, self.request.due
+        step = program.stages.prepared[graph_step.name]
         try:
-            if not self.program.is_limited:
-                return await self._compute(step, values)
-            async with self.program.room(step, self.request.due):
-                return await self._compute(step, values)
+            if program.is_limited:
+                async with program.room(step, due):
+                    computed = await program.calls.infer(self.inference(step, values), due, self.leased(step))
+            else:
+                computed = await program.calls.infer(self.inference(step, values), due, self.leased(step))
         except InferenceError as error:
-            raise self.program.failure(step, error) from None
-
-    async def _compute(self, step: PreparedStep, values: Values) -> Values:
-        served = self._leases.get(step.index)
-        computed = await self.program.calls.infer(self.inference(step, values), self.request.due, served)
+            raise program.failure(step, error) from None
         self.device_seconds += computed.device_seconds
         return renamed(step, computed.outputs)
 
