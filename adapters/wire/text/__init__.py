@@ -3,6 +3,7 @@
 prompt_request.py  a chat or completion for a prompt server
 chat_messages.py   messages in the form of chat templates
 chat_jinja.py      the Jinja of chat templates
+step_template.py   templates of pipeline steps
 tgi.py             Text Generation Inference's own API
 triton.py          inputs and outputs of text models on Triton
 generated_text.py  generated text as OpenAI's response
