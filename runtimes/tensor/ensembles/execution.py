@@ -15,7 +15,7 @@ from config.graph import Step
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.members import Member
 from runtimes.tensor.ensembles.passing import passed
-from runtimes.tensor.ensembles.stages import PreparedStep, Stage, StagePlan, Stages
+from runtimes.tensor.ensembles.stages import EnsembleStage, PreparedStep, StagePlan, Stages
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.nested import Calls
 from runtimes.tensor.scheduling.clock import clock
@@ -127,7 +127,7 @@ class EnsembleRun:
             return {tensor.name: tensor for tensor in tensors}
         return {tensor.name: passed(tensor, tensor.name, reshapes.get(tensor.name)) for tensor in tensors}
 
-    async def advance(self, stage: Stage, values: Mapping[str, Tensor]) -> Values:
+    async def advance(self, stage: EnsembleStage, values: Mapping[str, Tensor]) -> Values:
         """Run the steps of a stage; all values that it has then."""
         return (await run(stage.plan, values, self._step)).values
 

@@ -39,7 +39,7 @@ class PreparedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class EnsembleStage:
     """Steps with one response to each request, and the decoupled step that they lead to, if any."""
 
     plan: Plan
@@ -50,7 +50,7 @@ class Stage:
 class StagePlan:
     """All that a request for some outputs needs."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[EnsembleStage, ...]
     steps: tuple[PreparedStep, ...]
     """All steps of all stages."""
 
@@ -75,12 +75,12 @@ class Stages:
 
     def plan(self, outputs: Iterable[str]) -> StagePlan:
         """The stages that these outputs need."""
-        stages: list[Stage] = []
+        stages: list[EnsembleStage] = []
         values: frozenset[str] = frozenset(outputs)
         source: PreparedStep | None = None
         label = max((self._labels[value] for value in values), default=0)
         while True:
-            stages.insert(0, Stage(self._flows[label].plan(values), source))
+            stages.insert(0, EnsembleStage(self._flows[label].plan(values), source))
             if not label:
                 break
             source = self.prepared[str(label - 1)]
