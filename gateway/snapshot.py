@@ -93,8 +93,8 @@ def build(
     tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
 
     def takes_tensors(name: str) -> bool:
-        found = catalogue.find(name)
-        return found is not None and found.rules.model in tensor_models
+        resolved = catalogue.find(name)
+        return resolved is not None and resolved.rules.model in tensor_models
 
     return Snapshot(
         config=config,
@@ -127,8 +127,8 @@ def _takes_tensors(
     model = models[name]
     if model.pipeline is not None:
         last = list(model.pipeline.models())[-1:]
-        found = catalogue.find(last[0]) if last else None
-        return found is not None and _takes_tensors(found.rules.model, catalogue, models, pools)
+        resolved = catalogue.find(last[0]) if last else None
+        return resolved is not None and _takes_tensors(resolved.rules.model, catalogue, models, pools)
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
 
 

@@ -32,7 +32,7 @@ async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]
         return await _oip(channel, deadline, server, names)
     for path, (system, name, protocol) in SERVICES.items():
         try:
-            await channel.ask(path.encode(), b"", b"", deadline)
+            await channel.request(path.encode(), b"", b"", deadline)
         except GrpcError as error:
             if error.code in _OF_NOBODY:
                 continue
@@ -66,7 +66,9 @@ async def _call(channel: Channel, deadline: Deadline, method_name: str, **fields
     """Call a method of the Open Inference Protocol. Returns None for an error or an unreadable response."""
     method = METHODS[method_name]
     try:
-        answer, _ = await channel.ask(method.path.encode(), method.request(**fields).SerializeToString(), b"", deadline)
+        answer, _ = await channel.request(
+            method.path.encode(), method.request(**fields).SerializeToString(), b"", deadline
+        )
         return proto_json.plain(method.response.FromString(answer))
     except (GrpcError, DecodeError):
         return None

@@ -111,25 +111,25 @@ class Channel:
         `InferenceError` if the upstream is unreachable, fails or is late. A call that the upstream reports as
         unprocessed is retried, with at most `MAX_TRIES` attempts.
         """
-        return (await self.ask(path, message, metadata, deadline))[0]
+        return (await self.request(path, message, metadata, deadline))[0]
 
-    async def ask(
+    async def request(
         self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
     ) -> tuple[bytes, Mapping[str, str]]:
         """Like `unary`, but also return the trailers of the response."""
         for _ in range(MAX_TRIES - 1):
             try:
-                return await self._ask(path, message, metadata, deadline)
+                return await self._request(path, message, metadata, deadline)
             except Unprocessed:
                 pass
-        return await self._ask(path, message, metadata, deadline)
+        return await self._request(path, message, metadata, deadline)
 
-    async def _ask(
+    async def _request(
         self, path: bytes, message: bytes, metadata: bytes, deadline: Deadline
     ) -> tuple[bytes, Mapping[str, str]]:
         exchange, block = await self._open_call(path, metadata, deadline)
         try:
-            exchange.ask(block, message)
+            exchange.request(block, message)
             return await exchange.answer(), exchange.trailers
         finally:
             exchange.cancel()
@@ -140,7 +140,7 @@ class Channel:
         exchange.begin(block)
         return exchange
 
-    async def ask_stream(
+    async def open_stream(
         self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
     ) -> Exchange:
         """Send a request with one message, for a response of several. Read it to its end or cancel it."""
@@ -164,16 +164,16 @@ class Channel:
 
     def _head(self, path: bytes) -> bytes:
         """The encoded fields that all calls of a path share. The cache is small: a service has few methods."""
-        found = self._heads.get(path)
-        if found is None:
+        head = self._heads.get(path)
+        if head is None:
             if len(self._heads) >= MAX_HEADS:  # the clients of an app supply arbitrary method names
                 self._heads.clear()
-            found = self._heads[path] = encode([
+            head = self._heads[path] = encode([
                 (b":method", b"POST"), (b":scheme", self._scheme), (b":path", path), (b":authority", self._authority),
                 (b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"user-agent", b"headrace"),
                 (b"grpc-accept-encoding", ENCODINGS),
             ]) + self._fields  # fmt: skip
-        return found
+        return head
 
     # ── connections ───────────────────────────────────────────────────────────────────────────────────
 

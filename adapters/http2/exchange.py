@@ -66,7 +66,7 @@ class Exchange(Stream):
 
     # ── the request ────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, block: bytes, message: bytes) -> None:
+    def request(self, block: bytes, message: bytes) -> None:
         """Write a whole request with one message."""
         outlet = self.outlet
         size = len(message) + 5

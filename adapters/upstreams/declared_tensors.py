@@ -43,7 +43,7 @@ class DeclaredModel:
         self._protocol = protocol
         self._inputs = described(protocol.inputs)
         self._outputs = described(protocol.outputs)
-        self._reader = Reader(self._ask, clock)
+        self._reader = Reader(self._metadata_of, clock)
 
     async def encode(self, request: InferRequest, call: Call) -> tuple[Inference, bytes]:
         """Decode the request's tensors, and encode them as the app's JSON. Raises `CallerError`."""
@@ -62,12 +62,12 @@ class DeclaredModel:
 
     async def answer(self, request: InferRequest, inference: Inference, body: bytes, *, version: str = "") -> Answer:
         """Convert the app's response to the wire of the request. Raises `BackendError`."""
-        found = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
-        outputs = requested_outputs(inference, found)
+        decoded = await offload.run(len(body), app_tensors.decode, body, self._outputs, self._protocol.layout)
+        outputs = requested_outputs(inference, decoded)
         inferred = Inferred(request.model, version or request.version, inference.id, outputs=outputs)
         return await answer_of(request, inferred, Usage(rows=request.row_count, bytes=len(body), exact=True))
 
-    def told(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
+    def answer_query(self, query: ModelQuery, versions: Sequence[str] = ()) -> Answer:
         """Return the model's metadata."""
         if not self._inputs:
             raise _undeclared(query.model)
@@ -77,7 +77,7 @@ class DeclaredModel:
         protocol = self._protocol
         return metadata(model, protocol.inputs, protocol.outputs, platform=protocol.name, versions=versions)
 
-    async def _ask(self, model: str, version: str, call: Call) -> ModelMetadata:
+    async def _metadata_of(self, model: str, version: str, call: Call) -> ModelMetadata:
         return self._metadata(model)
 
 

@@ -74,8 +74,8 @@ async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> 
     if request.kind == "generate":
         body = await _written(request, inferred)
         return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
-    wanted = oip_responses.binary_outputs(await inference_of(request)) if request.wire == "oip-http" else True
-    body, length = await codecs.encode_response(inferred, wanted)
+    binary = oip_responses.binary_outputs(await inference_of(request)) if request.wire == "oip-http" else True
+    body, length = await codecs.encode_response(inferred, binary)
     content_type = JSON if length is None else "application/octet-stream"
     return Answer(content_type=content_type, body=body, usage=_of(usage, body), form=Form("oip-http", length))
 

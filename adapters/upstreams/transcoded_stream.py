@@ -78,7 +78,7 @@ class GeneratedStream(TranscodedStream):
         self._stops = StopTexts(stops)
         self._opened = False
 
-    def _say(self, text: str, tokens: tuple[Token, ...] = ()) -> bytes:
+    def _add_text(self, text: str, tokens: tuple[Token, ...] = ()) -> bytes:
         """Encode more of the text, except for a possible beginning of a stop text."""
         events = b"" if self._opened else self._teller.opening()
         self._opened = True

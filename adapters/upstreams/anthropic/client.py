@@ -128,17 +128,17 @@ class AnthropicAdapter:
         return Answer(content_type="application/json", body=completion_of(read_message(body), created), usage=usage)
 
     async def _counted(self, request: TokenCount, call: Call) -> Answer:
-        asked = request.chat
-        if isinstance(asked, MessagesRequest):
-            native = {name: raw for name, raw in asked.payload.native.items() if name not in ("max_tokens", "stream")}
-            body, betas = self._own(asked, native), asked.payload.betas
+        chat = request.chat
+        if isinstance(chat, MessagesRequest):
+            native = {name: raw for name, raw in chat.payload.native.items() if name not in ("max_tokens", "stream")}
+            body, betas = self._own(chat, native), chat.payload.betas
         else:
-            message = _fields(message_body(asked, self._model, self._max_tokens, call.ignored))
+            message = _fields(message_body(chat, self._model, self._max_tokens, call.ignored))
             body, betas = _encode({name: raw for name, raw in message.items() if name in COUNT}), ""
         response = await self._post(self._counts, request, body, betas, call, may_be_missing=True)
         with decoding.Checked():
-            told = _count(await response.read(MAX_ERROR_BODY))
-        return Answer(content_type="application/json", body=_encode(told), usage=Usage(exact=True), form=ANTHROPIC)
+            reported = _count(await response.read(MAX_ERROR_BODY))
+        return Answer(content_type="application/json", body=_encode(reported), usage=Usage(exact=True), form=ANTHROPIC)
 
     def _own(self, request: MessagesRequest, native: dict[str, Raw]) -> bytes:
         """Encode the client's own values. A key that the client sends twice reaches the upstream once."""
@@ -156,11 +156,11 @@ class AnthropicAdapter:
         may_be_missing: bool = False,
     ) -> ClientResponse:
         """Return a response with status 200; raise the typed error of any other status."""
-        told = [("x-request-id", call.id)]
+        reported = [("x-request-id", call.id)]
         named = [*self._betas, *[name.strip() for name in betas.split(",") if name]]
         if named:
-            told.append(("anthropic-beta", ",".join(dict.fromkeys(named))))
-        fields = self._post_fields + encode_fields(told)
+            reported.append(("anthropic-beta", ",".join(dict.fromkeys(named))))
+        fields = self._post_fields + encode_fields(reported)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if may_be_missing and response.status in _NO_SUCH_PATH:
             response.close()

@@ -96,7 +96,7 @@ class BentoMLAdapter:
         if isinstance(request, InferRequest):
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, call)
+            return await self._query(request, call)
         if isinstance(request, AppRequest):
             return await self._app(request, call)
         raise oip_refusals.takes_tensors(request)
@@ -128,8 +128,8 @@ class BentoMLAdapter:
         content_type = (response.headers.get("content-type") or "").lower()
         body = await response.read(MAX_ANSWER)
         usage = Usage(rows=request.row_count, bytes=len(body), exact=True)
-        found = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
-        outputs = requested_outputs(inference, found)
+        decoded = await offload.run(len(body), bentoml_calls.decode_answer, api, body, content_type)
+        outputs = requested_outputs(inference, decoded)
         return await answer_of(request, Inferred(request.model, "", inference.id, outputs=outputs), usage)
 
     async def _called(self, api: Api, inference: Inference, request: InferRequest, call: Call) -> ClientResponse:
@@ -178,18 +178,18 @@ class BentoMLAdapter:
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         if query.about == "ready":
             if not_ready := await self._entries(query, call):
                 raise oip_refusals.not_ready(query, not_ready)
-            told = oip_bodies.encode({"name": query.model, "ready": True})
+            encoded = oip_bodies.encode({"name": query.model, "ready": True})
         else:
             metadata = (await self._api(query, call)).metadata()
             metadata.name = query.model
-            told = oip_bodies.encode(metadata)
-        return Answer(content_type="application/json", body=told, usage=Usage(bytes=len(told)), form=OIP_JSON)
+            encoded = oip_bodies.encode(metadata)
+        return Answer(content_type="application/json", body=encoded, usage=Usage(bytes=len(encoded)), form=OIP_JSON)
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         """Return an entry with the reason why the service is not ready; no entry if it is ready.

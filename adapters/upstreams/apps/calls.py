@@ -20,7 +20,7 @@ MAX_REFUSAL = 1024 * 1024
 MAX_TEXT = 64 * 1024
 WHOLE = 256 * 1024
 """Bytes up to which a response is read whole. A larger response, or one without a `content-length`, is streamed."""
-_KEPT = ("content-encoding", "content-language", "content-disposition")
+_FORWARDED = ("content-encoding", "content-language", "content-disposition")
 """Headers of a response that are always forwarded: without them its body has another meaning."""
 
 
@@ -68,7 +68,7 @@ class AppCalls:
         self._client = client
         self._keyed = keyed
         self._headers = tuple(headers)
-        self._kept = (*_KEPT, *answer_headers)
+        self._forwarded = (*_FORWARDED, *answer_headers)
         self._judge = judge
         self._fields = encode_fields([("user-agent", "headrace")])
 
@@ -79,17 +79,17 @@ class AppCalls:
 
         `target` is the path and the query; `more` are additional header fields.
         """
-        told = self._fields + encode_fields([*self._asked(request, call), *more])
+        fields = self._fields + encode_fields([*self._request_headers(request, call), *more])
         method, once = request.method.encode(), not call.repeatable
         body = await body_of(request)
-        response = await self._client.request(method, target, told, body, call.deadline, once=once)
+        response = await self._client.request(method, target, fields, body, call.deadline, once=once)
         try:
             return await self._answer(request, response, call)
         except BaseException:
             response.close()
             raise
 
-    def _asked(self, request: AppRequest, call: Call) -> list[tuple[str, str]]:
+    def _request_headers(self, request: AppRequest, call: Call) -> list[tuple[str, str]]:
         fields = [("x-request-id", call.id), ("accept", request.accept or "*/*")]
         if request.content_type:
             fields.append(("content-type", request.content_type))
@@ -108,16 +108,16 @@ class AppCalls:
             body = await _refusal(response)
             if (error := self._judge(request, status, headers, body)) is not None:
                 raise error
-            return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
+            return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
         length = headers.get("content-length") or ""
         if status in (204, 304) or (length.isdigit() and len(length) < 7 and int(length) <= WHOLE):
             body = await response.read(WHOLE)
-            return self._told(Answer(**_head(response), body=body, usage=_usage(body)), headers)
+            return self._with_headers(Answer(**_head(response), body=body, usage=_usage(body)), headers)
         stream = ForwardedBody(response, **_head(response), usage=Usage(exact=True))
-        return self._told(await stream.begun(call.deadline.first_byte), headers)
+        return self._with_headers(await stream.begun(call.deadline.first_byte), headers)
 
-    def _told(self, answer: Answer, headers: Headers) -> Answer:
-        answer.headers += tuple((name, value) for name in self._kept if (value := headers.get(name)) is not None)
+    def _with_headers(self, answer: Answer, headers: Headers) -> Answer:
+        answer.headers += tuple((name, value) for name in self._forwarded if (value := headers.get(name)) is not None)
         return answer
 
 

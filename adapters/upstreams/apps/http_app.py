@@ -79,13 +79,13 @@ class HttpAppAdapter:
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
         inference, body = await self._declared.encode(request, call)
-        asked = call_for(request, self._infer_path, body)
-        return await self._declared.answer(request, inference, await tensors(self._call(asked, call)))
+        app_request = call_for(request, self._infer_path, body)
+        return await self._declared.answer(request, inference, await tensors(self._call(app_request, call)))
 
     async def _answer_query(self, query: ModelQuery, call: Call) -> Answer:
         """Answer a query from the configuration: an app does not describe itself, and probes check its health."""
         if query.about == "metadata":
-            return self._declared.told(query)
+            return self._declared.answer_query(query)
         if query.about == "ready":
             return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
         raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
@@ -154,8 +154,8 @@ async def healthy(
     """Return the body of a GET whose status is less than `below`. Raises `InferenceError`."""
     status, headers, body = await health.look(client, target, _FIELDS, timeout)
     if status >= below:
-        told = judge(ModelQuery(model=""), status, headers, body)
-        if told is not None and told.code == "upstream_credential":
-            raise told
+        failure = judge(ModelQuery(model=""), status, headers, body)
+        if failure is not None and failure.code == "upstream_credential":
+            raise failure
         raise health.ill(status)
     return body

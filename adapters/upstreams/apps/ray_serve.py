@@ -109,7 +109,7 @@ class RayServeAdapter(HttpAppAdapter):
             return json_answer(oip_bodies.encode(body))
         if query.about != "metadata":
             raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
-        return self._declared.told(query)
+        return self._declared.answer_query(query)
 
     async def _ready(self, query: ModelQuery, call: Call) -> Answer:
         entries = await self._entries(query, call)

@@ -73,14 +73,14 @@ class RayServeGrpcAdapter:
             if request.stream:
                 return await self._stream(request, call)
             message, fields = await body_of(request), self._fields(request, call)
-            body, _ = await self._channel.ask(path.encode(), message, fields, call.deadline)
+            body, _ = await self._channel.request(path.encode(), message, fields, call.deadline)
         except GrpcError as error:
             no(error)
         return Answer(content_type=PROTOBUF, body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
     async def _ready(self, query: ModelQuery, call: Call) -> Answer:
         try:
-            listed, _ = await self._channel.ask(_LIST, b"", b"", call.deadline)
+            listed, _ = await self._channel.request(_LIST, b"", b"", call.deadline)
         except GrpcError as error:
             self._refuse(query, call, error)
         if (self._application or self._model or query.model) not in wire.decode_listing(listed):
@@ -89,7 +89,7 @@ class RayServeGrpcAdapter:
 
     async def _stream(self, request: AppRequest, call: Call) -> Answer:
         path, fields = request.path.encode(), self._fields(request, call)
-        exchange = await self._channel.ask_stream(path, await body_of(request), fields, call.deadline)
+        exchange = await self._channel.open_stream(path, await body_of(request), fields, call.deadline)
         return await AppMessages(exchange, partial(self._refuse, request, call), content_type=PROTOBUF).begun()
 
     def _fields(self, request: AppRequest, call: Call) -> bytes:
@@ -109,7 +109,7 @@ class RayServeGrpcAdapter:
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
         try:
-            await self._channel.ask(_HEALTHZ, b"", b"", deadline)
+            await self._channel.request(_HEALTHZ, b"", b"", deadline)
         except GrpcError as error:
             raise BackendError(f"The health check was answered with status {error.code}.") from None
 

@@ -37,7 +37,7 @@ class PromptedStream(ResponseStream):
 
     def _read(self, piece: bytes) -> bytes:
         events = [event for event in super()._read(piece).split(b"\n\n") if event]
-        return b"".join([self._told(sse.data_of(event)) for event in events])
+        return b"".join([self._encoded(sse.data_of(event)) for event in events])
 
-    def _told(self, data: bytes) -> bytes:
+    def _encoded(self, data: bytes) -> bytes:
         return sse.encode(oip_generate.encode_generate(oip_responses.decode_response(data, None))) if data else b""

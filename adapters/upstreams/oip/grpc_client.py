@@ -74,7 +74,7 @@ class OipGrpcAdapter:
             if isinstance(request, InferRequest):
                 return await (self._stream if request.stream else self._infer)(request, call)
             if isinstance(request, ModelQuery):
-                return await self._ask(request, call)
+                return await self._query(request, call)
             if isinstance(request, ModelOrder):
                 return await self._order(request, call)
         except GrpcError as error:
@@ -87,10 +87,10 @@ class OipGrpcAdapter:
     async def probe(self, timeout: float) -> None:
         call = Call(Deadline(self._channel.now() + timeout, timeout, timeout))
         try:
-            told = await self._unary("ServerReady", {}, b"", call)
+            response = await self._unary("ServerReady", {}, b"", call)
         except GrpcError as error:
             raise BackendError(f"The health check was answered with status {error.code}.") from None
-        if not told.ready:
+        if not response.ready:
             raise BackendError("The server is not ready.")
 
     async def aclose(self) -> None:
@@ -105,8 +105,8 @@ class OipGrpcAdapter:
         return Answer(content_type="application/grpc", body=answer, usage=usage, form=OIP_GRPC)
 
     async def _once(self, request: InferRequest, message: bytes, call: Call) -> tuple[bytes, Usage]:
-        answer, trailers = await self._channel.ask(
-            _PATHS["ModelInfer"], message, self._told(request, call), call.deadline
+        answer, trailers = await self._channel.request(
+            _PATHS["ModelInfer"], message, self._metadata_fields(request, call), call.deadline
         )
         return answer, Usage(rows=request.row_count, bytes=len(answer), device_ms=device_ms_of(trailers), exact=True)
 
@@ -126,8 +126,8 @@ class OipGrpcAdapter:
         return OnePiece(final, content_type="application/grpc", usage=usage, form=OIP_GRPC)
 
     async def _streamed(self, request: InferRequest, message: bytes, call: Call) -> Answer:
-        path, fields = _PATHS["ModelStreamInfer"], self._told(request, call)
-        exchange = await self._channel.ask_stream(path, message, fields, call.deadline)
+        path, fields = _PATHS["ModelStreamInfer"], self._metadata_fields(request, call)
+        exchange = await self._channel.open_stream(path, message, fields, call.deadline)
         return await InferMessages(exchange, request).begun()
 
     async def _message(self, request: InferRequest, call: Call) -> bytes:
@@ -139,7 +139,7 @@ class OipGrpcAdapter:
             message = oip_proto.encode_infer_request(await self._reader.inference(request, model, call))
         return message + _renamed(model, request.version)
 
-    def _told(self, request: ModelRequest, call: Call) -> bytes:
+    def _metadata_fields(self, request: ModelRequest, call: Call) -> bytes:
         fields = [("x-request-id", call.id)]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
@@ -160,7 +160,9 @@ class OipGrpcAdapter:
         elif oip_bodies.decode_unload(order.body):
             message.parameters["unload_dependents"].bool_param = True
         try:
-            await self._channel.ask(_PATHS[name], message.SerializeToString(), self._told(order, call), call.deadline)
+            await self._channel.request(
+                _PATHS[name], message.SerializeToString(), self._metadata_fields(order, call), call.deadline
+            )
         except GrpcError as error:
             if error.code != Code.INTERNAL or not await self._was_done(order, model, call):
                 raise
@@ -172,46 +174,46 @@ class OipGrpcAdapter:
         if not self._dialect.name_first:
             return False
         try:
-            told = await self._unary("ModelReady", {"name": model}, self._told(order, call), call)
+            response = await self._unary("ModelReady", {"name": model}, self._metadata_fields(order, call), call)
         except GrpcError as error:
             return error.code == Code.NOT_FOUND and order.order == "unload"
-        return bool(told.ready) == (order.order == "load")
+        return bool(response.ready) == (order.order == "load")
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         about, model = query.about, self._model or query.model
-        asked = {"name": model, "version": query.version}
+        fields_of_query = {"name": model, "version": query.version}
         try:
-            told = await self._unary(_QUERIES[about], asked, self._told(query, call), call)
+            response = await self._unary(_QUERIES[about], fields_of_query, self._metadata_fields(query, call), call)
         except GrpcError as error:
             if about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.not_ready(query, await self._listed(query, call)) from None
             raise
         if about == "ready":
-            if not told.ready:
+            if not response.ready:
                 raise oip_refusals.not_ready(query, await self._listed(query, call))
             body = oip_bodies.encode({"name": query.model, "ready": True})
         else:
-            body = oip_bodies.encode(proto_json.plain(told.config if about == "config" else told))
+            body = oip_bodies.encode(proto_json.plain(response.config if about == "config" else response))
         return Answer(content_type="application/json", body=body, usage=Usage(bytes=len(body)), form=OIP_JSON)
 
     async def _listed(self, query: ModelRequest, call: Call) -> list[IndexEntry]:
         """Return a model's entries in the repository's index; no entries if the server has no index."""
         name = self._model or query.model
         try:
-            told = await self._unary("RepositoryIndex", {}, self._told(query, call), call)
+            response = await self._unary("RepositoryIndex", {}, self._metadata_fields(query, call), call)
         except (GrpcError, BackendError):
             return []
-        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in told.models if one.name == name]
+        return [IndexEntry(one.name, one.version, one.state, one.reason) for one in response.models if one.name == name]
 
     async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
-        told = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", call)
-        return oip_bodies.decode_metadata(oip_bodies.encode(proto_json.plain(told)))
+        response = await self._unary("ModelMetadata", {"name": model, "version": version}, b"", call)
+        return oip_bodies.decode_metadata(oip_bodies.encode(proto_json.plain(response)))
 
-    async def _unary(self, name: str, asked: dict[str, str], fields: bytes, call: Call) -> Any:
+    async def _unary(self, name: str, fields_of_query: dict[str, str], fields: bytes, call: Call) -> Any:
         method = METHODS[name]
-        message = method.request(**asked).SerializeToString()
-        answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
+        message = method.request(**fields_of_query).SerializeToString()
+        answer, _ = await self._channel.request(_PATHS[name], message, fields, call.deadline)
         with decoding.Checked(DecodeError):
             return method.response.FromString(answer)

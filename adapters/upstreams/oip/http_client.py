@@ -94,7 +94,7 @@ class OipHttpAdapter:
         if isinstance(request, InferRequest):
             return await (self._stream if request.stream else self._infer)(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, call)
+            return await self._query(request, call)
         if isinstance(request, ModelOrder):
             return await self._order(request, call)
         raise oip_refusals.takes_tensors(request)
@@ -193,8 +193,8 @@ class OipHttpAdapter:
         if response.status != 200:
             await self._refuse(request, response, call)
         if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
-            told = ResponseStream if request.kind == "infer_stream" or spliced is not None else PromptedStream
-            return await told(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
+            kind = ResponseStream if request.kind == "infer_stream" or spliced is not None else PromptedStream
+            return await kind(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
         check(request, await response.read(MAX_ANSWER))
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 
@@ -223,7 +223,7 @@ class OipHttpAdapter:
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         what = "" if query.about == "metadata" else query.about
         target = _target(self._base, self._model or query.model, query.version, what)
         fields = self._fields + encode_fields(self._about(query, call))
@@ -252,7 +252,7 @@ class OipHttpAdapter:
         return [entry for entry in entries if entry.name == model]
 
     async def _metadata(self, model: str, version: str, call: Call) -> oip_bodies.ModelMetadata:
-        answer = await self._ask(ModelQuery(model=model, version=version), call)
+        answer = await self._query(ModelQuery(model=model, version=version), call)
         return oip_bodies.decode_metadata(answer.body or b"")
 
 

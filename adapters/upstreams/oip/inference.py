@@ -24,7 +24,7 @@ DOUBT = 1.0
 """Seconds of age from which cached metadata are fetched again for a request that does not fit them."""
 MOST = 256
 
-Ask = Callable[[str, str, Call], Awaitable[ModelMetadata]]
+Fetch = Callable[[str, str, Call], Awaitable[ModelMetadata]]
 
 
 def check_signature(inference: Inference) -> None:
@@ -35,28 +35,28 @@ def check_signature(inference: Inference) -> None:
 
 
 class Reader:
-    """Decodes the requests of one endpoint; `ask` fetches the metadata of a model from the endpoint."""
+    """Decodes the requests of one endpoint; `fetch` fetches the metadata of a model from the endpoint."""
 
-    def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
-        self._ask = ask
+    def __init__(self, fetch: Fetch, clock: Callable[[], float]) -> None:
+        self._query = fetch
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, ModelMetadata]] = {}
+        self._cached: dict[tuple[str, str], tuple[float, ModelMetadata]] = {}
 
     async def inference(self, request: InferRequest, model: str, call: Call) -> Inference:
-        """Decode a request. `model` is the endpoint's name. Raises `CallerError` and the errors of `ask`."""
+        """Decode a request. `model` is the endpoint's name. Raises `CallerError` and the errors of `fetch`."""
         if request.wire == "predict-v1":
             return await self._of_values(request, model, call)
         if request.kind in ("generate", "generate_stream"):
-            known = await self.metadata(model, request.version, call)
-            by_name = {one.name: one for one in known.inputs}
+            cached = await self.metadata(model, request.version, call)
+            by_name = {one.name: one for one in cached.inputs}
             body = request.payload.plain
             return await offload.run(
                 len(body), oip_generate.decode_generate, body, request.model, request.version, by_name
             )
         if header_length(request.payload) == 0:
-            known = await self.metadata(model, request.version, call)
+            cached = await self.metadata(model, request.version, call)
             return oip_raw.complete_from_metadata(
-                request.inference, [(one.name, one.datatype, one.shape) for one in known.inputs]
+                request.inference, [(one.name, one.datatype, one.shape) for one in cached.inputs]
             )
         inference = await codecs.inference_of(request)
         if request.wire == "tfserving-grpc":
@@ -64,15 +64,15 @@ class Reader:
         return inference
 
     async def _of_values(self, request: InferRequest, model: str, call: Call) -> Inference:
-        known = await self.metadata(model, request.version, call)
+        cached = await self.metadata(model, request.version, call)
         try:
-            return await codecs.inference_of_values(request, known)
+            return await codecs.inference_of_values(request, cached)
         except Unsupported:
             raise
         except CallerError:
             # The endpoint may serve another model now than the cached one.
             fresh = await self.metadata(model, request.version, call, DOUBT)
-            if fresh is known:
+            if fresh is cached:
                 raise
             return await codecs.inference_of_values(request, fresh)
 
@@ -83,23 +83,23 @@ class Reader:
         if header_length(request.payload) == 0:
             return
         try:
-            known = await self.metadata(model, request.version, call)
+            cached = await self.metadata(model, request.version, call)
         except InferenceError:
             return
-        if known.inputs:
-            metadata_check.check(await codecs.inference_of(request), known.inputs)
+        if cached.inputs:
+            metadata_check.check(await codecs.inference_of(request), cached.inputs)
 
     def forget(self) -> None:
         """Clear the cached metadata: the endpoint's models have changed."""
-        self._known.clear()
+        self._cached.clear()
 
     async def metadata(self, model: str, version: str, call: Call, max_age: float = FRESH) -> ModelMetadata:
         """Return a model's metadata: the cached ones if they are newer than `max_age`, else the endpoint's."""
-        known, now = self._known.get((model, version)), self._clock()
-        if known is not None and now - known[0] < max_age:
-            return known[1]
-        metadata = await self._ask(model, version, call)
-        if len(self._known) >= MOST:
-            self._known.pop(next(iter(self._known)))
-        self._known[model, version] = (now, metadata)
+        cached, now = self._cached.get((model, version)), self._clock()
+        if cached is not None and now - cached[0] < max_age:
+            return cached[1]
+        metadata = await self._query(model, version, call)
+        if len(self._cached) >= MOST:
+            self._cached.pop(next(iter(self._cached)))
+        self._cached[model, version] = (now, metadata)
         return metadata

@@ -20,8 +20,8 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     """Raise the typed error of a status other than 200."""
     status = response.status
     try:
-        told = await response.read(MAX_ERROR_BODY) if body is None else body
-        message = oip_responses.error_of(sse.data_of(told) if told.startswith(b"data:") else told)
+        content = await response.read(MAX_ERROR_BODY) if body is None else body
+        message = oip_responses.error_of(sse.data_of(content) if content.startswith(b"data:") else content)
     except BackendError:
         message = None  # the body is unreadable; the status is sufficient
     finally:

@@ -91,7 +91,7 @@ class OpenAIAdapter:
         self._passes = {"tokenize"} if ours else frozenset(self._options.passes)
         self._dialect = OURS if ours else PLAIN
         if options is not None:
-            self._dialect = self._as_told(DIALECTS.get(options.dialect, AUTO))
+            self._dialect = self._with_options(DIALECTS.get(options.dialect, AUTO))
         self._unknown = options is not None and options.dialect == "auto"
         self._paths = Paths(client.base_path, self._dialect.root, self._options.api_version)
         self._health = tuple(map(self._health_target, (probe,) if probe else self._dialect.health))
@@ -102,14 +102,14 @@ class OpenAIAdapter:
         self._post_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._counter = TokenCounter(client, self._post_fields, model)
 
-    def _as_told(self, dialect: OpenAIDialect) -> OpenAIDialect:
+    def _with_options(self, dialect: OpenAIDialect) -> OpenAIDialect:
         """Return the dialect with the configured name of the field for the maximum length."""
         name = self._options.length
         if name is None:
             return dialect
         other = "max_tokens" if name == "max_completion_tokens" else "max_completion_tokens"
-        kept = {was: known for was, known in dialect.renames.items() if was not in (name, other)}
-        return dialect._replace(renames={**kept, other: name})
+        renames = {was: renamed for was, renamed in dialect.renames.items() if was not in (name, other)}
+        return dialect._replace(renames={**renames, other: name})
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -169,10 +169,10 @@ class OpenAIAdapter:
             )
         model = self._model or request.model
         body = await offload.scan(len(request.body), with_model, request.content_type, request.body, model)
-        asked = replace(request, body=body, stale=False)
+        forwarded = replace(request, body=body, stale=False)
         is_api = operation.below == "api"
         target = self._paths.call(operation.path, model) if is_api else self._paths.at_the_server(operation.path)
-        answer = await self._calls.call(asked, target, call)
+        answer = await self._calls.call(forwarded, target, call)
         if answer.body is not None and (usage := usage_of(answer.body)) is not None:
             usage.bytes = answer.usage.bytes
             answer.usage = usage
@@ -209,16 +209,16 @@ class OpenAIAdapter:
         if self._unknown:
             await self._learn(call)
         if self._dialect.sleeps and self._may_sleep:
-            status, told = await self._get(self._paths.at_the_server("/is_sleeping"), call)
+            status, reported = await self._get(self._paths.at_the_server("/is_sleeping"), call)
             self._may_sleep = status == 200
-            if b"true" in told and status == 200:
+            if b"true" in reported and status == 200:
                 raise BackendError("The model sleeps.")
 
     async def _learn(self, call: Call) -> None:
         """Detect the dialect once, from the owners of the listed models."""
         with suppress(BackendError, CapacityError):
             owners = {model.owned_by or "" for model in await self._listed(call)}
-            self._dialect = self._as_told(of_owners(owners) or PLAIN)
+            self._dialect = self._with_options(of_owners(owners) or PLAIN)
         self._unknown = False
 
     async def _listed(self, call: Call) -> list[ListedModel]:

@@ -15,7 +15,7 @@ from adapters.wire.openai import thinking
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Bytes of a response, which lists every token."""
-ASK_AGAIN_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 _PROMPT = ("messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs")
 _REFUSED = frozenset({400, 422})
 _NO_SUCH_PATH = frozenset({401, 403, 404, 405, 501})
@@ -31,7 +31,7 @@ _tokens = msgspec.json.Decoder(_Tokens).decode
 
 
 class TokenCounter:
-    """Token counts of one endpoint. A missing path is not requested again for `ASK_AGAIN_SECONDS`."""
+    """Token counts of one endpoint. A missing path is not requested again for `RETRY_SECONDS`."""
 
     def __init__(self, client: Client, fields: bytes, model: str | None) -> None:
         self._client = client
@@ -56,17 +56,17 @@ class TokenCounter:
             body |= thinking.of_message(request.chat.payload.native, fields, "template")
         response = await self._client.request(b"POST", self._target, self._fields, _encode(body), call.deadline)
         try:
-            told = await response.read(MAX_ANSWER)
+            content = await response.read(MAX_ANSWER)
         finally:
             response.close()
         if response.status in _NO_SUCH_PATH:
-            self._none_until = now + ASK_AGAIN_SECONDS
+            self._none_until = now + RETRY_SECONDS
         if response.status in _NO_SUCH_PATH or response.status in _REFUSED:
             raise _cannot(request)
         if response.status != 200:
             raise upstream_error(response.status, response.headers)
         try:
-            count = _tokens(told).count
+            count = _tokens(content).count
         except decoding.MALFORMED_JSON:
             raise _cannot(request) from None  # the path has another meaning on this server
         counted = _encode({"input_tokens": count})

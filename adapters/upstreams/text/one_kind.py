@@ -40,13 +40,15 @@ class OneKind:
 
     async def _translated(self, request: ModelRequest, call: Call) -> Answer:
         if self._only == "completions" and isinstance(request, ChatRequest):
-            asked = translation.completion_of(request, self._prompts.of(request), self._max_tokens, call.ignored)
+            completion = translation.completion_of(request, self._prompts.of(request), self._max_tokens, call.ignored)
             begun = set[bytes]()
-            answer = await self._inner.call(asked, call)
-            return await _told(answer, translation.chat_body, lambda data: translation.chat_chunk(data, begun))
+            answer = await self._inner.call(completion, call)
+            return await _translated_answer(
+                answer, translation.chat_body, lambda data: translation.chat_chunk(data, begun)
+            )
         if self._only == "chats" and isinstance(request, CompletionRequest):
             answer = await self._inner.call(translation.chat_of(request, call.ignored), call)
-            return await _told(answer, translation.completion_body, translation.completion_chunk)
+            return await _translated_answer(answer, translation.completion_body, translation.completion_chunk)
         return await self._inner.call(request, call)
 
     async def probe(self, timeout: float) -> None:
@@ -56,7 +58,7 @@ class OneKind:
         await self._inner.aclose()
 
 
-async def _told(answer: Answer, body: Chunk, chunk: Chunk) -> Answer:
+async def _translated_answer(answer: Answer, body: Chunk, chunk: Chunk) -> Answer:
     if answer.body is None:
         return await TranslatedStream(answer, chunk).begun()
     return Answer(content_type=answer.content_type, body=body(answer.body), usage=answer.usage)

@@ -127,20 +127,20 @@ async def _whole(
     reason = wire.REASONS.get(details.finish_reason, "stop")
     if options.echo:
         text = prompt + text
-    told = teller.whole(text, reason, usage, wire.tokens(details, echo=bool(options.echo)))
-    return Answer(content_type="application/json", body=told, usage=usage)
+    encoded = teller.whole(text, reason, usage, wire.tokens(details, echo=bool(options.echo)))
+    return Answer(content_type="application/json", body=encoded, usage=usage)
 
 
 async def _refusal(response: ClientResponse) -> InferenceError:
     """Return the typed error of a status other than 200."""
     status = response.status
     try:
-        told = wire.refusal(await response.read(MAX_ERROR_BODY), status)
+        encoded = wire.refusal(await response.read(MAX_ERROR_BODY), status)
     except BackendError:
-        told = wire.TgiRefusal("", status)  # the body is unreadable; the status is sufficient
+        encoded = wire.TgiRefusal("", status)  # the body is unreadable; the status is sufficient
     finally:
         response.close()
-    return refused(status, response.headers, told.message)
+    return refused(status, response.headers, encoded.message)
 
 
 class TokenEvents(EventStream):
@@ -153,11 +153,11 @@ class TokenEvents(EventStream):
         if not data:
             return self._begun and event.startswith(b":")
         if wire.is_last(data):
-            told = wire.decode_event(data)
-            if told.error is not None:
+            encoded = wire.decode_event(data)
+            if encoded.error is not None:
                 refusal = wire.refusal(data, 200)
                 raise refused(refusal.status, self._response.headers, refusal.message)
-            self._done = told.generated_text is not None
+            self._done = encoded.generated_text is not None
         return True
 
 
@@ -174,20 +174,20 @@ class TgiStream(GeneratedStream):
         event = wire.decode_event(data)
         assert event.token is not None  # an event without a token is an error, and was raised
         self.usage.completion_tokens += 1
-        told = b""
+        encoded = b""
         if self._echo:
-            told, self._echo = self._teller.piece(self._echo), ""
+            encoded, self._echo = self._teller.piece(self._echo), ""
         if event.token.special:
-            told += self._say("")
+            encoded += self._add_text("")
         else:
-            told += self._say(event.token.text, (wire.token(event.token, event.top_tokens),))
+            encoded += self._add_text(event.token.text, (wire.token(event.token, event.top_tokens),))
         if event.generated_text is None or self._done:
-            return told
+            return encoded
         reason = "stop"
         if (details := event.details) is not None:
             reason = wire.REASONS.get(details.finish_reason, reason)
             self._count(details)
-        return told + self._end(reason)
+        return encoded + self._end(reason)
 
     def _count(self, details: wire.Details) -> None:
         usage = self.usage

@@ -56,11 +56,11 @@ class TritonGenerateAdapter:
         self._section = section
         self._prompts = prompts
         self._clock = clock
-        self._known: dict[str, tuple[float, Signature]] = {}
+        self._signatures: dict[str, tuple[float, Signature]] = {}
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery | ModelOrder):
-            self._known.clear()
+            self._signatures.clear()
             return await self._triton.call(request, call)
         if not isinstance(request, ChatRequest | CompletionRequest):
             raise Unsupported(
@@ -68,29 +68,31 @@ class TritonGenerateAdapter:
             )
         signature = await self._signature(request, call)
         options = prompt_request.options(request, signature.supported, call.ignored)
-        asked = self._asked(request, call, signature, options)
+        prompted = self._prompted(request, call, signature, options)
         kind: InferKind = "generate_stream" if request.stream else "generate"
-        body = signature.encode(asked.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
+        body = signature.encode(prompted.prompt, options, stream=request.stream, max_tokens=self._section.max_tokens)
         infer = oip_view.request_of(body, model=request.model, version=request.version, kind=kind)
         try:
             answer = await self._triton.call(infer, call)
         except CallerError as error:
             raise _refusal(error) from None
         if request.stream:
-            return await TritonStream(answer, asked).begun()
-        return asked.whole(answer)
+            return await TritonStream(answer, prompted).begun()
+        return prompted.whole(answer)
 
-    def _asked(self, request: GenerateRequest, call: Call, signature: Signature, options: Options) -> Asked:
+    def _prompted(
+        self, request: GenerateRequest, call: Call, signature: Signature, options: Options
+    ) -> PromptedRequest:
         teller = TextEncoder(request, id_=call.id, created=int(time.time()))
         most = self._section.max_tokens if options.length is None else options.length
-        return Asked(request, signature, options, teller, self._prompts.of(request), most)
+        return PromptedRequest(request, signature, options, teller, self._prompts.of(request), most)
 
     async def _signature(self, request: GenerateRequest, call: Call) -> Signature:
         """Return the model's signature, which is cached. Raises the errors of the query for the configuration."""
         key = f"{request.model}\0{request.version}"
-        known, now = self._known.get(key), self._clock()
-        if known is not None and now < known[0]:
-            return known[1]
+        cached, now = self._signatures.get(key), self._clock()
+        if cached is not None and now < cached[0]:
+            return cached[1]
         query = ModelQuery(model=request.model, version=request.version, about="config")
         try:
             answer = await self._triton.call(query, call)
@@ -99,9 +101,9 @@ class TritonGenerateAdapter:
         section = self._section
         inputs = {str(field): name for field, name in section.inputs.items()}
         signature = Signature(answer.body or b"", inputs, section.output, section.streams)
-        if len(self._known) >= MOST:
-            self._known.pop(next(iter(self._known)))
-        self._known[key] = (now + FRESH, signature)
+        if len(self._signatures) >= MOST:
+            self._signatures.pop(next(iter(self._signatures)))
+        self._signatures[key] = (now + FRESH, signature)
         return signature
 
     async def probe(self, timeout: float) -> None:
@@ -121,7 +123,7 @@ def _refusal(error: CallerError) -> InferenceError:
     return model_failures.failed(message)
 
 
-class Asked:
+class PromptedRequest:
     """One request, and the state for encoding its response."""
 
     def __init__(
@@ -146,26 +148,26 @@ class Asked:
 
     def whole(self, answer: Answer) -> Answer:
         """Encode a whole response."""
-        told = self.signature.decode(answer.body or b"")
+        response = self.signature.decode(answer.body or b"")
         usage, stops = self.usage, StopTexts(self.options.stops)
-        text = told.text.removeprefix(self.prompt) if self.signature.repeats_prompt else told.text
+        text = response.text.removeprefix(self.prompt) if self.signature.repeats_prompt else response.text
         text = stops.feed(text) + stops.rest()
         usage.completion_tokens = len(text.encode()) // BYTES_PER_TOKEN + 1
-        self.count(told)
-        counted = told.completion_tokens is not None
-        reason = "stop" if stops.matched else told.reason or (self.reason() if counted else "stop")
+        self.count(response)
+        counted = response.completion_tokens is not None
+        reason = "stop" if stops.matched else response.reason or (self.reason() if counted else "stop")
         usage.bytes, usage.device_ms = answer.usage.bytes, answer.usage.device_ms
         body = self.teller.whole(self.echo + text, reason, usage)
         return Answer(content_type="application/json", body=body, usage=usage)
 
-    def count(self, told: TextResponse, *, so_far: int | None = None) -> None:
+    def count(self, response: TextResponse, *, so_far: int | None = None) -> None:
         """Update the usage by a response. `so_far` are the tokens of earlier responses, if each counts only its own."""
         usage = self.usage
-        if told.prompt_tokens is not None:
-            usage.prompt_tokens = told.prompt_tokens
-        if told.completion_tokens is not None:
-            usage.completion_tokens = told.completion_tokens + (so_far or 0)
-        usage.exact = told.prompt_tokens is not None and told.completion_tokens is not None
+        if response.prompt_tokens is not None:
+            usage.prompt_tokens = response.prompt_tokens
+        if response.completion_tokens is not None:
+            usage.completion_tokens = response.completion_tokens + (so_far or 0)
+        usage.exact = response.prompt_tokens is not None and response.completion_tokens is not None
 
     def reason(self) -> str:
         """Return the finish reason for a model that reports none: `length` if the token count reaches the limit."""
@@ -175,31 +177,31 @@ class Asked:
 class TritonStream(GeneratedStream):
     """A stream of responses that have a piece of the text or the whole text so far. No response is marked as last."""
 
-    __slots__ = ("_asked", "_before", "_reason")
+    __slots__ = ("_prompted", "_before", "_reason")
 
-    def __init__(self, events: Answer, asked: Asked) -> None:
-        super().__init__(events, asked.usage, asked.teller, asked.options.stops)
-        self._asked = asked
+    def __init__(self, events: Answer, prompted: PromptedRequest) -> None:
+        super().__init__(events, prompted.usage, prompted.teller, prompted.options.stops)
+        self._prompted = prompted
         self._before = ""
         self._reason: str | None = None
 
     def _take(self, data: bytes) -> bytes:
-        asked, signature = self._asked, self._asked.signature
-        told = signature.decode(data)
-        self._reason = told.reason or self._reason
-        if told.completion_tokens is None:
+        prompted, signature = self._prompted, self._prompted.signature
+        response = signature.decode(data)
+        self._reason = response.reason or self._reason
+        if response.completion_tokens is None:
             self.usage.completion_tokens += 1  # a response has one token
-        asked.count(told, so_far=self.usage.completion_tokens if signature.counts_pieces else None)
-        text = told.text
+        prompted.count(response, so_far=self.usage.completion_tokens if signature.counts_pieces else None)
+        text = response.text
         if signature.accumulates:
-            text = new_text(text, self._before, last=told.reason is not None)
+            text = new_text(text, self._before, last=response.reason is not None)
             self._before += text
         opening = b""
-        if not self._opened and asked.echo:
-            opening = self._teller.piece(asked.echo)
-        return opening + self._say(text)
+        if not self._opened and prompted.echo:
+            opening = self._teller.piece(prompted.echo)
+        return opening + self._add_text(text)
 
     def _over(self) -> bytes:
         if not self._opened:
             return super()._over()
-        return self._end(self._reason or self._asked.reason())
+        return self._end(self._reason or self._prompted.reason())

@@ -29,7 +29,7 @@ from adapters.wire.oip.bodies import IndexEntry
 from adapters.wire.protos.tfserving import MODEL, PREDICTION, serving
 from adapters.wire.tfserving import examples as tfserving_examples
 from adapters.wire.tfserving import predict as tfserving_predict
-from adapters.wire.tfserving import predict_view as tfserving_asked
+from adapters.wire.tfserving import predict_view as tfserving_view
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.payloads import PredictV1Payload
 
@@ -77,7 +77,7 @@ class TfServingGrpcAdapter:
                     return await self._of_examples(request, payload, call)
                 return await self._predict(request, call)
             if isinstance(request, ModelQuery):
-                return await self._ask(request, call)
+                return await self._query(request, call)
             if isinstance(request, ModelOrder):
                 return await self._order(request, call)
         except GrpcError as error:
@@ -102,45 +102,47 @@ class TfServingGrpcAdapter:
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _pass_on(self, request: InferRequest, call: Call) -> Answer:
-        message = request.payload.body + tfserving_asked.renamed("PredictRequest", self._name(request))
-        told = await self._asked("Predict", message, self._told(call), call)
-        return Answer(content_type="application/grpc", body=told, usage=_usage(request, told), form=TFSERVING_GRPC)
+        message = request.payload.body + tfserving_view.renamed("PredictRequest", self._name(request))
+        content = await self._unary("Predict", message, self._metadata_fields(call), call)
+        return Answer(
+            content_type="application/grpc", body=content, usage=_usage(request, content), form=TFSERVING_GRPC
+        )
 
     async def _predict(self, request: InferRequest, call: Call) -> Answer:
         inference, _ = await self._models.inference(request, self._name(request), call)
         size = sum([len(tensor.data) for tensor in inference.inputs if tensor.datatype == "BYTES"])
         message = await offload.run(size, tfserving_predict.encode_request, inference, self._name(request))
-        told = await self._asked("Predict", message, self._told(call), call)
-        inferred = await offload.run(len(told), tfserving_predict.decode_response, told, request.model)
+        content = await self._unary("Predict", message, self._metadata_fields(call), call)
+        inferred = await offload.run(len(content), tfserving_predict.decode_response, content, request.model)
         inferred.id = inference.id
         inferred.outputs = requested_outputs(inference, inferred.outputs)
-        return await answer_of(request, inferred, _usage(request, told))
+        return await answer_of(request, inferred, _usage(request, content))
 
     async def _of_examples(self, request: InferRequest, payload: PredictV1Payload, call: Call) -> Answer:
         name = _OF_EXAMPLES[payload.verb]
         body, model = payload.body, self._name(request)
         message = await offload.run(len(body), tfserving_examples.encode_request, name, body, model, request.version)
-        told = await self._asked(name, message, self._told(call), call)
-        body = await offload.run(len(told), tfserving_examples.decode_response, name, told)
-        return Answer(content_type=JSON, body=body, usage=_usage(request, told), form=PREDICT_V1)
+        content = await self._unary(name, message, self._metadata_fields(call), call)
+        body = await offload.run(len(content), tfserving_examples.decode_response, name, content)
+        return Answer(content_type=JSON, body=body, usage=_usage(request, content), form=PREDICT_V1)
 
-    async def _asked(self, name: str, message: bytes, fields: bytes, call: Call) -> bytes:
-        answer, _ = await self._channel.ask(_PATHS[name], message, fields, call.deadline)
+    async def _unary(self, name: str, message: bytes, fields: bytes, call: Call) -> bytes:
+        answer, _ = await self._channel.request(_PATHS[name], message, fields, call.deadline)
         return answer
 
     def _name(self, request: ModelRequest) -> str:
         return self._model or request.model
 
-    def _told(self, call: Call) -> bytes:
+    def _metadata_fields(self, call: Call) -> bytes:
         return encode_fields((("x-request-id", call.id),))
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
         try:
-            versions = await self._versions(self._name(query), query.version, self._told(call), call)
+            versions = await self._versions(self._name(query), query.version, self._metadata_fields(call), call)
         except GrpcError as error:
             if query.about == "ready" and error.code not in OF_THE_KEY:
                 raise oip_refusals.unavailable(query, error.message) from None
@@ -149,31 +151,31 @@ class TfServingGrpcAdapter:
 
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         try:
-            versions = await self._versions(self._name(request), request.version, self._told(call), call)
+            versions = await self._versions(self._name(request), request.version, self._metadata_fields(call), call)
         except GrpcError:
             return []
         return entries(request.model, versions)
 
     async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.Version]:
-        asked = serving.GetModelStatusRequest()
-        tfserving_predict.put_spec(asked.model_spec, model, version)
-        answer = await self._asked("GetModelStatus", asked.SerializeToString(), fields, call)
-        told = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
+        message = serving.GetModelStatusRequest()
+        tfserving_predict.put_spec(message.model_spec, model, version)
+        answer = await self._unary("GetModelStatus", message.SerializeToString(), fields, call)
+        content = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
         states = {value: tfserving.STATES.get(name, "") for name, value in serving.ModelVersionStatus.State.items()}
         return [
             tfserving.Version(str(one.version), states.get(one.state, ""), one.status.error_message)
-            for one in told.model_version_status
+            for one in content.model_version_status
         ]
 
     async def _signatures(self, model: str, version: str, call: Call) -> dict[str, Any]:
         """Return a model's signatures in REST's JSON form."""
-        asked = serving.GetModelMetadataRequest(metadata_field=[_SIGNATURES])
-        tfserving_predict.put_spec(asked.model_spec, model, version)
-        answer = await self._asked("GetModelMetadata", asked.SerializeToString(), b"", call)
-        told = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
+        message = serving.GetModelMetadataRequest(metadata_field=[_SIGNATURES])
+        tfserving_predict.put_spec(message.model_spec, model, version)
+        answer = await self._unary("GetModelMetadata", message.SerializeToString(), b"", call)
+        content = tfserving_predict.decode_answer(serving.GetModelMetadataResponse, answer)
         with decoding.Checked(DecodeError):
-            found = serving.SignatureDefMap.FromString(told.metadata[_SIGNATURES].value)
-        plain = MessageToDict(found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+            decoded = serving.SignatureDefMap.FromString(content.metadata[_SIGNATURES].value)
+        plain = MessageToDict(decoded, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         signatures: dict[str, Any] = plain[_SIGNATURES]
         return signatures
 
@@ -184,14 +186,16 @@ class TfServingGrpcAdapter:
         load = oip_bodies.decode_load(order.body) if order.order == "load" else oip_bodies.Load(None, {})
         if load.config is None or load.files:
             raise Unsupported(WHOLE)
-        asked = serving.ReloadConfigRequest()
+        message = serving.ReloadConfigRequest()
         try:
-            ParseDict(oip_bodies.decode_object(load.config.encode()), asked.config)
+            ParseDict(oip_bodies.decode_object(load.config.encode()), message.config)
         except ParseError as error:
             raise CallerError(f"The `config` is no ModelServerConfig: {error}.", param="config") from None
-        if not asked.config.model_config_list.config:
+        if not message.config.model_config_list.config:
             raise CallerError(WHOLE, param="config")
-        answer = await self._asked("HandleReloadConfigRequest", asked.SerializeToString(), self._told(call), call)
+        answer = await self._unary(
+            "HandleReloadConfigRequest", message.SerializeToString(), self._metadata_fields(call), call
+        )
         status = tfserving_predict.decode_answer(serving.ReloadConfigResponse, answer).status
         self._models.forget()
         if status.error_code:

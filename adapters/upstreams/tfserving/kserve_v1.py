@@ -85,7 +85,7 @@ class KserveV1Adapter:
                 return await self._pass_on(request, payload, call)
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, call)
+            return await self._query(request, call)
         if isinstance(request, AppRequest):
             return await self._calls.call(request, target_of(self._client.base_path, request), call)
         raise oip_refusals.takes_tensors(request)
@@ -110,11 +110,11 @@ class KserveV1Adapter:
             raise Unsupported(f"The servers of `{request.model[:128]}` support neither `:classify` nor `:regress`.")
         if verb == "explain" and self._explainer is not None:
             with _blamelessly():
-                told = await self._post(self._explainer, request, "explain", payload.body, call)
+                content = await self._post(self._explainer, request, "explain", payload.body, call)
         else:
-            told = await self._post(self._client, request, verb, payload.body, call)
-        body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
-        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
+            content = await self._post(self._client, request, verb, payload.body, call)
+        body = await offload.scan(len(content), predict_v1_upstream.check_response, content)
+        usage = Usage(rows=request.row_count, bytes=len(content), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
@@ -132,9 +132,9 @@ class KserveV1Adapter:
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         if query.about == "metadata":
-            return self._declared.told(query)
+            return self._declared.answer_query(query)
         if query.about != "ready":
             raise Unsupported(f"The server of `{query.model}` does not report its {query.about}.")
         target = _target(_base_of(self._client), self._model or query.model, "")

@@ -26,47 +26,47 @@ from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 from adapters.wire.tfserving.rest import Version
 
 Signatures = dict[str, Any]
-Ask = Callable[[str, str, Call], Awaitable[Signatures]]
+Fetch = Callable[[str, str, Call], Awaitable[Signatures]]
 
 
 class Models:
-    """The models of one endpoint; `ask` fetches a model's signatures from the endpoint."""
+    """The models of one endpoint; `fetch` fetches a model's signatures from the endpoint."""
 
-    def __init__(self, ask: Ask, clock: Callable[[], float]) -> None:
-        self._ask = ask
+    def __init__(self, fetch: Fetch, clock: Callable[[], float]) -> None:
+        self._query = fetch
         self._clock = clock
-        self._known: dict[tuple[str, str], tuple[float, Signatures]] = {}
+        self._cached: dict[tuple[str, str], tuple[float, Signatures]] = {}
 
     def forget(self) -> None:
         """Clear the cached signatures: the endpoint's models have changed."""
-        self._known.clear()
+        self._cached.clear()
 
     async def inference(self, request: InferRequest, model: str, call: Call) -> tuple[Inference, ModelMetadata]:
         """Return a request's tensors and the metadata of its signature. `model` is the endpoint's name.
 
-        Raises `CallerError` and the errors of `ask`.
+        Raises `CallerError` and the errors of `fetch`.
         """
         if request.wire != "predict-v1":
             await codecs.inference_of(request)
-        known = await self._of(request, model, call, FRESH)
+        metadata = await self._of(request, model, call, FRESH)
         try:
-            return await _read(request, known), known
+            return await _read(request, metadata), metadata
         except Unsupported:
             raise
         except CallerError:
             # The endpoint may serve another model now than the cached one.
             fresh = await self._of(request, model, call, DOUBT)
-            if fresh.signature_def is known.signature_def:
+            if fresh.signature_def is metadata.signature_def:
                 raise
             return await _read(request, fresh), fresh
 
     async def answer(self, query: ModelQuery, model: str, versions: list[Version], call: Call) -> Answer:
-        """Answer a query for readiness or metadata. Raises `ModelNotReady` and the errors of `ask`."""
+        """Answer a query for readiness or metadata. Raises `ModelNotReady` and the errors of `fetch`."""
         if query.about == "ready":
             if not any(version.available for version in versions):
                 raise oip_refusals.not_ready(query, entries(query.model, versions))
             return json_answer(oip_bodies.encode({"name": query.model, "ready": True}))
-        signatures = await self._ask(model, query.version, call)
+        signatures = await self._query(model, query.version, call)
         return json_answer(oip_bodies.encode(tfserving.model_metadata(query.model, versions, signatures)))
 
     async def _of(self, request: InferRequest, model: str, call: Call, max_age: float) -> ModelMetadata:
@@ -74,13 +74,13 @@ class Models:
         return tfserving.model_metadata(model, [], signatures, _named(request))
 
     async def _signatures(self, model: str, version: str, call: Call, max_age: float) -> Signatures:
-        known, now = self._known.get((model, version)), self._clock()
-        if known is not None and now - known[0] < max_age:
-            return known[1]
-        signatures = await self._ask(model, version, call)
-        if len(self._known) >= MOST:
-            self._known.pop(next(iter(self._known)))
-        self._known[model, version] = (now, signatures)
+        metadata, now = self._cached.get((model, version)), self._clock()
+        if metadata is not None and now - metadata[0] < max_age:
+            return metadata[1]
+        signatures = await self._query(model, version, call)
+        if len(self._cached) >= MOST:
+            self._cached.pop(next(iter(self._cached)))
+        self._cached[model, version] = (now, signatures)
         return signatures
 
 
@@ -95,15 +95,17 @@ def _named(request: InferRequest) -> str:
     return named or ""
 
 
-async def _read(request: InferRequest, known: ModelMetadata) -> Inference:
+async def _read(request: InferRequest, metadata: ModelMetadata) -> Inference:
     """Decode a request's tensors; the parameters name a signature other than the default."""
     if request.wire == "predict-v1":
-        made = await codecs.inference_of_values(request, known)
+        made = await codecs.inference_of_values(request, metadata)
     else:
         made = await codecs.inference_of(request)
         if header_length(request.payload) == 0:
-            made = oip_raw.complete_from_metadata(made, [(one.name, one.datatype, one.shape) for one in known.inputs])
-    signature = tfserving.signature_of(known.signature_def, _named(request))
+            made = oip_raw.complete_from_metadata(
+                made, [(one.name, one.datatype, one.shape) for one in metadata.inputs]
+            )
+    signature = tfserving.signature_of(metadata.signature_def, _named(request))
     parameters = {SIGNATURE: signature} if signature != SERVING else {}
     return Inference(made.model_name, made.model_version, made.id, parameters, made.inputs, made.outputs)
 

@@ -78,7 +78,7 @@ class TfServingAdapter:
                 return await self._pass_on(request, payload, call)
             return await self._infer(request, call)
         if isinstance(request, ModelQuery):
-            return await self._ask(request, call)
+            return await self._query(request, call)
         if isinstance(request, ModelOrder):
             raise Unsupported(NO_ORDERS)
         raise oip_refusals.takes_tensors(request)
@@ -101,22 +101,22 @@ class TfServingAdapter:
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _pass_on(self, request: InferRequest, payload: PredictV1Payload, call: Call) -> Answer:
-        told = await self._post(request, payload.verb, payload.body, call)
-        body = await offload.scan(len(told), predict_v1_upstream.check_response, told)
-        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
+        content = await self._post(request, payload.verb, payload.body, call)
+        body = await offload.scan(len(content), predict_v1_upstream.check_response, content)
+        usage = Usage(rows=request.row_count, bytes=len(content), exact=True)
         return Answer(content_type=JSON, body=body, usage=usage, form=PREDICT_V1)
 
     async def _infer(self, request: InferRequest, call: Call) -> Answer:
-        inference, known = await self._models.inference(request, self._name(request), call)
+        inference, metadata = await self._models.inference(request, self._name(request), call)
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body = await offload.run(size, predict_v1_upstream.encode_request, inference)
-        told = await self._post(request, "predict", body, call)
+        content = await self._post(request, "predict", body, call)
         version = request.version if request.version.isdigit() else ""
         inferred = await offload.run(
-            len(told), predict_v1_upstream.decode_answer, told, known.outputs, request.model, version
+            len(content), predict_v1_upstream.decode_answer, content, metadata.outputs, request.model, version
         )
         inferred.id = inference.id
-        usage = Usage(rows=request.row_count, bytes=len(told), exact=True)
+        usage = Usage(rows=request.row_count, bytes=len(content), exact=True)
         inferred.outputs = requested_outputs(inference, inferred.outputs)
         return await answer_of(request, inferred, usage)
 
@@ -133,7 +133,7 @@ class TfServingAdapter:
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, query: ModelQuery, call: Call) -> Answer:
+    async def _query(self, query: ModelQuery, call: Call) -> Answer:
         if query.about not in ("metadata", "ready"):
             raise untold(query)
         versions = await self._versions(query, call)

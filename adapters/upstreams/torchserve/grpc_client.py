@@ -20,7 +20,7 @@ from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.failed_status import credential_refused
 from adapters.upstreams.grpc_refusals import check_time, refuse
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.torchserve.http_client import PREDICTIONS, models_of, told, verb_of
+from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
 from adapters.upstreams.torchserve.models import Models
 from adapters.upstreams.torchserve.refusals import by_kind
 from adapters.wire.torchserve import proto as wire
@@ -67,9 +67,9 @@ class TorchServeGrpcAdapter:
             return await self._predict(request, call)
         if isinstance(request, InferRequest):
             inference, body = await self._declared.encode(request, call)
-            asked = call_for(request, PREDICTIONS, body)
-            return await self._declared.answer(request, inference, await tensors(self._predict(asked, call)))
-        return await told(request, self._declared, self._models, call)
+            prediction = call_for(request, PREDICTIONS, body)
+            return await self._declared.answer(request, inference, await tensors(self._predict(prediction, call)))
+        return await answered(request, self._declared, self._models, call)
 
     async def _predict(self, request: AppRequest, call: Call) -> Answer:
         model = self._model or request.model
@@ -78,28 +78,28 @@ class TorchServeGrpcAdapter:
         try:
             if self._protocol.streaming:
                 return await self._stream(message, fields, call, request)
-            answer, _ = await self._channel.ask(wire.PREDICTIONS, message, fields, call.deadline)
+            answer, _ = await self._channel.request(wire.PREDICTIONS, message, fields, call.deadline)
         except GrpcError as error:
             self._refuse(request, call, error)
         body = wire.decode_response(answer)
         return Answer(content_type="", body=body, usage=Usage(bytes=len(body), exact=True), form=APP)
 
     async def _stream(self, message: bytes, fields: bytes, call: Call, request: AppRequest) -> Answer:
-        exchange = await self._channel.ask_stream(wire.STREAM_PREDICTIONS, message, fields, call.deadline)
+        exchange = await self._channel.open_stream(wire.STREAM_PREDICTIONS, message, fields, call.deadline)
         return await AppMessages(exchange, partial(self._refuse, request, call), wire.decode_response).begun()
 
     def _refuse(self, request: ModelRequest, call: Call, error: GrpcError) -> NoReturn:
         """Raise the typed error of a status, whose message ends with the name of a Java class."""
         check_time(error, call.deadline, self._channel.now())
         kind = error.message.rpartition("\n")[2].rpartition(".")[2].strip()
-        if (found := by_kind(request, kind, error.message)) is not None:
-            raise found from None
+        if (failure := by_kind(request, kind, error.message)) is not None:
+            raise failure from None
         refuse(request, error)
 
     async def probe(self, timeout: float) -> None:
         deadline = Deadline(self._channel.now() + timeout, timeout, timeout)
         try:
-            answer, _ = await self._channel.ask(wire.PING, b"", b"", deadline)
+            answer, _ = await self._channel.request(wire.PING, b"", b"", deadline)
         except GrpcError as error:
             if error.code == Code.PERMISSION_DENIED:
                 raise credential_refused() from None

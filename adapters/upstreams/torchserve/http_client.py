@@ -78,9 +78,9 @@ class TorchServeAdapter:
             return await self._call(request, call)
         if isinstance(request, InferRequest):
             inference, body = await self._declared.encode(request, call)
-            asked = call_for(request, PREDICTIONS, body)
-            return await self._declared.answer(request, inference, await tensors(self._call(asked, call)))
-        return await told(request, self._declared, self._models, call)
+            prediction = call_for(request, PREDICTIONS, body)
+            return await self._declared.answer(request, inference, await tensors(self._call(prediction, call)))
+        return await answered(request, self._declared, self._models, call)
 
     async def _call(self, request: AppRequest, call: Call) -> Answer:
         path = _target(self._client.base_path, verb_of(request), self._model or request.model, request.version)
@@ -104,11 +104,11 @@ def verb_of(request: AppRequest) -> str:
     return verb
 
 
-async def told(request: ModelRequest, declared: DeclaredModel, models: Models | None, call: Call) -> Answer:
+async def answered(request: ModelRequest, declared: DeclaredModel, models: Models | None, call: Call) -> Answer:
     """Answer a query or an order, for both wires."""
     if isinstance(request, ModelQuery):
         if request.about == "metadata":
-            return declared.told(request, await models.versions(request, call) if models is not None else ())
+            return declared.answer_query(request, await models.versions(request, call) if models is not None else ())
         if request.about == "ready":
             return await models.ready(request, call) if models is not None else _ready(request)
         if models is not None and request.about == "config":

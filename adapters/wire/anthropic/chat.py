@@ -20,11 +20,11 @@ from adapters.wire.openai.ignored_fields import IgnoredFields
 SAME = ("max_tokens", "stream", "temperature", "top_k", "top_p")
 """Fields that both wires call alike."""
 _LEFT_OUT = ("cache_control", "service_tier", "thinking")
-_SAID = ("messages", "metadata", "model", "output_config", "stop_sequences", "system", "tool_choice", "tools")
+_TRANSLATED = ("messages", "metadata", "model", "output_config", "stop_sequences", "system", "tool_choice", "tools")
 _ITS_OWN = (
     "container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "speed", "user_profile_id",
 )  # fmt: skip
-FIELDS = frozenset((*SAME, *_LEFT_OUT, *_SAID, *_ITS_OWN))
+FIELDS = frozenset((*SAME, *_LEFT_OUT, *_TRANSLATED, *_ITS_OWN))
 """All that the wire has a name for."""
 _NEUTRAL = {"speed": b'"standard"', "mcp_servers": b"[]"}
 
@@ -60,7 +60,7 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     `added` are fields of a chat for which a message has no name.
     """
     ignored = IgnoredFields()
-    _check_known(native)
+    _check_supported(native)
     messages = [*_system_message(native), *_conversation(native)]
     fields = {name: native[name] for name in SAME if name in native}
     chat: Object = {"messages": messages, **choice_fields(native), **_output(native)}
@@ -81,7 +81,7 @@ def chat_fields(native: Fields, added: Fields, *, stream: bool) -> tuple[Fields,
     return {**fields, **added, "model": native["model"]}, tuple(ignored.ignored)
 
 
-def _check_known(native: dict[str, Raw]) -> None:
+def _check_supported(native: dict[str, Raw]) -> None:
     for name, raw in native.items():
         value = bytes(raw)
         if name not in FIELDS:

@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 _SAME = ("stream", "temperature", "thinking", "top_k", "top_p")
 """Fields that are copied unchanged."""
-_SAID = (
+_TRANSLATED = (
     "max_completion_tokens", "max_tokens", "messages", "parallel_tool_calls", "reasoning_effort", "response_format",
     "safety_identifier", "service_tier", "stop", "tool_choice", "tools", "user",
 )  # fmt: skip
@@ -42,7 +42,7 @@ _NEUTRAL = {
     "verbosity": ('"medium"',),
 }
 """Values of other fields that request nothing, beside null."""
-_KNOWN = frozenset((*_SAME, *_SAID, *thinking.NAMES, "model", "stream_options"))
+_SUPPORTED = frozenset((*_SAME, *_TRANSLATED, *thinking.NAMES, "model", "stream_options"))
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
 _TIERS = {"auto": "auto", "default": "standard_only"}
 
@@ -72,7 +72,7 @@ def message_body(request: ChatRequest, model: str | None, max_tokens: int, ignor
     Fields without effect are added to `ignored`. Raises `CallerError`.
     """
     fields = _with_allowed_tools(request.fields)
-    _check_known(fields, ignored)
+    _check_supported(fields, ignored)
     system, messages = turns.turns_of(fields)
     body: Object = {name: fields[name] for name in _SAME if _is_given(fields, name)}
     body["model"] = request.model if model is None else model
@@ -101,9 +101,9 @@ def _with_allowed_tools(fields: dict[str, Raw]) -> dict[str, Raw]:
     return fields | {name: Raw(_encode(value)) for name, value in encoded.items()}
 
 
-def _check_known(fields: dict[str, Raw], ignored: IgnoredFields) -> None:
+def _check_supported(fields: dict[str, Raw], ignored: IgnoredFields) -> None:
     for name, raw in fields.items():
-        if name in _KNOWN or (value := bytes(raw)) == _NULL:
+        if name in _SUPPORTED or (value := bytes(raw)) == _NULL:
             continue
         if msgspec.json.format(value, indent=-1).decode() not in _NEUTRAL.get(name, ()):
             if name not in _LEFT_OUT and name not in NAMES:

@@ -41,7 +41,7 @@ class _Parameters(msgspec.Struct, gc=False):
     triton_enable_empty_final_response: bool = False
 
 
-class _Asked(msgspec.Struct, gc=False):
+class _Fields(msgspec.Struct, gc=False):
     inputs: list[_Shape] = []
     parameters: _Parameters | None = None
 
@@ -52,7 +52,7 @@ class _Prompt(_Parameters, gc=False):
     parameters: _Parameters | None = None
 
 
-_asked = msgspec.json.Decoder(_Asked).decode
+_decode_fields = msgspec.json.Decoder(_Fields).decode
 _prompt = msgspec.json.Decoder(_Prompt).decode
 _fields = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.Encoder().encode
@@ -141,15 +141,15 @@ def summarize(body: bytes, kind: InferKind, header_length: int | None) -> Reques
     try:
         if kind in ("generate", "generate_stream"):
             prompt = _prompt(head)
-            return _told(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
-        request = _asked(head)
+            return _summary(1, prompt.parameters if prompt.parameters and not prompt.sequence_id else prompt)
+        request = _decode_fields(head)
     except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
     rows = rows_of(request.inputs[0].shape) if request.inputs else 1
-    return _told(rows, request.parameters) if request.parameters is not None else RequestSummary(rows)
+    return _summary(rows, request.parameters) if request.parameters is not None else RequestSummary(rows)
 
 
-def _told(rows: int, parameters: _Parameters) -> RequestSummary:
+def _summary(rows: int, parameters: _Parameters) -> RequestSummary:
     sequence = sequence_name(parameters.sequence_id)
     return RequestSummary(rows, sequence, parameters.sequence_start, parameters.sequence_end)
 

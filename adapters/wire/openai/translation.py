@@ -26,7 +26,7 @@ _ONLY_CHATS = frozenset((
     "reasoning_effort", "verbosity",
 ))  # fmt: skip
 _ONLY_COMPLETIONS = frozenset(("suffix", "echo", "best_of"))
-_ASKS_NOTHING = {
+_NO_EFFECT = {
     "modalities": frozenset((b'["text"]',)),
     "function_call": frozenset((b'"none"',)),
     "best_of": frozenset((b"1",)),
@@ -111,7 +111,7 @@ def _refuse(request: GenerateRequest, names: frozenset[str], ignored: IgnoredFie
         value = msgspec.json.format(raw, indent=-1)
         if name == "tools" and bytes(request.fields.get("tool_choice", _NULL)) == b'"none"':
             continue
-        if value in NOTHING or value in _ASKS_NOTHING.get(name, ()):
+        if value in NOTHING or value in _NO_EFFECT.get(name, ()):
             continue
         if name in NAMES:
             ignored.ignore(name)

@@ -22,13 +22,13 @@ from adapters.wire.responses.input import NOT_STORED, messages_of
 
 OPERATION = "responses"
 _FALSE = Raw(b"false")
-_NOT_KEPT = f"is not possible: {NOT_STORED}"
+_NOT_STORED = f"is not possible: {NOT_STORED}"
 _NOTHING = frozenset({b"null"})
-_OF_KEPT = {
-    "background": (_NOT_KEPT, _NOTHING | {b"false"}),
-    "conversation": (_NOT_KEPT, _NOTHING),
-    "previous_response_id": (_NOT_KEPT, _NOTHING),
-    "store": (_NOT_KEPT, _NOTHING | {b"false"}),
+_OF_STORED = {
+    "background": (_NOT_STORED, _NOTHING | {b"false"}),
+    "conversation": (_NOT_STORED, _NOTHING),
+    "previous_response_id": (_NOT_STORED, _NOTHING),
+    "store": (_NOT_STORED, _NOTHING | {b"false"}),
 }
 """Fields that require stored state, and their neutral values."""
 _OF_OTHERS = {
@@ -36,7 +36,7 @@ _OF_OTHERS = {
     "context_management": ("is not possible in a chat", _NOTHING | {b"[]"}),
     "image": ("is not possible in a chat", _NOTHING),
     "moderation": ("is not possible in a chat", _NOTHING),
-    "prompt": (_NOT_KEPT, _NOTHING),
+    "prompt": (_NOT_STORED, _NOTHING),
     "truncation": ("is not possible: nothing is left out of a chat", _NOTHING | {b'"disabled"'}),
 }
 """The same for fields that only servers with the Responses API support."""
@@ -46,7 +46,7 @@ _CHATS_OWN = frozenset({
 })  # fmt: skip
 _TAKEN = frozenset({
     "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata", "reasoning", "store",
-    "stream", "stream_options", "text", "tool_choice", "tools", "top_logprobs", *_OF_KEPT, *_OF_OTHERS,
+    "stream", "stream_options", "text", "tool_choice", "tools", "top_logprobs", *_OF_STORED, *_OF_OTHERS,
 })  # fmt: skip
 """Fields that are translated or left out; other fields are forwarded unchanged."""
 _PARAMS = {
@@ -61,7 +61,7 @@ class _Named(msgspec.Struct):
     model: str = ""
 
 
-_asked = msgspec.json.Decoder(ResponsesBody).decode
+_decode_body = msgspec.json.Decoder(ResponsesBody).decode
 _named = msgspec.json.Decoder(_Named).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -70,10 +70,10 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     """Decode a request: as a chat, its decoded body, and its encoded fields. Raises `CallerError` that names the field
     at fault, also for a field that a chat cannot express."""
     given = open_body(body)
-    _refuse(given, _OF_KEPT)
+    _refuse(given, _OF_STORED)
     _refuse(given, _OF_OTHERS)
     try:
-        decoded = _asked(body)
+        decoded = _decode_body(body)
     except decoding.MALFORMED_JSON as error:
         raise _invalid(str(error)) from None
     fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
@@ -105,7 +105,7 @@ def model_of(body: bytes) -> str | None:
 def decode_native(body: bytes) -> ResponsesRequest:
     """Decode a request for servers with the Responses API, with `store: false`. Raises `CallerError`."""
     given = open_body(body)
-    _refuse(given, _OF_KEPT)
+    _refuse(given, _OF_STORED)
     if "input" not in given:
         raise CallerError("`input` is missing.", param="input")
     return wire.responses_request({**given, "store": _FALSE}, len(body))

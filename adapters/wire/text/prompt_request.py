@@ -132,11 +132,11 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
         if bytes(raw) == b"null":
             continue
         if name in NAMES and name not in supported:
-            if not _asks_nothing(name, raw):
+            if not _has_no_effect(name, raw):
                 ignored.ignore(name)
         elif name in supported:
             given[name] = raw
-        elif not _asks_nothing(name, raw):
+        elif not _has_no_effect(name, raw):
             raise Unsupported(f"`{name[:64]}` is not supported by this model's servers.", param=name[:64])
     try:
         if "stop" in given:
@@ -149,7 +149,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
     return read
 
 
-def _asks_nothing(name: str, raw: Raw) -> bool:
+def _has_no_effect(name: str, raw: Raw) -> bool:
     if name in ("tools", "functions") and bytes(raw) != b"[]":
         return False
     value = msgspec.json.format(bytes(raw), indent=-1)

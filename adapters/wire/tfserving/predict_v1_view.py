@@ -26,13 +26,13 @@ _SPACE = b" \t\r\n"
 _ABSENT = Raw(b"")
 
 
-class _Asked(msgspec.Struct, gc=False):
+class _Fields(msgspec.Struct, gc=False):
     instances: list[Raw] | msgspec.UnsetType = msgspec.UNSET
     inputs: Raw = _ABSENT
     examples: list[Raw] | msgspec.UnsetType = msgspec.UNSET
 
 
-_asked = msgspec.json.Decoder(_Asked).decode
+_decode_fields = msgspec.json.Decoder(_Fields).decode
 _items = msgspec.json.Decoder(list[Raw]).decode
 _fields = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.Encoder().encode
@@ -67,7 +67,7 @@ def request_of(
 def summarize(body: bytes) -> tuple[int, bool]:
     """Return the number of rows, and whether a request has its tensors row by row."""
     try:
-        request = _asked(body)
+        request = _decode_fields(body)
         rows = request.instances if isinstance(request.instances, list) else request.examples
         if isinstance(rows, list):
             return max(1, len(rows)), True

@@ -62,7 +62,7 @@ class Reply:
     chunks: list[bytes] = field(default_factory=list)
 
     @property
-    def told(self) -> Any:
+    def decoded(self) -> Any:
         return json.loads(self.body)
 
 

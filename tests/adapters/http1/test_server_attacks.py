@@ -70,8 +70,8 @@ async def test_accepted_and_the_next_request_too(data: bytes, body: str) -> None
         client = await served.connect()
         client.send(data + get("/next", "Connection: close"))
         first, second = await client.replies()
-    assert (first.status, first.told["path"], first.told["body"]) == (200, "/", body)
-    assert second.told["path"] == "/next"
+    assert (first.status, first.decoded["path"], first.decoded["body"]) == (200, "/", body)
+    assert second.decoded["path"] == "/next"
 
 
 @pytest.mark.parametrize(("data", "body"), ACCEPTED.values(), ids=ACCEPTED.keys())
@@ -82,7 +82,7 @@ async def test_accepted_the_same_when_it_comes_byte_by_byte(data: bytes, body: s
         for byte in data:
             connection.data_received(bytes([byte]))
         reply = await client.reply()
-    assert (reply.status, reply.told["body"]) == (200, body)
+    assert (reply.status, reply.decoded["body"]) == (200, body)
 
 
 TARGETS = {
@@ -101,7 +101,7 @@ async def test_targets(data: bytes, path: str, query: str) -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         client.send(data)
-        told = (await client.reply()).told
+        told = (await client.reply()).decoded
     assert (told["path"], told["query"]) == (path, query)
 
 
@@ -125,8 +125,8 @@ async def test_trailers_change_nothing() -> None:
         trailers = b"Authorization: Bearer stolen\r\nHost: evil\r\nExpect: 200-ok\r\n"
         client.send(post(CHUNKED, "Authorization: Bearer own", body=b"3\r\nabc\r\n0\r\n" + trailers + b"\r\n"))
         client.send(get("/next"))
-        assert (await client.reply()).told["authorization"] == "Bearer own"
-        assert (await client.reply()).told["authorization"] == ""
+        assert (await client.reply()).decoded["authorization"] == "Bearer own"
+        assert (await client.reply()).decoded["authorization"] == ""
 
 
 ENDLESS = {
@@ -161,7 +161,7 @@ async def test_a_large_body_in_small_pieces_is_no_endless_head() -> None:
         connection.data_received(post("Content-Length: 5000"))
         for _ in range(500):
             connection.data_received(b"a" * 10)
-        assert len((await client.reply()).told["body"]) == 5000
+        assert len((await client.reply()).decoded["body"]) == 5000
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])
@@ -169,7 +169,7 @@ async def test_pipelined_requests_are_answered_in_order(count: int) -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         client.send(b"".join(get(f"/{i}") for i in range(count)))
-        assert [(await client.reply()).told["path"] for _ in range(count)] == [f"/{i}" for i in range(count)]
+        assert [(await client.reply()).decoded["path"] for _ in range(count)] == [f"/{i}" for i in range(count)]
 
 
 async def test_pipelined_bodies_do_not_mix() -> None:
@@ -180,8 +180,8 @@ async def test_pipelined_bodies_do_not_mix() -> None:
             client.send(post(f"Content-Length: {len(body)}", body=body))
             client.send(chunked((b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"))
         for body in bodies:
-            assert (await client.reply()).told["body"] == body.decode()
-            assert (await client.reply()).told["body"] == body.decode()
+            assert (await client.reply()).decoded["body"] == body.decode()
+            assert (await client.reply()).decoded["body"] == body.decode()
 
 
 @pytest.mark.parametrize(("bad", "status"), [REFUSED["length twice"], REFUSED["chunk size in C's hex"]])
@@ -191,7 +191,7 @@ async def test_a_bad_request_among_good_ones_ends_the_connection_in_its_turn(bad
         client = await served.connect()
         client.send(b"".join(get(f"/{i}") for i in range(50)) + bad + CANARY)
         replies = await client.replies()
-    assert [reply.told["path"] for reply in replies[:-1]] == [f"/{i}" for i in range(50)]
+    assert [reply.decoded["path"] for reply in replies[:-1]] == [f"/{i}" for i in range(50)]
     assert replies[-1].status == status
     assert "/smuggled" not in echo.seen
 
@@ -223,7 +223,7 @@ async def test_head_has_the_head_of_get_and_no_body() -> None:
         whole = await client.reply()
         head = await client.reply("HEAD")
         assert abs(int(head.headers["content-length"]) - len(whole.body)) == 1  # HEAD is a letter longer
-        assert (await client.reply()).told == whole.told
+        assert (await client.reply()).decoded == whole.decoded
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -246,7 +246,7 @@ async def test_http10_keeps_alive_only_when_asked() -> None:
         assert (await client.reply()).headers["connection"] == "keep-alive"
         client.send(b"GET /b HTTP/1.0\r\n\r\n")
         [reply] = await client.replies()
-        assert (reply.told["path"], reply.headers["connection"]) == ("/b", "close")
+        assert (reply.decoded["path"], reply.headers["connection"]) == ("/b", "close")
 
 
 class Refuser:
@@ -263,16 +263,16 @@ class TestExpectation:
         async with serving(Echo(), LIMITS) as served:
             client = await served.connect()
             client.send(get("/first") + self.ASKS)
-            assert (await client.reply()).told["path"] == "/first"
+            assert (await client.reply()).decoded["path"] == "/first"
             assert (await client.reply()).status == 100
             client.send(b"hello")
-            assert (await client.reply()).told["body"] == "hello"
+            assert (await client.reply()).decoded["body"] == "hello"
 
     async def test_no_continue_when_the_body_is_there(self) -> None:
         async with serving(Echo(), LIMITS) as served:
             client = await served.connect()
             client.send(self.ASKS + b"hello")
-            assert (await client.reply()).told["body"] == "hello"
+            assert (await client.reply()).decoded["body"] == "hello"
 
     async def test_no_continue_to_http10(self) -> None:
         async with serving(Echo(), LIMITS) as served:
@@ -281,7 +281,7 @@ class TestExpectation:
             connection.data_received(self.ASKS.replace(b"HTTP/1.1", b"HTTP/1.0"))
             await asyncio.sleep(0)  # the handler asks for the body
             connection.data_received(b"hello")
-            assert (await client.reply()).told["body"] == "hello"
+            assert (await client.reply()).decoded["body"] == "hello"
 
     async def test_a_refusal_comes_instead_and_ends_the_connection(self) -> None:
         async with serving(Refuser(), LIMITS) as served:

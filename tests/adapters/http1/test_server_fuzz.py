@@ -66,4 +66,4 @@ async def test_noise_is_answered_or_closed(seed: int) -> None:
         client = await served.connect()
         client.send(get("/after", "Connection: close"))
         [reply] = await client.replies()
-        assert reply.told["path"] == "/after"
+        assert reply.decoded["path"] == "/after"

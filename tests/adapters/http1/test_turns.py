@@ -103,7 +103,7 @@ async def test_any_mix_of_requests_is_answered_in_order_and_in_short_turns(seed:
         client = await served.connect()
         with Turns() as turns:
             client.send(data)
-            got = [(await client.reply()).told["body"].encode() for _ in bodies]
+            got = [(await client.reply()).decoded["body"].encode() for _ in bodies]
         assert got == bodies
         assert turns.longest < MOST_SECONDS
 
@@ -157,7 +157,7 @@ async def test_an_upgrade_is_ignored_and_the_body_is_read(fields: tuple[str, ...
             client.send(piece)
             await asyncio.sleep(0)
         reply = await client.reply()
-        assert (reply.status, reply.told["body"]) == (200, "hello")
+        assert (reply.status, reply.decoded["body"]) == (200, "hello")
         assert await client.rest() == b""
 
 

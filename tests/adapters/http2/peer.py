@@ -170,7 +170,7 @@ class Peer:
         await self.until(lambda: self.closed or (stream_id in self.answers and self.answers[stream_id].over))
         return self.answers[stream_id]
 
-    async def ask(self, fields: Fields, data: bytes = b"") -> Answer:
+    async def request(self, fields: Fields, data: bytes = b"") -> Answer:
         return await self.answer(self.call(fields, data))
 
     async def end(self) -> int | None:

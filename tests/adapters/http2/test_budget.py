@@ -48,7 +48,7 @@ async def test_a_message_is_reserved_when_its_prefix_comes() -> None:
         peer.h2.send_data(stream_id, framed(bytes(MiB))[:40_000][:16_000])
         peer.flush()
         await until(lambda: served.server.budget.held >= COPIES * MiB)
-        other = await peer.ask(request(), framed(bytes(100)))
+        other = await peer.request(request(), framed(bytes(100)))
         assert other.status == 0
         async with connected(served.port) as second:
             refused = second.h2.get_next_available_stream_id()
@@ -97,7 +97,7 @@ async def test_a_budget_of_the_handlers_choice_takes_over_what_is_held() -> None
 
     async with serving(reading(charge)) as served:
         async with connected(served.port) as peer:
-            assert (await peer.ask(request(), framed(bytes(60_000)))).messages == [b"60000"]
+            assert (await peer.request(request(), framed(bytes(60_000)))).messages == [b"60000"]
         assert before[0] >= COPIES * FREE_BYTES
         assert mine.held == 0
         await idle(served)
@@ -144,7 +144,7 @@ def test_a_message_in_tiny_pieces_takes_little_memory() -> None:
 async def test_many_small_messages_are_all_read_and_the_window_holds_them_back() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         messages = [bytes([number % 256]) * (number % 3) for number in range(3000)]
-        answer = await peer.ask(request("/test.Service/Talk"), b"".join(framed(message) for message in messages))
+        answer = await peer.request(request("/test.Service/Talk"), b"".join(framed(message) for message in messages))
         assert answer.messages == messages
         await idle(served)
 

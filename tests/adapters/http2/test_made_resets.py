@@ -49,7 +49,7 @@ async def test_streams_that_the_server_is_made_to_reset_end_the_connection(name:
         await served.quiet()
         assert methods.begun == len(methods.ends)
         async with connected(served.port) as other:
-            assert (await other.ask(request(), framed(b"hello"))).messages == [b"hello"]
+            assert (await other.request(request(), framed(b"hello"))).messages == [b"hello"]
 
 
 async def test_a_fault_now_and_then_ends_only_its_own_stream() -> None:
@@ -58,5 +58,5 @@ async def test_a_fault_now_and_then_ends_only_its_own_stream() -> None:
             broken = peer.call(request("/test.Service/Hang"))
             peer.send(frames.window_update(broken, 0))
             assert (await peer.answer(broken)).reset == ErrorCode.PROTOCOL_ERROR
-            assert (await peer.ask(request(), framed(b"hello"))).messages == [b"hello"]
+            assert (await peer.request(request(), framed(b"hello"))).messages == [b"hello"]
         assert peer.goaway is None

@@ -24,7 +24,7 @@ KiB = 1024
 
 async def neighbours_are_served(served: Served) -> None:
     async with connected(served.port) as other:
-        assert (await other.ask(request(), HELLO)).messages == [b"hello"]
+        assert (await other.request(request(), HELLO)).messages == [b"hello"]
 
 
 async def flooded(served: Served, flood: bytes, times: int) -> int | None:
@@ -150,7 +150,7 @@ async def test_a_head_that_unpacks_to_far_more_than_it_is() -> None:
 async def test_a_message_that_inflates_to_far_more_than_it_is() -> None:
     bomb = gzip.compress(bytes(50_000_000))
     async with serving(Methods(), Limits(max_message=100 * KiB)) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(grpc_encoding="gzip"), framed(bomb, flag=1))
+        answer = await peer.request(request(grpc_encoding="gzip"), framed(bomb, flag=1))
         assert answer.status == Code.RESOURCE_EXHAUSTED
         await served.quiet()
 
@@ -288,7 +288,7 @@ async def test_a_client_that_gives_windows_back_for_every_frame_is_kept() -> Non
             given = taken
             await asyncio.sleep(0.001)
         assert len((await peer.answer(stream_id)).messages) == count
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
 
 
 async def test_a_long_life_of_calls_earns_its_pings() -> None:
@@ -296,5 +296,5 @@ async def test_a_long_life_of_calls_earns_its_pings() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         for _ in range(CALM // 5):
             peer.send(frame(frames.PING, 0, 0, bytes(8)) * 7)
-            assert (await peer.ask(request(), HELLO)).status == 0
+            assert (await peer.request(request(), HELLO)).status == 0
         assert peer.goaway is None

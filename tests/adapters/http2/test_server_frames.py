@@ -28,11 +28,11 @@ def data(payload: bytes, stream_id: int = 1, flags: int = END_STREAM) -> bytes:
 
 async def test_a_call_and_its_answer() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(), HELLO)
+        answer = await peer.request(request(), HELLO)
         assert (answer.head[":status"], answer.head["content-type"]) == ("200", "application/grpc")
         assert "gzip" in answer.head["grpc-accept-encoding"]
         assert (answer.messages, answer.status, answer.reset) == ([b"hello"], 0, None)
-        answer = await peer.ask(request("/nobody"), HELLO)
+        answer = await peer.request(request("/nobody"), HELLO)
         assert (answer.status, answer.data, answer.trailers) == (Code.UNIMPLEMENTED, b"", {})
         await served.quiet()
 
@@ -73,7 +73,7 @@ async def test_frames_that_mean_the_same(sent: bytes) -> None:
 async def test_several_messages_in_a_frame_and_one_in_many() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         messages = [b"", b"a", b"b" * 40_000, b"", b"c"]
-        answer = await peer.ask(request("/test.Service/Talk"), b"".join(map(framed, messages)))
+        answer = await peer.request(request("/test.Service/Talk"), b"".join(map(framed, messages)))
         assert (answer.messages, answer.status) == (messages, 0)
 
 
@@ -91,9 +91,9 @@ async def test_several_messages_in_a_frame_and_one_in_many() -> None:
 )
 async def test_messages_that_are_wrong(sent: bytes, status: Code) -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(), sent)
+        answer = await peer.request(request(), sent)
         assert answer.status == status
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
         await served.quiet()
 
 
@@ -110,7 +110,7 @@ async def test_a_head_that_is_no_request(changes: dict[str, str | None]) -> None
     async with serving(Methods()) as served, connected(served.port) as peer:
         stream_id = peer.call([(name, value) for name, value in fields.items() if value is not None], HELLO)
         assert (await peer.answer(stream_id)).reset == ErrorCode.PROTOCOL_ERROR
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
 
 
 async def test_pseudo_fields_twice_or_late() -> None:
@@ -133,20 +133,20 @@ async def test_requests_that_are_not_grpc(changes: dict[str, str | None], status
         stream_id = peer.call([(name, value) for name, value in fields.items() if value is not None], HELLO)
         answer = await peer.answer(stream_id)
         assert (answer.head[":status"], answer.ended) == (status, True)
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
 
 
 @pytest.mark.parametrize("kind", ["application/grpc+proto", "application/grpc;charset=utf-8", "Application/gRPC"])
 async def test_requests_that_are(kind: str) -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
-        assert (await peer.ask(request(content_type=kind), HELLO)).messages == [b"hello"]
+        assert (await peer.request(request(content_type=kind), HELLO)).messages == [b"hello"]
 
 
 async def test_fields_of_grpc_that_are_wrong() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(grpc_timeout="soon"), HELLO)
+        answer = await peer.request(request(grpc_timeout="soon"), HELLO)
         assert answer.status == Code.INVALID_ARGUMENT
-        answer = await peer.ask(request(grpc_encoding="snappy"), HELLO)
+        answer = await peer.request(request(grpc_encoding="snappy"), HELLO)
         assert answer.status == Code.UNIMPLEMENTED
         assert answer.head["grpc-accept-encoding"] == "identity,deflate,gzip"
         assert "snappy" in answer.head["grpc-message"]
@@ -155,9 +155,9 @@ async def test_fields_of_grpc_that_are_wrong() -> None:
 async def test_metadata_that_is_too_large_fails_its_call_only() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         for _ in range(2):
-            answer = await peer.ask(request(x_long="a" * 20_000, x_longer="b" * 20_000), HELLO)
+            answer = await peer.request(request(x_long="a" * 20_000, x_longer="b" * 20_000), HELLO)
             assert answer.status == Code.RESOURCE_EXHAUSTED
-        assert (await peer.ask(request(x_a="a"), HELLO)).status == 0
+        assert (await peer.request(request(x_a="a"), HELLO)).status == 0
 
 
 async def test_an_answer_keeps_to_windows_that_open_slowly() -> None:
@@ -228,7 +228,7 @@ async def test_an_early_end_tells_the_client_to_stop_sending() -> None:
         assert reset.error_code == ErrorCode.NO_ERROR
         # What was on the way is swallowed.
         peer.send(data(bytes(100), stream_id))
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
 
 
 async def test_what_comes_late_on_a_stream_that_is_over_is_swallowed() -> None:
@@ -237,7 +237,7 @@ async def test_what_comes_late_on_a_stream_that_is_over_is_swallowed() -> None:
         assert (await peer.answer(stream_id)).status == 0
         peer.send(frames.window_update(stream_id, 5) + frames.rst_stream(stream_id, ErrorCode.CANCEL))
         peer.send(data(b"??", stream_id) + head(stream_id, END_HEADERS | END_STREAM, encode([(b"x-late", b"1")])))
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
 
 
 async def test_a_client_that_says_goodbye_gets_its_answers() -> None:
@@ -272,7 +272,7 @@ async def test_a_client_that_breaks_the_protocol_is_told_and_left(sent: bytes, c
         assert await peer.end() == code
         await served.quiet()
         async with connected(served.port) as other:
-            assert (await other.ask(request(), HELLO)).status == 0
+            assert (await other.request(request(), HELLO)).status == 0
 
 
 @pytest.mark.parametrize(
@@ -291,6 +291,6 @@ async def test_a_stream_that_breaks_the_protocol_is_reset_alone(sent: bytes, cod
         stream_id = peer.call(request("/test.Service/Hang"), end=False)
         peer.send(sent)
         assert (await peer.answer(stream_id)).reset == code
-        assert (await peer.ask(request(), HELLO)).status == 0
+        assert (await peer.request(request(), HELLO)).status == 0
         await peer.until(lambda: methods.ends == ["cancelled"] * methods.begun)
         await served.quiet()

@@ -82,5 +82,5 @@ async def test_noise_is_answered_or_closed(seed: int) -> None:
         noise = [(greeting if rng.random() < 0.9 else b"") + mutated(sentence(rng), rng) for _ in range(CASES)]
         await asyncio.gather(*[attack(served, data, random.Random(i)) for i, data in enumerate(noise)])
         async with connected(served.port) as peer:
-            assert (await peer.ask(request(), framed(b"after"))).messages == [b"after"]
+            assert (await peer.request(request(), framed(b"after"))).messages == [b"after"]
         await served.quiet()

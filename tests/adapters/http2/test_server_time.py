@@ -238,7 +238,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_still_over() -> None:
         ended.set()
 
     async with serving(handler) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(grpc_timeout="50m"), HELLO)
+        answer = await peer.request(request(grpc_timeout="50m"), HELLO)
         assert answer.status == Code.DEADLINE_EXCEEDED
         await ended.wait()
         await served.quiet()
@@ -251,7 +251,7 @@ async def test_a_handler_whose_own_wait_is_cancelled_fails_its_call() -> None:
         await future
 
     async with serving(handler) as served, connected(served.port) as peer:
-        assert (await peer.ask(request(), HELLO)).status == Code.CANCELLED
+        assert (await peer.request(request(), HELLO)).status == Code.CANCELLED
 
 
 async def test_metadata_that_no_field_can_hold_fails_the_call(reports: Reports) -> None:
@@ -263,7 +263,7 @@ async def test_metadata_that_no_field_can_hold_fails_the_call(reports: Reports) 
 
     async with serving(handler) as served, connected(served.port) as peer:
         for path in ("/a", "/b"):
-            answer = await peer.ask(request(path), HELLO)
+            answer = await peer.request(request(path), HELLO)
             assert (answer.status, answer.messages) == (Code.INTERNAL, [])
     assert [type(report["exception"]) for report in reports] == [ValueError, ValueError, ValueError]
     reports.clear()
@@ -275,7 +275,7 @@ async def test_an_answer_after_the_end_is_an_error_of_the_handler(reports: Repor
         call.reply(b"two")
 
     async with serving(handler) as served, connected(served.port) as peer:
-        answer = await peer.ask(request(), HELLO)
+        answer = await peer.request(request(), HELLO)
         assert (answer.messages, answer.status) == ([b"one"], 0)
     assert isinstance(reports.pop()["exception"], RuntimeError)
 
@@ -356,7 +356,7 @@ async def test_a_handler_that_goes_on_after_its_answer_is_waited_for() -> None:
 
     async with serving(handler) as served:
         async with connected(served.port) as peer:
-            assert (await peer.ask(request("/a"), HELLO)).messages == [b"x"]
+            assert (await peer.request(request("/a"), HELLO)).messages == [b"x"]
         assert not await served.server.drain(2 * SOON)
         assert ended == []
         await served.server.aclose()

@@ -97,7 +97,7 @@ async def test_http2_is_what_is_agreed_on(certificate: Path) -> None:
     tls.set_alpn_protocols(["http/1.1", "h2"])
     async with serving(Methods(), certificate=certificate) as served, connected(served.port, tls) as peer:
         assert peer.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
-        assert (await peer.ask(request(), framed(b"x"))).messages == [b"x"]
+        assert (await peer.request(request(), framed(b"x"))).messages == [b"x"]
         assert await served.server.drain(PATIENCE)
 
 

@@ -52,7 +52,7 @@ async def test_calls_of_one_connection_delay_no_other() -> None:
             await until(lambda: answered > 0)
             for _ in range(30):
                 before = turns.number
-                await neighbour.ask(request(), framed(b"hello"))
+                await neighbour.request(request(), framed(b"hello"))
                 waited.append(turns.number - before)
         assert answered > 30
         assert turns.busiest <= TURN_FRAMES // 2 + 1

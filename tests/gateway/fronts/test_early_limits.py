@@ -62,7 +62,7 @@ async def test_a_tenant_without_a_place_sends_no_body(path: str) -> None:
         await until(lambda: account.in_flight == 1)
         reply = await refused(d, path, LENGTH)
         assert (reply.status, reply.headers["retry-after"]) == (429, "1")
-        assert "requests at once" in message_of(reply.told)
+        assert "requests at once" in message_of(reply.decoded)
         holder.close()
         await until(lambda: account.in_flight == 0)
 
@@ -124,13 +124,13 @@ async def test_a_full_budget_refuses_the_body_before_it_comes(path: str) -> None
         await until(lambda: memory.of("acme").held == COPIES * 900_000)
         reply = await refused(d, path, LENGTH)
         assert reply.status == 429
-        assert "holds as many bytes" in message_of(reply.told)
+        assert "holds as many bytes" in message_of(reply.decoded)
         holder.close()
         await until(lambda: memory.process.held == 0)
         memory.process.force(6_500_000)
         reply = await refused(d, path, LENGTH)
         assert reply.status in (503, 529)  # which is Anthropic's
-        assert "The server holds as many bytes" in message_of(reply.told)
+        assert "The server holds as many bytes" in message_of(reply.decoded)
         memory.process.force(-6_500_000)
 
 

@@ -86,7 +86,7 @@ class Doors:
         try:
             for path in paths:
                 try:
-                    await channel.ask(path.encode(), b"", fields)
+                    await channel.request(path.encode(), b"", fields)
                     ends.append(None)
                 except (GrpcError, BackendError) as error:  # a malformed head is the end of its stream
                     ends.append(error)
