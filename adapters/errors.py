@@ -5,6 +5,7 @@
     │   ├── NotFound          caller      no                   no     no such model, or no right to use it
     │   │   └── NotThere      caller      no                   yes    this endpoint has no model of the client's name
     │   ├── TooLarge          caller      no                   no     a body or a prompt exceeds its limit
+    │   ├── ContentFiltered   caller      no                   no     a guard of a pipeline blocked the content
     │   ├── ContextTooLong    caller      no                   no     prompt longer than the model's context
     │   └── Unsupported       caller      no                   no     the model's servers lack the operation
     ├── CredentialError       credential  no                   no     the key is missing, wrong, revoked or expired
@@ -105,6 +106,12 @@ class ContextTooLong(CallerError):
     """Prompt and requested output exceed the model's context."""
 
     code = "context_length_exceeded"
+
+
+class ContentFiltered(CallerError):
+    """A guard of a pipeline blocked the request or its answer."""
+
+    code = "content_filter"
 
 
 class Unsupported(CallerError):

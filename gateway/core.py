@@ -27,7 +27,7 @@ from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, re
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
-from gateway.pipelines.calls import ModelCalls, Services, worst_path
+from gateway.pipelines.calls import ClientModelCalls, Services, worst_path
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
@@ -145,11 +145,11 @@ class Core:
 
     def _models_of(
         self, snapshot: Snapshot, principal: Principal, model: str, allowances: tuple[Allowance, ...]
-    ) -> ModelCalls | None:
+    ) -> ClientModelCalls | None:
         """The caller of the models of a pipeline; None for a model with routes."""
         if model not in snapshot.pipelines:
             return None
-        return ModelCalls(self._services, snapshot, principal, allowances, priced=model in snapshot.prices)
+        return ClientModelCalls(self._services, snapshot, principal, allowances, priced=model in snapshot.prices)
 
     async def order(self, order: ModelOrder) -> None:
         """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.

@@ -126,8 +126,8 @@ def _takes_tensors(
     """Whether a model takes tensors. A pipeline takes what the model of its answer takes."""
     model = models[name]
     if model.pipeline is not None:
-        last = list(model.pipeline.models())[-1:]
-        resolved = catalogue.find(last[0]) if last else None
+        last = model.pipeline.answering_model()
+        resolved = None if last is None else catalogue.find(last)
         return resolved is not None and _takes_tensors(resolved.rules.model, catalogue, models, pools)
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
 

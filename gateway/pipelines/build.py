@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping
 from config.schema.config import Config
 from config.schema.pipelines.outputs import NodeOutputs, outputs_of, own_values, request_of, variables
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from config.schema.pipelines.references import references, steps_of
-from gateway.pipelines.cascade import CascadeNode, Stage
+from config.schema.pipelines.references import needs, references, steps_of
+from gateway.pipelines.cascade import CascadeNode, CascadeStage
 from gateway.pipelines.conditions import Condition
 from gateway.pipelines.each import EachNode
 from gateway.pipelines.ensemble import EnsembleNode
+from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.executor import Pipeline
+from gateway.pipelines.guard import GuardNode
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.scope import PipelineNode
 from gateway.pipelines.sequence import SequenceNode
@@ -31,6 +33,8 @@ class Builder:
     """
 
     def __init__(self, config: Config, takes_tensors: Callable[[str], bool], clock: Callable[[], float]) -> None:
+        self.subject = ""
+        """The step whose answer a guard would guard."""
         self._request = NodeOutputs({})
         self._visible: dict[str, NodeOutputs] = {}
         self.takes_tensors = takes_tensors
@@ -73,9 +77,11 @@ def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
 
 def _steps(builder: Builder, config: NodeConfig) -> PipelineNode:
     read = {name for step in config.steps for name in references(step)} | set(steps_of(config.out.values()))
-    steps = []
-    for step in config.steps:
-        steps.append(_step(builder, step, is_read=step.name in read))
+    steps, builder.subject = [], ""
+    for step, waits in zip(config.steps, needs(config.steps), strict=True):
+        steps.append(_step(builder, step, waits, is_read=step.name in read))
+        if step.guard is None or step.guard.on == "answer":
+            builder.subject = step.name
         builder.show(step)
     return SequenceNode(steps, config.out)
 
@@ -93,17 +99,17 @@ def _switch(builder: Builder, config: NodeConfig) -> PipelineNode:
     return SwitchNode([Branch(*each) for each in zip(conditions, nodes, strict=True)])
 
 
-def _step(builder: Builder, config: StepConfig, *, is_read: bool) -> Step:
+def _step(builder: Builder, config: StepConfig, waits: frozenset[str], *, is_read: bool) -> Step:
     node = builder.node(config)
     if config.each:
         node = EachNode(node, at_once=config.at_most)
-    return Step(config, node, references(config), is_read=is_read)
+    return Step(config, node, waits, is_read=is_read)
 
 
 def _cascade(builder: Builder, config: NodeConfig) -> PipelineNode:
     return CascadeNode(
         [
-            Stage(
+            CascadeStage(
                 stage.label,
                 builder.node(stage),
                 None if stage.accept_if is None else builder.condition(stage.accept_if, stage),
@@ -114,10 +120,22 @@ def _cascade(builder: Builder, config: NodeConfig) -> PipelineNode:
     )
 
 
+def _guard(builder: Builder, config: NodeConfig) -> PipelineNode:
+    guard = config.guard
+    assert guard is not None
+    assert isinstance(config, StepConfig)  # the checks of the file refuse a guard elsewhere
+    examiner = Examiner(
+        guard, builder.condition(guard.block_if, config), takes_tensors=builder.takes_tensors(guard.model)
+    )
+    subject = builder.subject if guard.on == "answer" else ""
+    return GuardNode(examiner, subject, tolerant=config.on_error.action == "skip" or config.on_error.use is not None)
+
+
 KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "model": _model,
     "steps": _steps,
     "ensemble": _ensemble,
     "switch": _switch,
     "cascade": _cascade,
+    "guard": _guard,
 }

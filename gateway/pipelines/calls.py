@@ -43,7 +43,7 @@ class Services:
         self.wall = wall
 
 
-class ModelCalls:
+class ClientModelCalls:
     """The model calls of one client's request to a pipeline.
 
     Each call is routed by the rules of its model. The request of the client is reserved and counted once, for the whole
@@ -87,7 +87,7 @@ class ModelCalls:
         part = call.part()
         part.repeatable = request.repeatable or decision.retry.methods == "all"
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
-        part.models = ModelCalls(
+        part.models = ClientModelCalls(
             services,
             snapshot,
             self._principal,

@@ -19,7 +19,7 @@ from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepS
 _object = msgspec.json.Decoder(Object).decode
 
 
-class Stage(NamedTuple):
+class CascadeStage(NamedTuple):
     """A node, the condition under which its answer is accepted, and the tokens of a stream that are held for it."""
 
     name: str
@@ -35,7 +35,7 @@ class CascadeNode:
     answer of a stage is never replaced after its first token has reached the client.
     """
 
-    def __init__(self, stages: Sequence[Stage]) -> None:
+    def __init__(self, stages: Sequence[CascadeStage]) -> None:
         self._stages = stages
 
     async def run(self, scope: StepScope) -> Output:
@@ -54,7 +54,7 @@ class CascadeNode:
         output = await run_part(last.node, scope, last.name, is_live=scope.is_live)
         return _chosen(output, len(earlier), scope)
 
-    async def _accepted(self, stage: Stage, scope: StepScope) -> Output | None:
+    async def _accepted(self, stage: CascadeStage, scope: StepScope) -> Output | None:
         """The answer of a stage; None if it is not accepted, and is then cancelled."""
         condition = stage.condition
         assert condition is not None

@@ -105,8 +105,8 @@ def _outputs(node: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[Ten
         yield from models[node.model].outputs if node.model in models else ()
         return
     if not node.out:
-        nodes = list(node.nodes())
-        yield from _outputs(nodes[-1] if node.steps else nodes[0], models)
+        if (inner := node.answering()) is not None:
+            yield from _outputs(inner, models)
         return
     steps = {step.name: list(_outputs(step, models)) for step in node.steps}
     for name, reference in node.out.items():

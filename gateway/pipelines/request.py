@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -27,7 +27,7 @@ from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.openai import chat as openai
 from gateway.pipelines.generated import content_text
-from gateway.pipelines.values import Value, Values, plain, text_of
+from gateway.pipelines.values import UnusableValueError, Value, Values, elements_of, plain, text_of
 
 Describe = Callable[[Call], Awaitable[ModelMetadata]]
 """Returns the metadata of the pipeline."""
@@ -80,6 +80,20 @@ class PipelineRequest:
         if name not in self._fields:
             self._fields[name] = _field(request, name)
         return self._fields[name]
+
+    async def texts(self) -> list[str]:
+        """Every text of the request, for a guard: of all messages, prompts and tensors. Raises `CallerError`."""
+        request = self.request
+        if isinstance(request, InferRequest):
+            inputs = [tensor for tensor in (await self.inference()).inputs if tensor.datatype == "BYTES"]
+            try:
+                return ["\n".join(elements_of(tensor)) for tensor in inputs]
+            except UnusableValueError as error:
+                raise CallerError(f"A guard of the model cannot read the request: {error}.") from None
+        assert isinstance(request, GenerateRequest)
+        if isinstance(request, ChatRequest):
+            return ["\n".join(_strings(_messages(request)))]
+        return list(_strings(_field(request, "prompt" if isinstance(request, CompletionRequest) else "input")))
 
     async def for_model(self, model: str, *, live: bool) -> ModelRequest:
         """The same request for another model, without a stream unless it is `live`."""
@@ -162,6 +176,15 @@ def _text(request: GenerateRequest) -> Value:
         return content_text(messages[-1].get("content")) if messages else ""
     value = _field(request, "prompt" if isinstance(request, CompletionRequest) else "input")
     return value if isinstance(value, str) or not value else value[0] if isinstance(value[0], str) else value
+
+
+def _strings(value: Value) -> Iterator[str]:
+    """The texts inside a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _strings(each)
 
 
 def _messages(request: GenerateRequest) -> list[dict[str, Any]]:

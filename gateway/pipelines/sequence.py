@@ -29,6 +29,7 @@ class SequenceNode:
             for step in steps
         ]
         final = {name for reference in out.values() if (name := reference.partition(".")[0]) != REQUEST}
+        self._live = _tail(steps, self._last)
         self._plan = Dataflow(graph).plan(frozenset(final or {self._last}))
         self._final = final
 
@@ -46,7 +47,7 @@ class SequenceNode:
     async def _start(
         self, scope: StepScope, given: Mapping[str, Output], step: GraphStep, inputs: Mapping[str, Output]
     ) -> Mapping[str, Output]:
-        is_live = scope.is_live and step.name == self._last
+        is_live = scope.is_live and step.name in self._live
         output = await self._steps[step.name].run(scope.inner(outputs={**given, **inputs}, is_live=is_live))
         return {} if output is None else {step.name: output}
 
@@ -60,3 +61,16 @@ class SequenceNode:
         for step in self._steps.values():
             total += step.node.bound(estimate)
         return total
+
+
+def _tail(steps: Sequence[Step], last: str) -> frozenset[str]:
+    """The steps whose answers may be streams: the last one and, if it guards an answer, the step that it guards."""
+    tail = set[str]()
+    by_name = {step.name: step for step in steps}
+    while (step := by_name.get(last)) is not None:
+        tail.add(last)
+        subject = getattr(step.node, "subject", "")
+        if not subject or by_name[subject].is_read:
+            break
+        last = subject
+    return frozenset(tail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adapters.call import StepTrace
-from adapters.errors import CallerError, ClientGone, DeadlineError, InferenceError, StepFailed
+from adapters.errors import CallerError, ClientGone, ContentFiltered, DeadlineError, InferenceError, StepFailed
 from config.schema.pipelines.pipeline import StepConfig
 from gateway.pipelines.scope import REQUEST, Output, PipelineNode, StepScope
 
@@ -33,7 +33,8 @@ class Step:
         except InferenceError as error:
             trace.error = error.kind
             failure = self._of(error, scope)
-            if isinstance(error, ClientGone) or (self._on_error.use is None and self._on_error.action == "fail"):
+            trace.blocked = isinstance(error, ContentFiltered)
+            if self._is_final(error):
                 trace.outcome = "failed"
                 raise failure from None
             trace.outcome = "skipped" if self._on_error.use is None else "used"
@@ -54,6 +55,11 @@ class Step:
             await output.read()
         return output
 
+    def _is_final(self, error: InferenceError) -> bool:
+        """Whether the failure of the step fails the pipeline. A block by a guard always does."""
+        fails = self._on_error.use is None and self._on_error.action == "fail"
+        return fails or isinstance(error, ClientGone | ContentFiltered)
+
     def _path(self, scope: StepScope) -> str:
         return f"{scope.path}.{self.name}" if scope.path else self.name
 
@@ -64,6 +70,8 @@ class Step:
         not the client's mistake.
         """
         path = self._path(scope)
+        if isinstance(error, ContentFiltered):
+            return error
         if isinstance(error, CallerError) and any(not each.startswith(f"{REQUEST}.") for each in self._inputs.values()):
             return StepFailed(f"{_FAILED}{path}` failed: {error.message}", step=path)
         if not isinstance(error, CallerError | ClientGone) and not error.message.startswith(_FAILED):

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from config.checks.pipelines.walk import PlacedPipeline, model_names, model_of, nodes, pipelines
+from config.checks.pipelines.walk import Placed, PlacedPipeline, model_names, model_of, nodes, pipelines
 from config.document import Document
 from config.graph import Step, cycle, needed, predecessors
 from config.node import Node
 from config.problem import Problem
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from config.schema.pipelines.references import references
+from config.schema.pipelines.references import needs
 
 MAX_DEPTH = 16
 """Calls one after the other, those of inner pipelines included."""
@@ -38,26 +38,45 @@ def _called(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, Plac
 def _circular(doc: Document, first: PlacedPipeline, circular: tuple[str, ...], known: Mapping[str, str]) -> Problem:
     names = [first.model, *reversed(circular[1:]), first.model]
     place = next(
-        (*entry.place, "model")
+        (*entry.place, *inside)
         for entry in nodes(first)
-        if entry.node.model is not None and model_of(entry.node.model, known) == names[1]
+        for inside, model in entry.node.placed_models()
+        if model_of(model, known) == names[1]
     )
     return doc.problem(place, f"calls itself: {' → '.join(names)}")
 
 
 def _unneeded(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
     for entry in nodes(found):
+        yield from _guards(doc, entry)
         steps = entry.node.steps
         if not steps:
             continue
         final = [reference.partition(".")[0] for reference in entry.node.out.values()] or [steps[-1].name]
         own = {step.name for step in steps}
-        graph = [Step(step.name, tuple(references(step) & own), (step.name,)) for step in steps]
+        graph = [
+            Step(step.name, tuple(each & own), (step.name,)) for step, each in zip(steps, needs(steps), strict=True)
+        ]
         useful = {step.name for step in needed(graph, final)}
         for index, step in enumerate(steps):
             if step.name not in useful:
                 message = "is never used: no later step and no output refers to it, so it would not run"
                 yield doc.problem((*entry.place, "steps", index, "name"), message)
+
+
+def _guards(doc: Document, entry: Placed) -> Iterator[Problem]:
+    """Report guards without anything to guard."""
+    steps = entry.node.steps
+    if entry.node.guard is not None and not isinstance(entry.node, StepConfig):
+        yield doc.problem((*entry.place, "guard"), "guards nothing here: a guard is a step among others")
+    for index, step in enumerate(steps):
+        place = (*entry.place, "steps", index, "guard", "on")
+        if step.guard is not None and step.guard.on == "request" and index == len(steps) - 1:
+            yield doc.problem(place, "guards nothing: no step follows that it could prevent")
+        if step.guard is not None and step.guard.on == "answer":
+            before = [each for each in steps[:index] if each.guard is None]
+            if not before:
+                yield doc.problem(place, "guards nothing: no step before it has an answer")
 
 
 def _sizes(
@@ -72,7 +91,9 @@ def _sizes(
 
 def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
     """The most calls one after the other, and at the same time."""
-    if node.model is not None:
+    if node.guard is not None:
+        depth, width = 1, 1
+    elif node.model is not None:
         inner = found.get(model_of(node.model, known) or "")
         depth, width = (1, 1) if inner is None else _measure(inner.config, known, found)
     elif node.steps:
@@ -90,7 +111,10 @@ def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, Pla
 def _of_steps(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
     """Depth and width of a sequence. Steps at the same distance from the request may run at the same time."""
     own = {step.name for step in node.steps}
-    graph = [Step(step.name, tuple(references(step) & own), (step.name,)) for step in node.steps]
+    graph = [
+        Step(step.name, tuple(each & own), (step.name,))
+        for step, each in zip(node.steps, needs(node.steps), strict=True)
+    ]
     before, ends, widths = predecessors(graph), dict[str, int](), dict[int, int]()
     for step in node.steps:
         depth, width = _measure(step, known, found)

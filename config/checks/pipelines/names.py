@@ -19,9 +19,9 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         yield from _twice(doc, placed)
         names = [entry.node.name for entry in placed if isinstance(entry.node, StepConfig)]
         for entry in placed:
-            model = entry.node.model
-            if model is not None and model_of(model, known) is None:
-                yield doc.problem((*entry.place, "model"), f'no model is named "{model}"', closest(model, known))
+            for inside, model in entry.node.placed_models():
+                if model_of(model, known) is None:
+                    yield doc.problem((*entry.place, *inside), f'no model is named "{model}"', closest(model, known))
             for inside, reference in entry.node.references():
                 yield from _reference(doc, (*entry.place, *inside), reference, entry.visible, names, tensors)
             inner = entry.node.steps

@@ -77,7 +77,7 @@ def model_of(name: str, names: Mapping[str, str]) -> str | None:
 
 
 def takes_tensors(root: Node) -> TakesTensors:
-    """Whether a model takes tensors, by the protocols of its pools; a pipeline takes what its last model takes."""
+    """Whether a model takes tensors, by the protocols of its pools; a pipeline takes what its answer's model takes."""
     known = model_names(root)
     pools = {pool["name"].text: _serves_tensors(pool) for pool in root["pools"]}
     routed = {
@@ -90,8 +90,8 @@ def takes_tensors(root: Node) -> TakesTensors:
         model = model_of(name, known)
         if model not in piped or model in passed:
             return bool(routed.get(model))
-        last = list(piped[model].models())[-1:]
-        return bool(last) and takes(last[0], passed | {model})
+        last = piped[model].answering_model()
+        return last is not None and takes(last, passed | {model})
 
     return takes
 

@@ -1,5 +1,6 @@
 """The ``pipeline`` of a model: a graph of steps in place of routes.
 
+nodes.py     the kinds of steps that contain no others
 pipeline.py  the pipeline, its steps, and the kinds of steps that contain others
 outputs.py   the values that the parts of a pipeline produce, with their types
 references.py  the steps to which the parts of a pipeline refer

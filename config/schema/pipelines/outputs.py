@@ -65,11 +65,13 @@ def outputs_of(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 
 
 def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    if node.guard is not None:
+        return NOTHING
     if node.model is not None:
         return TENSORS if takes_tensors(node.model) else GENERATED
     if not node.out:
-        inner = list(node.nodes())
-        return outputs_of(inner[-1] if node.steps else inner[0], takes_tensors)
+        inner = node.answering()
+        return NOTHING if inner is None else outputs_of(inner, takes_tensors)
     steps = {step.name: outputs_of(step, takes_tensors) for step in node.steps}
     declared: dict[Path, Variable] = {}
     for name, reference in node.out.items():
@@ -93,6 +95,8 @@ def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOut
 
 def own_values(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
     """The values that the node's own conditions read without the name of a step."""
+    if node.guard is not None:
+        return TENSORS if takes_tensors(node.guard.model) else GENERATED
     return outputs_of(node, takes_tensors) if isinstance(node, StageConfig) else NOTHING
 
 

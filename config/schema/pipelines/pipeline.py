@@ -10,6 +10,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.schema.pipelines.nodes import GuardConfig
 from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, Reference, StepName
 from config.schema.section import Section
 from config.schema.text import Name
@@ -18,7 +19,7 @@ from config.schema.units import Duration
 Place = tuple[str | int, ...]
 """A place inside a node, such as ``("steps", 0)``."""
 Combine = Literal["vote", "mean", "concat", "first"]
-KINDS = ("model", "steps", "ensemble", "switch", "cascade")
+KINDS = ("model", "steps", "ensemble", "switch", "cascade", "guard")
 """The fields of a node that say what it does. A node has exactly one of them."""
 
 
@@ -38,6 +39,8 @@ class NodeConfig(Section):
     """Branches with conditions. The first branch whose condition holds answers."""
     cascade: tuple[StageConfig, ...] = ()
     """Stages from the cheapest model to the most expensive one. The first acceptable answer is the answer."""
+    guard: GuardConfig | None = None
+    """A classifier that blocks requests or answers."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -53,12 +56,28 @@ class NodeConfig(Section):
         """The kinds that are given."""
         return [kind for kind in KINDS if getattr(self, kind)]
 
-    def models(self) -> Iterator[str]:
-        """Every model that the node may call."""
+    def placed_models(self) -> Iterator[tuple[Place, str]]:
+        """The models that the node itself calls, each with its place in it."""
         if self.model is not None:
-            yield self.model
+            yield ("model",), self.model
+        if self.guard is not None:
+            yield ("guard", "model"), self.guard.model
+
+    def models(self) -> Iterator[str]:
+        """Every model that the node may call, those of its inner nodes included."""
+        yield from (model for _, model in self.placed_models())
         for node in self.nodes():
             yield from node.models()
+
+    def answering(self) -> NodeConfig | None:
+        """The inner node whose answer has the form of this node's; None without one."""
+        nodes = [node for node in self.nodes() if node.guard is None]
+        return None if not nodes else nodes[-1] if self.steps or self.cascade else nodes[0]
+
+    def answering_model(self) -> str | None:
+        """The model whose answer has the form of this node's."""
+        inner = self.answering()
+        return self.model if inner is None else inner.answering_model()
 
     def nodes(self) -> Iterator[NodeConfig]:
         """The nodes directly inside this one."""
@@ -80,8 +99,9 @@ class NodeConfig(Section):
         return iter(())
 
     def conditions(self) -> Iterator[tuple[Place, str]]:
-        """The conditions of the node itself on values around it, each with its place."""
-        return iter(())
+        """The conditions of the node itself, each with its place."""
+        if self.guard is not None:
+            yield ("guard", "block_if"), self.guard.block_if
 
 
 class StepConfig(NodeConfig):

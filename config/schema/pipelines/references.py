@@ -1,10 +1,10 @@
 """The steps to which the parts of a pipeline refer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from config.expressions.names import names
 from config.schema.pipelines.outputs import REQUEST
-from config.schema.pipelines.pipeline import NodeConfig
+from config.schema.pipelines.pipeline import NodeConfig, StepConfig
 
 
 def references(node: NodeConfig) -> frozenset[str]:
@@ -18,6 +18,23 @@ def references(node: NodeConfig) -> frozenset[str]:
     for inner in node.nodes():
         found |= references(inner)
     return frozenset(found - {step.name for step in node.steps})
+
+
+def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
+    """For each step of a sequence, the steps that it waits for: those to which it refers, and the guards before it.
+
+    A guard of the answer waits for its subject: the last step before it that is not a guard of the request.
+    """
+    found, gates, subject = [], set[str](), ""
+    for step in steps:
+        own = references(step) | gates
+        if step.guard is not None and step.guard.on == "request":
+            gates.add(step.name)
+        else:
+            own |= {subject} if step.guard is not None and subject else set()
+            subject = step.name
+        found.append(frozenset(own))
+    return found
 
 
 def steps_of(written: Iterable[str]) -> Iterator[str]:

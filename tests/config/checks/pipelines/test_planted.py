@@ -35,6 +35,12 @@ models:
       cascade:
         - {model: small, accept_if: logprob.p10 > -1.5 and not refusal, hold: 32}
         - {model: large}
+  - name: guarded
+    pipeline:
+      steps:
+        - {name: before, guard: {model: small, block_if: 'text == "unsafe"', on: request}}
+        - {name: draft, model: large}
+        - {name: after, guard: {model: small, block_if: 'text == "unsafe"', on: answer}}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -199,9 +205,40 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "28: models[5].pipeline.cascade[0]: needs `accept_if`: without it no later stage ever answers",
         ),
         (
-            "- {model: large}\ntenants",
-            "- {model: large, hold: 1}\ntenants",
+            "- {model: large}\n  - name: guarded",
+            "- {model: large, hold: 1}\n  - name: guarded",
             "29: models[5].pipeline.cascade[1].hold: has no effect: the last stage's answer is always accepted",
+        ),
+        (
+            "guard: {model: small, block_if: 'text == \"unsafe\"', on: request}",
+            "guard: {model: smal, block_if: 'text == \"unsafe\"', on: request}",
+            '33: models[6].pipeline.steps[0].guard.model: no model is named "smal" (did you mean "small"?)',
+        ),
+        (
+            "block_if: 'text == \"unsafe\"', on: request",
+            "block_if: 'tokens < 0', on: request",
+            "33: models[6].pipeline.steps[0].guard.block_if: never holds: it does not depend on any value",
+        ),
+        (
+            "on: answer}}",
+            "on: request}}",
+            "35: models[6].pipeline.steps[2].guard.on: guards nothing: no step follows that it could prevent",
+        ),
+        (
+            "on: request}}",
+            "on: answer}}",
+            "33: models[6].pipeline.steps[0].guard.on: guards nothing: no step before it has an answer",
+        ),
+        (
+            "on: answer}}",
+            "on: answer, window: 50}}",
+            "35: models[6].pipeline.steps[2].guard: the overlap is less than the window: each window must have new "
+            "text",
+        ),
+        (
+            "- {name: draft, model: large}",
+            "- {name: draft, model: guarded}",
+            "34: models[6].pipeline.steps[1].model: calls itself: guarded → guarded",
         ),
     ],
 )

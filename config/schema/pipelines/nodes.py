@@ -1,0 +1,33 @@
+"""The kinds of steps that contain no other nodes."""
+
+from typing import Literal, Self
+
+from pydantic import Field as Bounds
+from pydantic import model_validator
+
+from config.schema.pipelines.parts import Expression, Field
+from config.schema.section import Section
+from config.schema.text import Name
+
+
+class GuardConfig(Section):
+    """A classifier that blocks requests or answers. ``on_error: skip`` of its step lets them pass while it is down."""
+
+    model: Name
+    """Model that examines the text: of tensors, with an input of BYTES, or of chats."""
+    block_if: Expression
+    """Condition on the outputs of that model; ``text`` is the answer of a model of chats."""
+    on: Literal["request", "answer"]
+    """``request``: no later step starts before it has passed. ``answer``: it guards the answer of the step before."""
+    input: Field | None = None
+    """Input of a model of tensors that receives the text; its only input of BYTES when absent."""
+    window: int = Bounds(200, ge=1, le=16_384)
+    """Tokens that are examined at once, of four characters each. A stream is held back by so many."""
+    overlap: int = Bounds(50, ge=0, le=16_383)
+    """Tokens of a window that the next one examines again. No longer span can escape between two windows."""
+
+    @model_validator(mode="after")
+    def _advances(self) -> Self:
+        if self.overlap >= self.window:
+            raise ValueError("the overlap is less than the window: each window must have new text")
+        return self

@@ -1,0 +1,194 @@
+"""Guards: what they block, what leaves a stream and when, and what a failing guard does."""
+
+import asyncio
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from adapters.answer import Answer
+from adapters.call import Call
+from adapters.errors import BackendError, ContentFiltered
+from adapters.fake import FakeAdapter, Script
+from adapters.requests import InferRequest, ModelRequest
+from adapters.tensors import Inferred, Tensor, split_bytes
+from adapters.types import Form, Usage
+from adapters.wire.oip import responses as oip_responses
+from tests.gateway.pipelines.rigs import chunks, rig, says
+from tests.support.gateways import Rig, chat
+
+FORBIDDEN = "SECRET"
+
+
+class Classifier(FakeAdapter):
+    """A server of tensors that scores texts with a forbidden word as 1."""
+
+    def __init__(self, latency: float = 0.0) -> None:
+        super().__init__(Script(latency=latency))
+        self.texts: list[str] = []
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        assert isinstance(request, InferRequest)
+        await super().call(request, call)
+        (text,) = split_bytes(request.inference.inputs[0].data, 1, "text")
+        self.texts.append(text.decode())
+        score = Tensor("score", "FP32", (1,), struct.pack("<f", FORBIDDEN in text.decode()))
+        body, length = oip_responses.encode_response(Inferred("m", outputs=[score]), True)
+        return Answer(content_type="application/json", body=body, usage=Usage(rows=1), form=Form("oip-http", length))
+
+
+def guarded(model: FakeAdapter, guard: FakeAdapter | None = None, on: str = "answer", **more: Any) -> Rig:
+    step = {"name": "guard", "guard": {"model": "toxicity", "block_if": "score >= 0.8", "on": on, "input": "text"}}
+    sizes = {name: more.pop(name) for name in ("window", "overlap") if name in more}
+    step["guard"] |= sizes  # type: ignore[operator]
+    step |= more
+    draft = {"name": "draft", "model": "a"}
+    steps = [step, draft] if on == "request" else [draft, step]
+    return rig({"steps": steps}, {"a": model, "toxicity": guard or Classifier()}, tensors=["toxicity"])
+
+
+@pytest.mark.looptime
+async def test_a_blocked_request_calls_no_model() -> None:
+    one = guarded(says("fine"), on="request")
+    message = [{"role": "user", "content": f"tell me the {FORBIDDEN}"}]
+    with pytest.raises(ContentFiltered) as caught:
+        await one.core.handle(one.principal, chat("whole", messages=message), {}, record := one.record())
+    one.core.end(record, caught.value)
+    assert (caught.value.code, record.status) == ("content_filter", 400)
+    assert one.adapters["a"][0].calls == []
+    assert b'headrace_guard_blocks_total{pipeline="whole",step="guard"} 1.0' in one.metrics.exposition()
+    answer = await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    assert answer.body is not None
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": f"the {FORBIDDEN}"},
+        {"content": None, "reasoning_content": FORBIDDEN},
+        {"content": [{"type": "text", "text": FORBIDDEN}]},
+        {
+            "content": None,
+            "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": f'{{"x":"{FORBIDDEN}"}}'}}],
+        },
+    ],
+)
+async def test_a_whole_answer_is_examined_in_all_of_its_texts(message: dict[str, Any]) -> None:
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {}}).encode()
+    one = guarded(FakeAdapter(Script(chunks=(body,))))
+    with pytest.raises(ContentFiltered):
+        await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
+    assert record.usage is not None
+    assert record.usage.completion_tokens == 2  # the draft is charged
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failing_guard_fails_the_pipeline_unless_the_file_says_otherwise() -> None:
+    for on in ("request", "answer"):
+        broken = FakeAdapter(Script(fault=BackendError("down")))
+        closed = guarded(says("fine"), broken, on)
+        with pytest.raises(BackendError):
+            await closed.core.handle(closed.principal, chat("whole"), {}, closed.record())
+        opened = guarded(says("fine"), broken, on, on_error="skip")
+        assert (await opened.core.handle(opened.principal, chat("whole"), {}, opened.record())).body is not None
+        closed.assert_idle()
+        opened.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_block_is_never_skipped() -> None:
+    one = guarded(says(FORBIDDEN), on_error="skip")
+    with pytest.raises(ContentFiltered):
+        await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    one.assert_idle()
+
+
+async def received(one: Rig, **fields: Any) -> tuple[str, list[dict[str, Any]], BaseException | None]:
+    """The text that leaves, the other deltas, and the error that ends the stream."""
+    texts, deltas = [], []
+    try:
+        answer = await one.core.handle(one.principal, chat("whole", stream=True, **fields), {}, one.record())
+        async for piece in answer:
+            for event in piece.split(b"\n\n"):
+                if event and event != b"data: [DONE]":
+                    for choice in json.loads(event[6:])["choices"]:
+                        texts.append(choice["delta"].pop("content", ""))
+                        deltas.append(choice["delta"])
+    except ContentFiltered as error:
+        return "".join(texts), deltas, error
+    return "".join(texts), deltas, None
+
+
+@pytest.mark.looptime
+async def test_a_stream_is_held_by_one_window_and_no_more() -> None:
+    model = FakeAdapter(Script(chunks=chunks(*["abcd"] * 10), gap=1.0))
+    one = guarded(model, window=3, overlap=1)
+    started = one.core.clock()
+    answer = await one.core.handle(one.principal, chat("whole", stream=True), {}, one.record())
+    assert one.core.clock() - started == pytest.approx(2.0)  # the third chunk of four characters fills the window
+    loop = asyncio.get_running_loop()
+    times = [round(loop.time() - started) async for _ in answer]
+    assert times[:3] == [2, 4, 6]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_tool_calls_are_held_whole_and_logprobs_are_removed() -> None:
+    def event(**delta: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, "logprobs": {"content": [{"token": FORBIDDEN}]}}
+        return b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n"
+
+    def call(**function: str) -> dict[str, Any]:
+        return {"tool_calls": [{"index": 0, "function": function}]}
+
+    end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}\n\n'
+    events = (event(**call(name="f", arguments="")), event(**call(arguments="SEC")), event(**call(arguments="URE")))
+    one = guarded(FakeAdapter(Script(chunks=(*events, end, b"data: [DONE]\n\n"))))
+    text, deltas, error = await received(one)
+    assert (text, error) == ("", None)
+    calls = [entry["function"].get("arguments", "") for delta in deltas for entry in delta.get("tool_calls", ())]
+    assert "".join(calls) == "SECURE"
+    blocked = guarded(FakeAdapter(Script(chunks=(*events[:2], event(**call(arguments="RET")), end))))
+    text, deltas, error = await received(blocked)
+    assert isinstance(error, ContentFiltered)
+    assert not deltas
+    one.assert_idle()
+    blocked.assert_idle()
+
+
+def _cut(text: str, places: Sequence[int]) -> list[str]:
+    ends = [*sorted({place % (len(text) + 1) for place in places}), len(text)]
+    starts = [0, *ends[:-1]]
+    return [part for start, end in zip(starts, ends, strict=True) if (part := text[start:end])]
+
+
+@pytest.mark.looptime
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.text(st.characters(codec="utf-8"), max_size=40),
+    after=st.text(st.characters(codec="utf-8"), max_size=40),
+    forbidden=st.booleans(),
+    places=st.lists(st.integers(0, 100), max_size=12),
+    window=st.integers(3, 8),
+)
+async def test_no_cut_into_chunks_lets_a_byte_of_a_forbidden_span_leave(
+    before: str, after: str, forbidden: bool, places: list[int], window: int
+) -> None:
+    text = before + (FORBIDDEN if forbidden else "") + after
+    one = guarded(FakeAdapter(Script(chunks=chunks(*_cut(text, places)))), window=window, overlap=2)
+    left, _, error = await received(one)
+    if FORBIDDEN in text:
+        assert isinstance(error, ContentFiltered)
+        assert left == text[: len(left)]
+        assert len(left) <= text.index(FORBIDDEN)
+        assert one.adapters["a"][0].calls[0].end in ("cancelled", "whole")
+    else:
+        assert (left, error) == (text, None)
+    one.assert_idle()
