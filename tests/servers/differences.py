@@ -109,15 +109,6 @@ _GENERATE = Difference(
     _each("streams", 400, "generate, decoupled, three answers", "generate, decoupled, no answer"),
 )
 
-_STARTED_TWICE = Difference(
-    "`sequence_start` for a sequence that is open",
-    "200: it starts over",
-    "400, and it continues unchanged",
-    "two clients with one id would silently corrupt each other's state",
-    {"sequences: started twice": [None, 400, None]},
-    free=["sequences: started twice"],
-)
-
 _SEQUENCE_ID = Difference(
     "a text as `sequence_id`, for a model with numeric ids",
     "200, with a number of Triton's own making",
@@ -219,7 +210,6 @@ DIFFERENCES: Sequence[Difference] = (
         _UNLOADED,
         _RAISES,
         _GENERATE,
-        _STARTED_TWICE,
         _SEQUENCE_ID,
         _LARGE,
         _BINARY,

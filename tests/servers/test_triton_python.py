@@ -36,6 +36,8 @@ OPTIONS = ("--mode", "explicit", "--load", "*", "--pass-env", "BLS_KIND", "--pas
 INTS = np.array([3], np.int32)
 TWO = {"INPUT0": floats(16), "INPUT1": floats(16)[::-1].copy()}
 FOUR = {"INPUT0": floats(4), "INPUT1": floats(4)[::-1].copy()}
+ROW = {"INPUT0": np.array([[1]], np.int32)}
+FOUR_OF_ONE = {"INPUT0": floats(4)}
 CODES = ("UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS", "CANCELLED")
 
 UNARY: dict[str, tuple[str, Mapping[str, Array]]] = {
@@ -146,6 +148,25 @@ def test_a_model_with_state_gives_the_same_responses(real: Triton, ours: Headrac
     model, arrays = ONCE[name]
     for call, our, their in ((unary_http, ours.http, real.http), (unary_grpc, ours.grpc, real.grpc)):
         assert alike(call(our, model, arrays), call(their, model, arrays))
+
+
+def test_a_sequence_is_the_same(real: Triton, ours: Headrace) -> None:
+    flags = [(True, False), (False, False), (False, True), (True, False), (False, True)]
+    for address, call in (("http", unary_http), ("grpc", unary_grpc)):
+        for start, end in flags:
+            more = {"sequence_id": 7 + (address == "grpc"), "sequence_start": start, "sequence_end": end}
+            our, their = (call(getattr(server, address), "sequence_py", ROW, **more) for server in (ours, real))
+            assert alike(our, their)
+
+
+def test_an_iterative_sequence_is_the_same(real: Triton, ours: Headrace) -> None:
+    for _ in range(2):
+        our, their = (unary_grpc(server.grpc, "request_rescheduling_addsub", TWO) for server in (ours, real))
+        assert alike(our, their)
+    our, their = (unary_grpc(server.grpc, "wrong_return_type", FOUR_OF_ONE) for server in (ours, real))
+    assert alike(our, their)
+    our_stream, their_stream = (stream(server.grpc, [("iterative_sequence", {"IN": INTS})]) for server in (ours, real))
+    assert our_stream == their_stream
 
 
 @pytest.mark.parametrize("name", STREAMS)

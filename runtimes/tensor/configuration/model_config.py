@@ -126,6 +126,8 @@ class SequenceBatching:
     """The share of rows that must have a request before that delay is over."""
     preferred_batch_size: Annotated[tuple[int, ...], At("oldest.preferred_batch_size")] = ()
     preserve_ordering: Annotated[bool, At("oldest.preserve_ordering")] = False
+    iterative_sequence: bool = False
+    """Each request is a sequence of its own, which the model may execute several times."""
     controls: Annotated[tuple[SequenceControl, ...], At("control_input")] = ()
     states: Annotated[tuple[SequenceState, ...], At("state")] = ()
 

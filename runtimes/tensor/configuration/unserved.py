@@ -13,7 +13,6 @@ from runtimes.tensor.configuration.model_config import (
     EnsembleStep,
     InstanceGroup,
     ModelConfig,
-    SequenceBatching,
     SequenceState,
     TensorSpec,
 )
@@ -53,6 +52,5 @@ UNSERVED: Final[Mapping[type, Mapping[str, Unserved]]] = {
         "passive": _refused("computes nothing: leave the group out"),
         **dict.fromkeys(("rate_limiter", "secondary_devices", "profile", "host_policy"), _NO_EFFECT),
     },
-    SequenceBatching: {"iterative_sequence": _refused("is not served by this runtime: make the model decoupled")},
     SequenceState: dict.fromkeys(("use_same_buffer_for_input_output", "use_growable_memory"), _NO_EFFECT),
 }

@@ -54,10 +54,12 @@ class RequestCopy(Copy):
         self._begin(done)
         heads, tensors = [], []
         for request in requests:
-            self._numbers += 1
-            self._requests[self._numbers] = (request, on_end)
-            request.executed_by(self, self._numbers)
-            head, data = message_of(self._numbers, request.inference, self._outputs)
+            number = request.number
+            if number not in self._requests:  # else it was rescheduled
+                self._numbers = number = self._numbers + 1
+            self._requests[number] = (request, on_end)
+            request.executed_by(self, number)
+            head, data = message_of(number, request.inference, self._outputs)
             heads.append(head)
             tensors += data
         self._sender.execute(heads, tensors)
@@ -81,6 +83,9 @@ class RequestCopy(Copy):
         offset = 0
         for response in head.responses:
             offset = self._respond(response, message, offset)
+        for number in head.rescheduled:
+            if (entry := self._requests.get(number)) is not None:
+                entry[0].rescheduled()
         self.answered({})
 
     def sent(self, message: ModelMessage) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from adapters.tensors import Data, Inference, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.requests.messages import WINDOW, InferenceHead, TensorHead, Value
-from runtimes.tensor.requests.outcomes import ModelOutputs
+from runtimes.tensor.requests.outcomes import INTERNAL, ModelOutputs, error_of
 from runtimes.tensor.scheduling.delivery import Delivery
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
 from runtimes.tensor.scheduling.responses import Responses
@@ -24,6 +24,9 @@ _RESERVED: Final = frozenset(
 """Parameters of the protocol, which models receive in other ways."""
 
 _AT_ONCE: Final = Delivery()
+_NOT_ITERATIVE: Final = (
+    "the model has rescheduled a request, which needs `sequence_batching { iterative_sequence: true }`"
+)
 
 
 class ExecutingCopy(Protocol):
@@ -64,6 +67,11 @@ class OpenRequest(Pending):
 
     # ── the copy's side ───────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def number(self) -> int:
+        """The copy's number of the request; 0 before it is sent."""
+        return self._number
+
     def executed_by(self, executor: ExecutingCopy, number: int) -> None:
         """It is sent to a copy."""
         self._executor, self._number = executor, number
@@ -74,11 +82,20 @@ class OpenRequest(Pending):
         if self.responses is None:
             self.delivery.answer(self, outputs)
         elif not self.done():
-            self.responses.push(outputs)
-            self._owed += 1
-            self._return_credit()
+            self.push(outputs)
         if outputs.final:
             self.ended()
+
+    def push(self, outputs: ModelOutputs) -> None:
+        """A response of a stream."""
+        assert self.responses is not None
+        self.responses.push(outputs)
+        self._owed += 1
+        self._return_credit()
+
+    def rescheduled(self) -> None:
+        """The model wants to execute it again."""
+        self.failed(error_of(INTERNAL, _NOT_ITERATIVE), final=False)
 
     def ended(self) -> None:
         """The model has ended the request."""
@@ -96,14 +113,14 @@ class OpenRequest(Pending):
     def cancel(self, msg: Any | None = None) -> bool:
         if not super().cancel(msg):
             return False
-        self._leave()
+        self.leave()
         return True
 
     def fail(self, error: Exception) -> None:
         super().fail(error)
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Nobody reads further responses."""
         if self._executor is not None and not self._ended:
             self._executor.cancel(self._number)
@@ -116,7 +133,7 @@ class OpenRequest(Pending):
         self._return_credit()
 
     def stop(self) -> None:
-        self._leave()
+        self.leave()
 
     def _return_credit(self) -> None:
         if self._owed >= WINDOW // 2 and not self._paused and not self._ended and self._executor is not None:

@@ -85,7 +85,10 @@ def make_scheduler(
     if instances and isinstance(instances[0], RequestInstance) and config.sequence_batching is None:
         return RequestScheduler(config, instances, recorder)
     if config.sequence_batching is not None:
-        if config.decoupled or config.dynamic_batching is not None:
+        whole = bool(instances) and isinstance(instances[0], RequestInstance)
+        if config.sequence_batching.iterative_sequence and not whole:
+            raise ModelLoadError("`iterative_sequence` is for models with the class `TritonPythonModel`")
+        if (config.decoupled and not whole) or config.dynamic_batching is not None:
             other = "decoupled" if config.decoupled else "dynamic_batching"
             raise ModelLoadError(f"a model has either `sequence_batching` or `{other}`, and not both")
         return Sequencer(config, instances, recorder)

@@ -61,7 +61,9 @@ class SequenceInputs:
         """Equal for turns of one batch."""
         if not self.has_state:
             return turn.key
-        return turn.key, tuple([self.state(turn.sequence, state.input_name).shape for state in self._states])
+        states = {} if turn.start else turn.sequence.states
+        shapes = [states.get(state.input_name, self._initial[state.input_name]).shape for state in self._states]
+        return turn.key, tuple(shapes)
 
     def state(self, sequence: Sequence, name: str) -> Array:
         return sequence.states.get(name, self._initial[name])
@@ -69,6 +71,8 @@ class SequenceInputs:
     def of(self, turn: Turn) -> Tensors:
         """All inputs of one row."""
         sequence = turn.sequence
+        if turn.start:
+            sequence.states = {}
         inputs = dict(turn.prepared.inputs)
         self._control(inputs, turn.start, turn.end, turn.valid, sequence.id)
         for state in self._states:

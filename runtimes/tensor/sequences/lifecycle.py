@@ -9,8 +9,9 @@ from math import inf
 
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.backends.base import Instance, InstanceLost, RowsFailed, Tensors
+from runtimes.tensor.backends.base import Instance, InstanceLost, RequestInstance, RowsFailed, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.deadlines import Deadlines
 from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
@@ -24,6 +25,7 @@ from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 from runtimes.tensor.sequences.choice import Chooser
 from runtimes.tensor.sequences.inputs import SequenceInputs
 from runtimes.tensor.sequences.open_sequences import OpenSequences
+from runtimes.tensor.sequences.request_lane import RequestLane
 from runtimes.tensor.sequences.sequence import Sequence, SequencePlace, Turn
 
 
@@ -41,7 +43,7 @@ class SequenceLifecycle:
         self._curve = LatencyCurve()
         self._delivery = OrderedDelivery() if rules.preserve_ordering else Delivery()
         chooser = Chooser(config, self._curve, self._inputs.key)
-        self._lanes = [Lane(instance, chooser, self._inputs, self) for instance in instances]
+        self._lanes = [self._lane(config, instance, chooser) for instance in instances]
         self._sequences = OpenSequences(config.name, self._lanes, rules.max_sequence_idle or 1.0)
         self._idle = Deadlines(self._loop, self.now, self._end_idle, max(self._sequences.max_idle / 20, 0.005))
         self._wakes: dict[Lane, asyncio.TimerHandle] = {}
@@ -51,6 +53,15 @@ class SequenceLifecycle:
         self._closed = False
         for lane in self._lanes:
             lane.instance.on_ready = functools.partial(self._replaced, lane)
+
+    def _lane(self, config: ModelConfig, instance: Instance, chooser: Chooser) -> Lane:
+        if isinstance(instance, RequestInstance):
+            return RequestLane(config, instance, chooser, self._inputs, self)
+        return Lane(instance, chooser, self._inputs, self)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
 
     # ── sequences ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -64,15 +75,29 @@ class SequenceLifecycle:
 
     def withdraw(self, pending: Pending) -> None:
         """Its caller has cancelled it, or its deadline has passed."""
+        if isinstance(pending, Turn) and pending.request is not None:
+            pending.request.leave()
         if pending.waiting:
             assert isinstance(pending, Turn)
             sequence = pending.sequence
             pending.waiting = False
+            if pending.start and (sequence.running or sequence.started or sequence.turns[0] is not pending):
+                self._cancel_restart(sequence, pending)
+                return
             sequence.turns.remove(pending)
             if pending.start:
                 self._close(sequence, f"Sequence {sequence.id!r} was cancelled before it began.", "sequence_not_open")
             else:
                 self._quit_if_last(sequence)
+        self._settle()
+
+    def _cancel_restart(self, sequence: Sequence, restart: Turn) -> None:
+        """A start in an open sequence is withdrawn: requests after it fail, and those before it are computed."""
+        while (turn := sequence.turns.pop()) is not restart:
+            turn.waiting = False
+            turn.fail(CallerError(f"The start of sequence {sequence.id!r} was cancelled.", code="sequence_not_open"))
+        sequence.ending = True
+        self._quit_if_last(sequence)
         self._settle()
 
     def _quit_if_last(self, sequence: Sequence) -> None:
@@ -159,6 +184,42 @@ class SequenceLifecycle:
                 continue
             self._delivery.answer(turn, answer)
             self._over(turn)
+
+    def executed(self, execution: Execution, turns: list[Turn]) -> None:
+        """A list of requests was executed; each turn ends by itself."""
+        self._curve.observe(execution.rows, execution.seconds)
+        valid = [turn for turn in turns if turn.valid]
+        if valid:
+            queued = sum([execution.started - turn.arrived for turn in valid])
+            self._recorder.executed(len(valid), len(valid), queued, execution.seconds)
+
+    def ended(self, turn: Turn, outcome: ModelOutputs | Exception | None) -> None:
+        """A turn that was executed whole has its final response."""
+        if turn.waiting:  # its copy is lost before it was executed again
+            turn.waiting = False
+            turn.sequence.turns.remove(turn)
+        if outcome is None and turn.responses is None and turn.valid:
+            outcome = BackendError("The model has sent no response to this request.", code="model_failed")
+        if isinstance(outcome, Exception):
+            self._failed(turn, outcome if isinstance(outcome, InferenceError) else for_caller(outcome))
+        else:
+            self._delivery.answer(turn, outcome or [])
+            self._over(turn)
+        self._settle()
+        self._go_on_soon()
+
+    def rescheduled(self, turn: Turn) -> None:
+        """Execute a turn again, as the next of its sequence."""
+        if turn.done():
+            if turn.request is not None:
+                turn.request.leave()
+            return
+        turn.start = False
+        turn.waiting = True
+        turn.sequence.running = False
+        turn.sequence.started = True
+        turn.sequence.turns.appendleft(turn)
+        self._go_on_soon()
 
     def failed(self, turns: list[Turn], error: BaseException) -> None:
         for turn in turns:

@@ -53,12 +53,7 @@ class OpenSequences:
         sequence = self._named.get(place.id)
         if place.start:
             if sequence is not None and not sequence.ending:
-                raise CallerError(
-                    f"Sequence {place.id!r} is open already: end it with `sequence_end`, choose another"
-                    f" `sequence_id`, or wait until it has been idle for {self.max_idle:g} s.",
-                    code="sequence_open",
-                    param="sequence_start",
-                )
+                return sequence  # it starts over in its slot, after the requests that it has
             return self._begin(place, sequence, now)
         if sequence is None or sequence.ending:
             raise CallerError(

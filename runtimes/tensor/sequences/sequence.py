@@ -9,10 +9,13 @@ from typing import NamedTuple
 from adapters.errors import CallerError
 from adapters.tensors import Inference
 from runtimes.tensor.backends.base import Array
+from runtimes.tensor.requests.open_request import OpenRequest
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
+from runtimes.tensor.scheduling.responses import Responses
 
 SequenceId = int | str
 _LARGEST = 2**64
+_NOTHING = Inference("")
 
 
 class SequencePlace(NamedTuple):
@@ -43,7 +46,7 @@ def place_of(inference: Inference) -> SequencePlace:
 class Turn(Pending):
     """One request of a sequence."""
 
-    __slots__ = ("end", "sequence", "start", "valid")
+    __slots__ = ("end", "inference", "request", "responses", "sequence", "start", "valid")
 
     def __init__(
         self,
@@ -59,6 +62,12 @@ class Turn(Pending):
         self.sequence = sequence
         self.start = place.start
         self.end = place.end
+        self.inference = _NOTHING
+        """As the client sent it."""
+        self.responses: Responses | None = None
+        """Of a decoupled model."""
+        self.request: OpenRequest | None = None
+        """The turn as a copy executes it, if the model receives requests whole."""
         self.valid = True
         """Whether a client sent it; else it only reports the end of the sequence to the model."""
 
@@ -66,7 +75,10 @@ class Turn(Pending):
 class Sequence:
     """Open from its first request's arrival to its last one's end."""
 
-    __slots__ = ("after", "closed", "ending", "id", "nothing", "quiet_since", "running", "started", "states", "turns")
+    __slots__ = (
+        "after", "closed", "ending", "id", "is_iterative", "nothing", "quiet_since", "running", "started", "states",
+        "turns",
+    )  # fmt: skip
 
     def __init__(self, id: SequenceId, after: Sequence | None, now: float) -> None:
         self.id = id
@@ -82,6 +94,8 @@ class Sequence:
         self.closed = False
         self.nothing: PreparedRequest | None = None
         """An empty request, for models with an `end` control."""
+        self.is_iterative = False
+        """Whether it consists of one request, which the model executes several times."""
         self.states: dict[str, Array] = {}
         """By input, one row each; those that are not here have their first value."""
         self.quiet_since = now

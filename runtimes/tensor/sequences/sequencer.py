@@ -18,8 +18,10 @@ from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.sequences.lifecycle import SequenceLifecycle
-from runtimes.tensor.sequences.sequence import Turn, place_of
+from runtimes.tensor.sequences.sequence import SequencePlace, Turn, place_of
 
+_FIRST_ITERATIVE = 1 << 63
+"""Ids of iterative sequences, which clients do not choose, begin here."""
 MAX_TURNS = 256
 """Requests that wait in one sequence."""
 
@@ -29,6 +31,10 @@ class Sequencer(SequenceLifecycle):
 
     def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
         super().__init__(config, instances, recorder)
+        rules = config.sequence_batching
+        self._is_iterative = rules is not None and rules.iterative_sequence
+        self._iterations = 0
+        self._decoupled = config.decoupled
         self._intake = Intake(config)
         self._longest = LONGEST_WAIT + config.execution_timeout
         self._deadlines = Deadlines(self._loop, self.now, self._end_overdue)
@@ -50,9 +56,21 @@ class Sequencer(SequenceLifecycle):
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
         """See `Scheduler`. A request that does not fit the state of its sequence is a `CallerError`."""
+        if self._decoupled:
+            raise CallerError(
+                f"Model `{inference.model_name}` sends any number of responses: use a stream.", code="model_decoupled"
+            )
+        return self._enter(inference, deadline)
+
+    def _new_place(self) -> SequencePlace:
+        """The sequence of one iterative request."""
+        self._iterations += 1
+        return SequencePlace(_FIRST_ITERATIVE + self._iterations, start=True, end=True)
+
+    def _enter(self, inference: Inference, deadline: float) -> Turn:
         if self._closed:
             raise CapacityError("The model is being unloaded.", code="model_unloading")
-        place = place_of(inference)
+        place = self._new_place() if self._is_iterative else place_of(inference)
         self._inputs.check(place.id)
         prepared = self._intake.read(inference)
         if prepared.rows != 1:
@@ -69,6 +87,10 @@ class Sequencer(SequenceLifecycle):
             )
         due = min(deadline, now + self._longest)
         turn = Turn(self._loop, self, prepared, now, due, sequence, place)
+        turn.inference = inference
+        sequence.is_iterative = self._is_iterative
+        if self._decoupled:
+            turn.responses = Responses(turn)
         if place.start and self._inputs.has_end_control:
             sequence.nothing = self._inputs.nothing(prepared)
         self._delivery.enter(turn)
@@ -77,8 +99,9 @@ class Sequencer(SequenceLifecycle):
         return turn
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """The same as a stream of one response."""
-        return Responses(self.infer(inference, deadline))
+        """The responses: one, unless the model is decoupled."""
+        turn = self._enter(inference, deadline)
+        return turn.responses or Responses(turn)
 
     async def drain(self) -> None:
         """Return when no sequence is open; idle sequences end by themselves."""

@@ -189,6 +189,7 @@ class TritonModel:
     def _cancel(self, message: ModelMessage) -> None:
         if (sender := self._senders.get(message.number)) is not None:
             sender.cancelled = True
+            self._rescheduled.pop(message.number, None)  # it is not executed again, and ends
 
 
 def described(error: BaseException) -> str:

@@ -17,13 +17,20 @@ import pytest
 from adapters.errors import BackendError, CapacityError, DeadlineError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import RequestInstance
-from runtimes.tensor.configuration.model_config import DynamicBatching, InstanceGroup, Warmup, WarmupInput
+from runtimes.tensor.configuration.model_config import (
+    DynamicBatching,
+    InstanceGroup,
+    SequenceBatching,
+    Warmup,
+    WarmupInput,
+)
 from runtimes.tensor.instances import placement
 from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.requests.services import ModelServices
 from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 
 pytestmark = pytest.mark.timeout(120)
@@ -74,7 +81,7 @@ async def serving(folder: Path, body: str, *, copies: int = 1, **more: Any) -> A
     server.instances = list(await placement.start(config, folder / "1", server.services))
     assert all(isinstance(instance, RequestInstance) for instance in server.instances)
     server.scheduler = make_scheduler(config, server.instances)
-    assert isinstance(server.scheduler, RequestScheduler)
+    assert isinstance(server.scheduler, Sequencer if config.sequence_batching else RequestScheduler)
     try:
         for instance in server.instances:
             await warm_up(config, instance, folder)
@@ -279,3 +286,108 @@ async def test_a_killed_copy_is_replaced(tmp_path: Path) -> None:
         while not server.instances[0].restarts:
             await asyncio.sleep(0.01)
         assert len(await server.scheduler.infer(request(0, 0), inf)) == 1
+
+
+SUMS = """
+def initialize(self, args):
+    self.sums = {}
+
+def execute(self, requests):
+    out = []
+    for request in requests:
+        name, flags = request.correlation_id(), request.flags()
+        if flags & pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+            self.sums[name] = 0
+        self.sums[name] += value(request)[0, 0]
+        out.append(response([[self.sums[name], len(requests)]]))
+    return out
+"""
+
+
+async def test_sequences_have_flags_and_ids_and_share_executions(tmp_path: Path) -> None:
+    async with serving(tmp_path, SUMS, sequence_batching=SequenceBatching("oldest")) as server:
+        assert server.scheduler is not None
+        turns = [(1, 1, "s"), (2, 10, "s"), (1, 2, ""), (2, 20, "e"), (1, 100, "s"), (1, 200, "e")]
+        futures = [
+            server.scheduler.infer(
+                request(value, 0, sequence_id=name, sequence_start="s" in flags, sequence_end="e" in flags)
+            )
+            for name, value, flags in turns
+        ]
+        results = [numbers(await future) for future in futures]
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+    assert [sum for sum, _ in results] == [1, 10, 3, 30, 100, 300]
+    assert max(count for _, count in results) == 2
+
+
+ITERATIVE = """
+def initialize(self, args):
+    self.left = {}
+
+def execute(self, requests):
+    out = []
+    for request in requests:
+        name = request.correlation_id()
+        if request.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START:
+            self.left[name] = [value(request)[0, 0], 0]
+        self.left[name][0] -= 1
+        self.left[name][1] = max(self.left[name][1], len(requests))
+        if self.left[name][0] < 0:
+            raise ValueError("negative")
+        if self.left[name][0] > 0:
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            out.append(None)
+        else:
+            out.append(response([self.left.pop(name)]))
+    return out
+"""
+
+
+async def test_an_iterative_sequence_is_executed_until_it_is_released(tmp_path: Path) -> None:
+    rules = SequenceBatching("oldest", iterative_sequence=True)
+    async with serving(tmp_path, ITERATIVE, sequence_batching=rules) as server:
+        assert server.scheduler is not None
+        futures = [server.scheduler.infer(request(n, 0)) for n in (1, 5, 3)]
+        assert [numbers(await future)[0] for future in futures] == [0, 0, 0]
+        assert max(numbers(future.result())[1] for future in futures) > 1, "iterations of requests share executions"
+        with pytest.raises(BackendError, match="negative"):
+            await server.scheduler.infer(request(0, 0))
+        gone = server.scheduler.infer(request(1e9, 0))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+        assert not server.instances[0]._requests, "a request that was withdrawn is still open"
+
+
+async def test_a_rescheduled_request_of_a_model_without_iterations_fails(tmp_path: Path) -> None:
+    async with serving(tmp_path, ITERATIVE) as server:
+        assert server.scheduler is not None
+        with pytest.raises(BackendError):
+            await server.scheduler.infer(request(3, 0, sequence_id=1, sequence_start=True))
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_an_iterative_stream_and_a_copy_that_dies_within_it(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            self.left = getattr(self, "left", value(request)[0, 0]) - 1
+            if self.left == 7:
+                os.kill(os.getpid(), 9)
+            if self.left > 0:
+                request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+                sender.send(response([[self.left, 0]]))
+            else:
+                del self.left
+                sender.send(response([[0, 0]]), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    rules = SequenceBatching(iterative_sequence=True)
+    async with serving(tmp_path, body, decoupled=True, sequence_batching=rules) as server:
+        assert server.scheduler is not None
+        for count in (3, 1, 2):
+            answers = [numbers(outputs)[0] async for outputs in server.scheduler.stream(request(count, 0))]
+            assert answers == list(reversed(range(count)))
+        with pytest.raises(CapacityError):
+            _ = [outputs async for outputs in server.scheduler.stream(request(9, 0))]
+        await asyncio.wait_for(server.scheduler.drain(), 20)

@@ -114,13 +114,31 @@ async def test_names_are_what_the_model_can_be_told() -> None:
     assert await outcome(scheduler.infer(turn("text", 2, "e"))) == 3
 
 
+@pytest.mark.parametrize(("rules", "compute"), [(DIRECT, BySlot), (OLDEST, ByName), (IMPLICIT, with_state)])
+async def test_a_start_in_an_open_sequence_starts_it_over(rules: SequenceBatching, compute: Any) -> None:
+    scheduler, _ = make(rules, compute)
+    turns = [(1, "s"), (2, ""), (10, "s"), (20, ""), (100, "s"), (200, "e")]
+    futures = [scheduler.infer(turn(1, value, flags)) for value, flags in turns]
+    assert [await outcome(future) for future in futures] == [1, 3, 10, 30, 100, 300]
+
+
+async def test_a_restart_that_is_cancelled_leaves_what_came_before_it() -> None:
+    scheduler, _ = make(OLDEST, ByName)
+    before = [scheduler.infer(turn(1, 1, "s")), scheduler.infer(turn(1, 2))]
+    restart, after = scheduler.infer(turn(1, 10, "s")), scheduler.infer(turn(1, 20))
+    restart.cancel()
+    assert [await outcome(future) for future in before] == [1, 3]
+    with pytest.raises(CallerError, match="was cancelled"):
+        await after
+    await scheduler.drain()
+    assert await outcome(scheduler.infer(turn(1, 5, "se"))) == 5
+
+
 async def test_what_does_not_follow_on_a_sequence_is_refused_and_says_why() -> None:
     scheduler, _ = make(OLDEST, ByName)
     with pytest.raises(CallerError, match="must specify the START flag on the first request"):
         scheduler.infer(turn(1, 1))
     first = scheduler.infer(turn(1, 1, "s"))
-    with pytest.raises(CallerError, match="open already"):
-        scheduler.infer(turn(1, 1, "s"))
     last = scheduler.infer(turn(1, 1, "e"))
     with pytest.raises(CallerError, match="has ended"):
         scheduler.infer(turn(1, 1))
