@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.imports import circles, graph
-from tests.house.names import BANNED, public_classes, public_names, words
+from tests.house.names import BANNED, bound_names, public_classes, public_names, words
 from tests.house.tree import exceptions, modules, packages
 
 MOST_MODULES = 25
@@ -73,6 +73,20 @@ def test_public_names_are_the_fields_words() -> None:
     names, known = banned_names(), exceptions("names.txt")
     assert sorted(names - known) == [], "use a word of the glossary in CONTRIBUTING.md"
     assert sorted(known - names) == [], "these names are gone: remove them from names.txt"
+
+
+def test_no_variable_has_a_banned_word() -> None:
+    names = {
+        f"{module}.{name}" for module, tree in modules().items() for name in bound_names(tree) if words(name) & BANNED
+    }
+    allowed = exceptions("variables.txt")
+    assert sorted(names - allowed) == [], "use the noun of the value: request, response, match, entry, model, …"
+    assert sorted(allowed - names) == [], "these names are gone: remove them from variables.txt"
+
+
+def test_bound_names_are_those_of_every_scope() -> None:
+    code = "import a as told\ndef _f(known, *, asked):\n    self._kept, found = 1, [said for said in ()]\n"
+    assert bound_names(ast.parse(code)) == {"told", "_f", "known", "asked", "_kept", "found", "said"}
 
 
 def test_the_words_of_a_name() -> None:

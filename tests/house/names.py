@@ -61,3 +61,20 @@ def _attributes(function: Function) -> set[str]:
         and node.value.id == "self"
         and not node.attr.startswith("_")
     }
+
+
+def bound_names(tree: ast.Module) -> set[str]:
+    """Every name that a module binds, private ones too: functions, classes, parameters, variables and attributes."""
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | Function):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            names.add(node.attr)
+        elif isinstance(node, ast.alias) and node.asname is not None:
+            names.add(node.asname)
+    return names
