@@ -18,6 +18,7 @@ OPEN = {
     "open_files",
     "paths",
     "payloads",
+    "plan",
     "requests",
     "statuses",
     "temporary",
