@@ -15,7 +15,7 @@ from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.pipelines.metadata import PipelineMetadata
 from gateway.pipelines.outgoing import answer_from
-from gateway.pipelines.passed import PassedStream
+from gateway.pipelines.passed import PassedStream, has_several, with_usage
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
 
@@ -70,6 +70,8 @@ class Pipeline:
             answer = PassedStream(answer, call.trace)
         else:
             answer.usage = usage
+            if answer.form.wire == "openai" and has_several(call.trace):
+                answer.body = with_usage(answer.body, usage)
         if unusual := _unusual(call):
             answer.headers += ((STEPS, unusual),)
         return answer

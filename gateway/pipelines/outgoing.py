@@ -10,8 +10,9 @@ import msgspec
 from adapters.base import Answer
 from adapters.errors import BackendError, StepFailed
 from adapters.requests import EmbeddingRequest, GenerateRequest, InferRequest
+from adapters.stream import OnePiece
 from adapters.tensors import Inference, Inferred, Tensor, requested_outputs
-from adapters.types import Usage
+from adapters.types import OPENAI, Usage
 from adapters.upstreams.inferred import answer_of, decode
 from adapters.wire import decoding
 from adapters.wire.oip.bodies import TensorMetadata
@@ -81,24 +82,8 @@ def _generated(request: GenerateRequest, text: str, usage: Usage) -> Answer:
     encoder = TextEncoder(request, id_=f"{time.time_ns():x}", created=int(time.time()))
     if not request.stream:
         return Answer(content_type="application/json", body=encoder.whole(text, "stop", usage), usage=usage)
-    return WrittenStream(encoder.opening() + encoder.piece(text) + encoder.end("stop", usage), usage)
-
-
-class WrittenStream(Answer):
-    """A stream whose events are there already."""
-
-    __slots__ = ("_events",)
-
-    def __init__(self, events: bytes, usage: Usage) -> None:
-        super().__init__(content_type="text/event-stream", body=None, usage=usage)
-        self._events = events
-
-    async def __anext__(self) -> bytes:
-        if not self._events or self.ended:
-            self.end(None)
-            raise StopAsyncIteration
-        events, self._events = self._events, b""
-        return events
+    events = encoder.opening() + encoder.piece(text) + encoder.end("stop", usage)
+    return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
 
 
 def _only(values: Values, name: str) -> Any:

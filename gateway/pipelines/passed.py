@@ -1,30 +1,70 @@
-"""A stream of the last step, forwarded as the pipeline's."""
+"""The answer of the last step as the pipeline's: its usage is the sum of all steps."""
 
 from __future__ import annotations
 
-from adapters.base import Answer
+from typing import Any
+
+import msgspec
+
+from adapters.answer import Answer
 from adapters.call import CallTrace
+from adapters.stream import Stream
+from adapters.types import Usage
+from adapters.wire import sse
+from gateway.pipelines.generated import events_of
+
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
 
 
-class PassedStream(Answer):
-    """Forwards the pieces of a stream as they come. Its usage is the sum of all steps."""
+def with_usage(body: bytes, usage: Usage) -> bytes:
+    """A whole body of OpenAI's APIs with another usage."""
+    return _encode({**_object(body), "usage": _counts(usage)})
 
-    __slots__ = ("_inner", "_trace")
+
+def has_several(trace: CallTrace) -> bool:
+    """Whether more than one step has a usage, so that the last step's own is not that of the pipeline."""
+    return sum(step.usage is not None for step in trace.steps) > 1
+
+
+class PassedStream(Stream):
+    """Forwards the events of a stream as they come.
+
+    If other steps have a usage too, the event with the usage, if the client requested it, has the sum.
+    """
+
+    __slots__ = ("_inner", "_sums", "_trace")
 
     def __init__(self, inner: Answer, trace: CallTrace) -> None:
-        super().__init__(content_type=inner.content_type, body=None, status=inner.status, form=inner.form)
+        super().__init__(content_type=inner.content_type, usage=inner.usage, status=inner.status, form=inner.form)
         self.pool, self.endpoint, self.headers = inner.pool, inner.endpoint, inner.headers
         self._inner = inner
         self._trace = trace
-        inner.when_ended(self._inner_ended)
+        self._sums = inner.form.wire == "openai" and trace.spent()[0] is not None
+        inner.when_ended(self._take_usage)
 
-    def _inner_ended(self, inner: Answer, error: BaseException | None) -> None:
+    def _take_usage(self, inner: Answer, _: BaseException | None) -> None:
         self.usage = self._trace.spent()[0] or inner.usage
-        self.end(error)
 
-    async def __anext__(self) -> bytes:
-        return await self._inner.__anext__()
+    async def _next(self, patience: float | None = None) -> bytes:
+        piece = await self._inner.__anext__()
+        if not self._sums or b'"usage"' not in piece:
+            return piece
+        return b"".join(self._summed(event, body) for event, body in events_of(piece))
 
-    async def aclose(self) -> None:
+    def _summed(self, event: bytes, body: dict[str, Any] | None) -> bytes:
+        own = None if body is None else body.get("usage")
+        earlier = self._trace.spent()[0]
+        if body is None or not isinstance(own, dict) or earlier is None:
+            return event
+        prompt, completion = own.get("prompt_tokens") or 0, own.get("completion_tokens") or 0
+        total = Usage(earlier.prompt_tokens + prompt, earlier.completion_tokens + completion)
+        return sse.encode(_encode({**body, "usage": _counts(total)}))
+
+    async def _drop(self) -> None:
         await self._inner.aclose()
-        await super().aclose()
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    prompt, completion = usage.prompt_tokens, usage.completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": usage.total_tokens}

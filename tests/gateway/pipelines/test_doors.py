@@ -1,0 +1,211 @@
+"""A pipeline is a model to the clients of every API."""
+
+import json
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc.aio as triton
+import tritonclient.http.aio as triton_http
+
+from adapters.fake import FakeAdapter, Script
+from adapters.types import Usage
+from adapters.wire.protos.tfserving import PREDICTION, serving
+from adapters.wire.tfserving.tensors import decode
+from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
+from tests.gateway.pipelines.rigs import chunks, rig, said, says
+from tests.support.gateways import Rig, listening
+
+SUMS = {
+    "steps": [
+        {"name": "first", "model": "chat", "in": {"A": "request.left", "B": "request.right"}},
+        {"name": "second", "model": "chat", "in": {"A": "first.SUM", "B": "request.right"}},
+    ],
+    "out": {"total": "second.SUM", "part": "first.SUM"},
+}
+LEFT, RIGHT = np.array([[1, 2]], np.int32), np.array([[3, 4]], np.int32)
+
+
+@asynccontextmanager
+async def sums(pipeline: dict[str, Any] | None = None) -> AsyncIterator[TensorDoor]:
+    models = [{"name": "chat", "routes": [{"to": "main"}]}, {"name": "whole", "pipeline": pipeline or SUMS}]
+    pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "protocol": "oip-http"}]
+    async with tensor_door(TensorFake(), models=models, pools=pools) as door:
+        yield door
+    door.rig.assert_idle()
+
+
+async def test_the_metadata_of_a_pipeline_is_that_of_its_graph() -> None:
+    async with sums() as door:
+        response = await door.get("/v2/models/whole")
+        described = await response.json()
+        assert described["inputs"] == [
+            {"name": "left", "datatype": "INT32", "shape": [-1, 2]},
+            {"name": "right", "datatype": "INT32", "shape": [-1, 2]},
+        ]
+        assert [output["name"] for output in described["outputs"]] == ["total", "part"]
+        assert (await door.get("/v2/models/whole/ready")).status == 200
+        assert "whole" in (await (await door.get("/v2/models")).json())["models"]
+        assert (await door.get("/v2/models/whole/stats")).status == 400
+
+
+async def test_triton_s_clients_over_http_and_grpc() -> None:
+    async with sums() as door:
+        http = triton_http.InferenceServerClient(door.address)
+        tensors = []
+        for name, array in (("left", LEFT), ("right", RIGHT)):
+            tensor = triton_http.InferInput(name, array.shape, "INT32")
+            tensor.set_data_from_numpy(array, binary_data=True)
+            tensors.append(tensor)
+        response = await http.infer("whole", tensors, request_id="9", headers={**door.keyed})
+        assert response.as_numpy("total").tolist() == [[4, 6]]
+        assert response.get_response()["id"] == "9"
+        only = [triton_http.InferRequestedOutput("part")]
+        response = await http.infer("whole", tensors, outputs=only, headers={**door.keyed})
+        assert [output["name"] for output in response.get_response()["outputs"]] == ["part"]
+        await http.close()
+        client = triton.InferenceServerClient(door.grpc)
+        inputs = []
+        for name, array in (("left", LEFT), ("right", RIGHT)):
+            one = triton.InferInput(name, list(array.shape), "INT32")
+            one.set_data_from_numpy(array)
+            inputs.append(one)
+        answer = await client.infer("whole", inputs, headers=door.keyed)
+        assert answer.as_numpy("part").tolist() == [[4, 6]]
+        described = await client.get_model_metadata("whole", headers=door.keyed)
+        assert [each.name for each in described.inputs] == ["left", "right"]
+        await client.close()
+
+
+async def test_kserve_v1_and_tensorflow_serving() -> None:
+    async with sums() as door:
+        body = {"instances": [{"left": [1, 2], "right": [3, 4]}]}
+        response = await door.post("/v1/models/whole:predict", body)
+        assert (response.status, await response.json()) == (
+            200,
+            {"predictions": [{"total": [4, 6], "part": [4, 6]}]},
+        )
+        request = serving.PredictRequest()
+        request.model_spec.name = "whole"
+        for name, array in (("left", LEFT), ("right", RIGHT)):
+            request.inputs[name].dtype = 3
+            for size in array.shape:
+                request.inputs[name].tensor_shape.dim.add(size=size)
+            request.inputs[name].tensor_content = array.tobytes()
+        async with grpc.aio.insecure_channel(door.grpc) as channel:
+            method = PREDICTION["Predict"]
+            call = channel.unary_unary(method.path, response_deserializer=method.response.FromString)
+            answer = await call(request.SerializeToString(), metadata=list(door.keyed.items()), timeout=30)
+        assert struct.unpack("<2i", decode("total", answer.outputs["total"]).data) == (4, 6)
+
+
+async def test_errors_have_the_shape_of_the_door() -> None:
+    async with sums() as door:
+        body = {"inputs": [{"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}
+        response = await door.post("/v2/models/whole/infer", body)
+        assert response.status == 400
+        assert await response.json() == {"error": "The request has no input `right`, which the model needs."}
+    broken = {"steps": [{"name": "first", "model": "chat"}], "out": {"x": "first.NOPE"}}
+    async with sums(broken) as door:
+        response = await door.post("/v2/models/whole/infer")
+        assert response.status == 502
+        assert (await response.json())["error"].startswith("The step `first` has no output `NOPE`")
+
+
+TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
+
+
+@asynccontextmanager
+async def texts(**fakes: FakeAdapter) -> AsyncIterator[tuple[Rig, str, aiohttp.ClientSession]]:
+    one = rig(TWO, {"a": says("a draft"), **fakes})
+    async with listening(one) as url, aiohttp.ClientSession() as http:
+        http.headers["authorization"] = f"Bearer {one.key.plaintext}"
+        yield one, url, http
+
+
+def usage(prompt: int, completion: int) -> Usage:
+    return Usage(prompt, completion, exact=True)
+
+
+async def test_openai_s_chats_have_the_usage_of_all_steps() -> None:
+    async with texts(b=FakeAdapter(said("the end", usage=usage(5, 7)))) as (_, url, http):
+        body = {"model": "whole", "messages": [{"role": "user", "content": "hi"}]}
+        async with http.post(f"{url}/v1/chat/completions", json=body) as response:
+            answer = await response.json()
+        assert answer["choices"][0]["message"]["content"] == "the end"
+        assert answer["usage"] == {"prompt_tokens": 8, "completion_tokens": 9, "total_tokens": 17}
+
+
+async def test_a_stream_ends_with_the_usage_of_all_steps() -> None:
+    last = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}\n\n'
+    *events, done = chunks("the ", "end")
+    async with texts(b=FakeAdapter(Script(chunks=(*events, last, done), usage=usage(5, 7)))) as (_, url, http):
+        body = {"model": "whole", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+        options = {"stream_options": {"include_usage": True}}
+        async with http.post(f"{url}/v1/chat/completions", json=body | options) as response:
+            text = await response.text()
+        found = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        assert found[-1]["usage"] == {"prompt_tokens": 8, "completion_tokens": 9, "total_tokens": 17}
+        assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_anthropic_s_messages_whole_and_streamed() -> None:
+    async with texts(b=FakeAdapter(said("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
+        body = {"model": "whole", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        headers = {"anthropic-version": "2023-06-01"}
+        async with http.post(f"{url}/v1/messages", json=body, headers=headers) as response:
+            answer = await response.json()
+        assert answer["content"] == [{"type": "text", "text": "the end"}]
+        async with http.post(f"{url}/v1/messages", json={**body, "stream": True}, headers=headers) as response:
+            text = await response.text()
+        assert "message_stop" in text
+        assert '"text":"the "' in text
+
+
+async def test_openai_s_responses_whole_and_streamed() -> None:
+    async with texts(b=FakeAdapter(said("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
+        body = {"model": "whole", "input": "hi", "store": False}
+        async with http.post(f"{url}/v1/responses", json=body) as response:
+            answer = await response.json()
+        assert answer["output"][0]["content"][0]["text"] == "the end"
+        async with http.post(f"{url}/v1/responses", json={**body, "stream": True}) as response:
+            text = await response.text()
+        assert "response.completed" in text
+
+
+async def test_openai_s_completions_and_embeddings() -> None:
+    choice = {"index": 0, "text": "done", "finish_reason": "stop"}
+    completion = Script(chunks=(json.dumps({"choices": [choice], "usage": {}}).encode(),))
+    async with texts(a=FakeAdapter(completion), b=FakeAdapter(completion)) as (one, url, http):
+        async with http.post(f"{url}/v1/completions", json={"model": "whole", "prompt": "go"}) as response:
+            assert (await response.json())["choices"][0]["text"] == "done"
+        sent = one.adapters["b"][0].calls[0].request
+        assert json.loads(bytes(sent.codec.fields(sent)["prompt"])) == "done"
+    vector = Script(chunks=(b'{"data":[{"index":0,"embedding":[0.5,1.0]}],"usage":{"prompt_tokens":2}}',))
+    embedder = rig({"steps": [{"name": "vector", "model": "a"}]}, {"a": FakeAdapter(vector)})
+    async with listening(embedder) as url, aiohttp.ClientSession() as http:
+        http.headers["authorization"] = f"Bearer {embedder.key.plaintext}"
+        async with http.post(f"{url}/v1/embeddings", json={"model": "whole", "input": "x"}) as response:
+            assert (await response.json())["data"][0]["embedding"] == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_blocked_answer_is_an_error_of_the_door(path: str) -> None:
+    steps = [
+        {"name": "draft", "model": "a"},
+        {"name": "guard", "guard": {"model": "b", "block_if": 'text == "unsafe"', "on": "answer"}},
+    ]
+    one = rig({"steps": steps}, {"a": says("bad"), "b": says("unsafe")})
+    async with listening(one) as url, aiohttp.ClientSession() as http:
+        headers = {"authorization": f"Bearer {one.key.plaintext}"}
+        body: dict[str, Any] = {"model": "whole", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        if path == "/v1/responses":
+            body = {"model": "whole", "input": "hi", "store": False}
+        async with http.post(url + path, json=body, headers=headers) as response:
+            assert response.status == 400
+            assert "content_filter" in await response.text() or "blocked" in await response.text()
