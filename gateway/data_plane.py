@@ -26,6 +26,7 @@ from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
+from gateway.pipelines.leaves import resources
 from gateway.placement.runtime import Runtimes
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
@@ -93,6 +94,7 @@ class DataPlane:
             self.fleet.secret = self.identity.secret("endpoint ids")
             self.listeners.load_certificates()
             self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
+            await asyncio.to_thread(resources.prepare, self.config)
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
@@ -172,6 +174,7 @@ class DataPlane:
         if changed:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
         self.plan_state.embedders = await asyncio.to_thread(embedders, config)
+        await asyncio.to_thread(resources.prepare, config)
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)

@@ -14,6 +14,8 @@ from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
+from gateway.pipelines.leaves import resources
+from gateway.traffic.member import FleetError
 
 Pairs = list[str] | None
 
@@ -35,8 +37,11 @@ def check(
     tests = tests or (beside if beside.exists() else None)
     try:
         policy = Policy.of(reading.config)
+        resources.check(reading.config)
     except KeyConfigError as error:
         _stop(str(error))
+    except FleetError as error:
+        _stop(f"{file}: {error}")
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
     warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
     typer.echo(f"{file}: ok{warned}{passed}")

@@ -22,11 +22,13 @@ switch.py     the first branch whose condition holds
 guard.py      blocks what its model classifies as forbidden; examiner.py examines, guarded.py holds streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
+leaves/       nodes that contain no others: templates
 
 To add a kind of node:
 
 1. A field of `NodeConfig` (config/schema/pipelines/pipeline.py), with a section of its own in a module there, and its
-   name in `KINDS`. If it contains nodes, `NodeConfig.nodes` yields them.
+   name in `KINDS`. If it contains nodes, `NodeConfig.placed_nodes` yields them. If it does not, its section is a
+   `LeafConfig`, its field one of `LeafKinds` (nodes.py), and its module is in leaves/.
 2. A module here, with a class that implements `PipelineNode`: `run(scope)` returns an `Output` of values, or of an
    answer that has begun; `bound(estimate)` returns the most that it uses. It is compiled once, so it has no state of a
    request. A model is called by `scope.call.models.call(name, request, scope.call)`, or by a `ModelNode` inside.

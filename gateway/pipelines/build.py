@@ -19,6 +19,7 @@ from gateway.pipelines.ensemble import EnsembleNode
 from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.guard import GuardNode
+from gateway.pipelines.leaves import build as leaves
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.scope import PipelineNode
 from gateway.pipelines.sequence import SequenceNode
@@ -138,4 +139,5 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "switch": _switch,
     "cascade": _cascade,
     "guard": _guard,
+    "template": lambda _, config: leaves.template(config),
 }

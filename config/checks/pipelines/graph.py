@@ -91,8 +91,8 @@ def _sizes(
 
 def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
     """The most calls one after the other, and at the same time."""
-    if node.guard is not None:
-        depth, width = 1, 1
+    if any(node.placed_leaves()):
+        depth, width = 1, max(sum(1 for _ in node.placed_models()), 1)
     elif node.model is not None:
         inner = found.get(model_of(node.model, known) or "")
         depth, width = (1, 1) if inner is None else _measure(inner.config, known, found)

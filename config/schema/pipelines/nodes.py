@@ -1,16 +1,21 @@
 """The kinds of steps that contain no other nodes."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
+from config.schema.pipelines.leaf import LeafConfig, Place
 from config.schema.pipelines.parts import Expression, Field
+from config.schema.pipelines.template import TemplateConfig
 from config.schema.section import Section
 from config.schema.text import Name
 
 
-class GuardConfig(Section):
+class GuardConfig(LeafConfig):
     """A classifier that blocks requests or answers. ``on_error: skip`` of its step lets them pass while it is down."""
 
     model: Name
@@ -31,3 +36,28 @@ class GuardConfig(Section):
         if self.overlap >= self.window:
             raise ValueError("the overlap is less than the window: each window must have new text")
         return self
+
+    def placed_models(self) -> Iterator[tuple[Place, str]]:
+        yield ("model",), self.model
+
+    def placed_conditions(self) -> Iterator[tuple[Place, str]]:
+        yield ("block_if",), self.block_if
+
+
+LEAVES = ("guard", "template")
+"""The fields of `LeafKinds`."""
+
+
+class LeafKinds(Section):
+    """The kinds of a node that contain no other nodes."""
+
+    guard: GuardConfig | None = None
+    """A classifier that blocks requests or answers."""
+    template: TemplateConfig | None = None
+    """A text, or the messages of a chat, that is made from values."""
+
+    def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
+        """The kinds that are given, each with its field."""
+        for name in LEAVES:
+            if (leaf := getattr(self, name)) is not None:
+                yield name, leaf

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
+from config.schema.pipelines.leaf import LeafConfig
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
+from config.schema.pipelines.template import TemplateConfig
 
 TakesTensors = Callable[[str], bool]
 """Whether the model of a name takes tensors, rather than chats."""
@@ -65,8 +67,8 @@ def outputs_of(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 
 
 def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
-    if node.guard is not None:
-        return NOTHING
+    for _, leaf in node.placed_leaves():
+        return _of_leaf(leaf)
     if node.model is not None:
         return TENSORS if takes_tensors(node.model) else GENERATED
     if not node.out:
@@ -80,6 +82,12 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
         is_tensor = step in steps and steps[step].is_open
         declared[(name,)] = known or Variable(_ANY_TENSOR if is_tensor else JSON)
     return NodeOutputs(declared)
+
+
+def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
+    if isinstance(leaf, TemplateConfig):
+        return NodeOutputs({("text",): Variable(STRING)} if leaf.text is not None else {("messages",): Variable(JSON)})
+    return NOTHING
 
 
 def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOutputs:

@@ -10,20 +10,19 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from config.schema.pipelines.nodes import GuardConfig
+from config.schema.pipelines.leaf import Place
+from config.schema.pipelines.nodes import LEAVES, LeafKinds
 from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, Reference, StepName
 from config.schema.section import Section
 from config.schema.text import Name
 from config.schema.units import Duration
 
-Place = tuple[str | int, ...]
-"""A place inside a node, such as ``("steps", 0)``."""
 Combine = Literal["vote", "mean", "concat", "first"]
-KINDS = ("model", "steps", "ensemble", "switch", "cascade", "guard")
+KINDS = ("model", "steps", "ensemble", "switch", "cascade", *LEAVES)
 """The fields of a node that say what it does. A node has exactly one of them."""
 
 
-class NodeConfig(Section):
+class NodeConfig(LeafKinds):
     """One node of a pipeline: exactly one of its kinds."""
 
     model: Name | None = None
@@ -39,8 +38,6 @@ class NodeConfig(Section):
     """Branches with conditions. The first branch whose condition holds answers."""
     cascade: tuple[StageConfig, ...] = ()
     """Stages from the cheapest model to the most expensive one. The first acceptable answer is the answer."""
-    guard: GuardConfig | None = None
-    """A classifier that blocks requests or answers."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -60,8 +57,8 @@ class NodeConfig(Section):
         """The models that the node itself calls, each with its place in it."""
         if self.model is not None:
             yield ("model",), self.model
-        if self.guard is not None:
-            yield ("guard", "model"), self.guard.model
+        for name, leaf in self.placed_leaves():
+            yield from (((name, *place), model) for place, model in leaf.placed_models())
 
     def models(self) -> Iterator[str]:
         """Every model that the node may call, those of its inner nodes included."""
@@ -76,8 +73,9 @@ class NodeConfig(Section):
 
     def answering_model(self) -> str | None:
         """The model whose answer has the form of this node's."""
-        inner = self.answering()
-        return self.model if inner is None else inner.answering_model()
+        if (inner := self.answering()) is not None:
+            return inner.answering_model()
+        return self.model or next((leaf.answering_model() for _, leaf in self.placed_leaves()), None)
 
     def nodes(self) -> Iterator[NodeConfig]:
         """The nodes directly inside this one."""
@@ -100,8 +98,8 @@ class NodeConfig(Section):
 
     def conditions(self) -> Iterator[tuple[Place, str]]:
         """The conditions of the node itself, each with its place."""
-        if self.guard is not None:
-            yield ("guard", "block_if"), self.guard.block_if
+        for name, leaf in self.placed_leaves():
+            yield from (((name, *place), text) for place, text in leaf.placed_conditions())
 
 
 class StepConfig(NodeConfig):
