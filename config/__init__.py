@@ -3,6 +3,7 @@
 schema/          the file: sections, fields, defaults, and the types of quantities and texts
 protocols/       the protocol of a pool's endpoints: one section each
 runtimes/        servers that the gateway starts: one section each
+imports/         configurations of other servers
 checks/          rules between sections, each with the line of the mistake
 expressions/     the typed expressions in conditions of pipelines
 loader.py        path → Config, or every problem at once

@@ -15,6 +15,7 @@ from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.explain.cli import check, explain
 from gateway.foreign.conformance import conformance
+from gateway.foreign.imports import app as imports
 from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
 
@@ -23,6 +24,7 @@ app.command()(check)
 app.command()(explain)
 app.command()(probe)
 app.command()(conformance)
+app.add_typer(imports, name="import")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 

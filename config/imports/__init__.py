@@ -1,0 +1,5 @@
+"""Configurations of other servers, as ours.
+
+inference_graph.py  KServe's InferenceGraph: reads and checks it
+pipeline.py         an InferenceGraph → pools, models and a pipeline, with the differences
+"""
