@@ -28,6 +28,7 @@ def model_file(config: ModelConfig, folder: Path, *usual: str) -> Path:
 def input_names(config: ModelConfig) -> list[str]:
     """The inputs of the model in order: those of requests, then those that the runtime adds for sequences."""
     names = [spec.name for spec in config.inputs]
+    names += [name for made in config.batch_inputs for name in made.target_name]
     if (sequence := config.sequence_batching) is not None:
         names += [control.name for control in sequence.controls]
         names += [state.input_name for state in sequence.states]

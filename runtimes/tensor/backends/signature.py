@@ -51,7 +51,7 @@ def completed(config: ModelConfig, inputs: Sequence[ModelTensor], outputs: Seque
 def _made_by_runtime(config: ModelConfig) -> tuple[set[str], set[str]]:
     """Inputs that no caller sends and outputs that none gets, of a sequence."""
     if (sequence := config.sequence_batching) is None:
-        return set(), set()
+        return {name for made in config.batch_inputs for name in made.target_name}, set()
     controls = {control.name for control in sequence.controls}
     states = {state.input_name for state in sequence.states}
     callers = {spec.name for spec in (*config.inputs, *config.outputs)}
@@ -64,8 +64,10 @@ def _merged(
     batched = config.max_batch_size > 0
     if not specs:
         return tuple(_spec(kind, one, batched) for one in tensors)
+    scattered = {name for cut in config.batch_outputs for name in cut.target_name}
     for spec in specs:
-        _agree(kind, spec, _named(kind, spec.name, tensors), batched)
+        flat = spec.allow_ragged_batch or (kind == "output" and spec.name in scattered)
+        _agree(kind, spec, _named(kind, spec.name, tensors), batched, flat=flat)
     return tuple(specs)
 
 
@@ -92,7 +94,8 @@ def _named(kind: str, name: str, tensors: Sequence[ModelTensor]) -> ModelTensor:
     raise ModelLoadError(f"the model has no {kind} `{name}`: {hint}")
 
 
-def _agree(kind: str, spec: TensorSpec, one: ModelTensor, batched: bool) -> None:
+def _agree(kind: str, spec: TensorSpec, one: ModelTensor, batched: bool, *, flat: bool) -> None:
+    """`flat`: the model has the tensors of all requests end to end, in one dimension."""
     if one.datatype is not None and spec.datatype != one.datatype:
         raise ModelLoadError(
             f"{kind} `{spec.name}` is {one.datatype} in the model and {spec.datatype} in its configuration"
@@ -105,7 +108,7 @@ def _agree(kind: str, spec: TensorSpec, one: ModelTensor, batched: bool) -> None
     fits = fits and all(-1 in pair or pair[0] == pair[1] for pair in zip(declared, one.shape, strict=True))
     if batched and one.shape and one.shape[0] not in (-1,):
         fits = False
-    if not fits and not spec.allow_ragged_batch:
+    if not fits and not flat:
         with_batch = ", with the batch dimension that `max_batch_size` adds" if batched else ""
         raise ModelLoadError(
             f"{kind} `{spec.name}` is {list(one.shape)} in the model and {list(declared)} in its configuration"

@@ -5,6 +5,7 @@ table.py           the rows of that table
 codecs.py          values of Triton's message that are not written as they are
 checks.py          constraints on the values, from whichever file; ensemble_checks.py: those of ensembles
 complaint.py       one violated constraint
+batch_checks.py    those on inputs and outputs that depend on a batch
 message.py         Triton's message, read and written by the table; unserved.py: its fields that are not served
 triton.py          names of backends, and the parts of Triton's message that no row has
 accelerators.py    `optimization` of ONNX models, as parameters

@@ -15,6 +15,7 @@ from adapters.tensors import DATATYPES
 from config.place import Place
 from config.problem import closest
 from runtimes.tensor.configuration import codecs
+from runtimes.tensor.configuration.batch_checks import check_batch_parts
 from runtimes.tensor.configuration.complaint import Complaint
 from runtimes.tensor.configuration.ensemble_checks import check_ensemble
 from runtimes.tensor.configuration.model_config import (
@@ -54,6 +55,7 @@ def check(config: ModelConfig) -> Iterator[Complaint]:
     for i, warmup in enumerate(config.warmup):
         yield from _warmup(config, warmup, ("warmup", i))
     yield from _together(config)
+    yield from check_batch_parts(config)
     yield from check_ensemble(config)
 
 

@@ -148,6 +148,16 @@ LAYOUT: Final = Names({"": "FORMAT_NONE", "nhwc": "FORMAT_NHWC", "nchw": "FORMAT
 TIMEOUT_ACTION: Final = Names({"reject": "REJECT", "delay": "DELAY"})
 CONTROL_KIND: Final = Names({kind: f"CONTROL_SEQUENCE_{kind.upper()}" for kind in ("start", "ready", "end", "corrid")})
 CONTROL_TYPE: Final = _ControlType(DATATYPES, other="")
+BATCH_INPUT_KIND: Final = Names(
+    {
+        kind: f"BATCH_{kind.upper()}"
+        for kind in (
+            "element_count", "accumulated_element_count", "accumulated_element_count_with_zero",
+            "max_element_count_as_shape", "item_shape", "item_shape_flatten",
+        )
+    }
+)  # fmt: skip
+BATCH_OUTPUT_KIND: Final = Names({"scatter_with_input_shape": "BATCH_SCATTER_WITH_INPUT_SHAPE"})
 GROUP_KIND: Final = _Kind({"gpu": "KIND_GPU", "cpu": "KIND_CPU"})
 FALSE_TRUE: Final = _FalseTrue()
 WARMUP_DATA: Final = _WarmupData()

@@ -42,6 +42,34 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchInput:
+    """An input that the runtime makes of the shapes of an input in a batch."""
+
+    kind: Annotated[
+        Literal[
+            "element_count", "accumulated_element_count", "accumulated_element_count_with_zero",
+            "max_element_count_as_shape", "item_shape", "item_shape_flatten",
+        ],
+        At(codec=codecs.BATCH_INPUT_KIND, always=True),
+    ]  # fmt: skip
+    target_name: tuple[str, ...]
+    """The inputs of the model that get it."""
+    datatype: Datatype
+    source_input: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutput:
+    """An output whose part for each request has the length of an input of that request."""
+
+    target_name: tuple[str, ...]
+    source_input: tuple[str, ...]
+    kind: Annotated[Literal["scatter_with_input_shape"], At(codec=codecs.BATCH_OUTPUT_KIND, always=True)] = (
+        "scatter_with_input_shape"
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class QueuePolicy:
     """Bounds on the requests that wait."""
 
@@ -233,6 +261,8 @@ class ModelConfig:
     instance_groups: Annotated[tuple[InstanceGroup, ...], At("instance_group", yaml="instances")] = (InstanceGroup(),)
     decoupled: Annotated[bool, At("model_transaction_policy.decoupled")] = False
     """A request is answered by any number of responses."""
+    batch_inputs: Annotated[tuple[BatchInput, ...], At("batch_input")] = ()
+    batch_outputs: Annotated[tuple[BatchOutput, ...], At("batch_output")] = ()
     warmup: Annotated[tuple[Warmup, ...], At("model_warmup")] = ()
     response_cache: Annotated[ResponseCache, At(yaml="cache")] = ResponseCache()
     quantize: Annotated[Literal["", "int8", "fp16", "bf16"], At(PARAMETER)] = ""

@@ -34,8 +34,6 @@ def _refused(reason: str) -> Unserved:
 _NO_EFFECT = Unserved("has no effect here")
 UNSERVED: Final[Mapping[type, Mapping[str, Unserved]]] = {
     ModelConfig: {
-        "batch_input": _refused("is not made by this runtime: leave it out, or pad the inputs to one shape"),
-        "batch_output": _refused("is not read by this runtime: leave it out"),
         "model_operations": _refused("loads libraries into the process, which this runtime does not: leave it out"),
         "model_repository_agents": _refused(
             "are not run by this runtime: leave them out (SHA256SUMS beside the files is checked)"

@@ -17,8 +17,10 @@ class Outputs:
 
     def __init__(self, config: ModelConfig) -> None:
         self._batched = config.max_batch_size > 0
+        scattered = {name for spec in config.batch_outputs for name in spec.target_name}
         self._outputs = [
-            _Output(spec.name, spec.datatype, spec.dims, spec.reshape, self._batched) for spec in config.outputs
+            _Output(spec.name, spec.datatype, spec.dims, spec.reshape, self._batched, any_shape=spec.name in scattered)
+            for spec in config.outputs
         ]
         if config.sequence_batching is not None:
             declared = {output.name for output in self._outputs}
@@ -45,8 +47,19 @@ class Outputs:
 
 
 class _Output:
-    def __init__(self, name: str, datatype: str, dims: Dims, reshape: Dims | None, batched: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        dims: Dims,
+        reshape: Dims | None,
+        batched: bool,
+        *,
+        any_shape: bool = False,
+    ) -> None:
+        """`any_shape`: the scheduler cuts it for each request, and knows how many elements it has."""
         self.name = name
+        self._any_shape = any_shape
         self._datatype = datatype
         self._dtype = DTYPES[datatype]
         self._is_bytes = datatype == "BYTES"
@@ -63,6 +76,8 @@ class _Output:
             raise ModelFailed(
                 f"output `{self.name}` is {self._datatype}, and the model answered {datatype_of(array.dtype)}"
             )
+        if self._any_shape:
+            return array if array.flags.c_contiguous else np.ascontiguousarray(array)
         shape = array.shape
         if self._batched:
             if not shape or (rows is not None and shape[0] != rows):

@@ -20,6 +20,7 @@ from runtimes.tensor.configuration.model_config import (
 )
 from runtimes.tensor.datatypes import DTYPES, datatype_of
 from runtimes.tensor.requests.open_request import OpenRequest, tensor_of
+from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest
 from runtimes.tensor.scheduling.responses import Responses
 
@@ -31,10 +32,20 @@ async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -
     for warmup in config.warmup:
         try:
             inputs, rows = await asyncio.to_thread(inputs_of, config, warmup, model_folder)
+            inputs = _with_batch_inputs(config, instance, inputs)
             for _ in range(warmup.count):
                 await _run(config, instance, inputs, rows)
         except Exception as error:
             raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
+
+
+def _with_batch_inputs(config: ModelConfig, instance: Instance, inputs: Tensors) -> Tensors:
+    """The inputs as the scheduler joins them: ragged ones flat, and those that describe the batch."""
+    if isinstance(instance, RequestInstance):
+        return inputs
+    [added] = BatchInputs(config).added([inputs], [{name: array.shape for name, array in inputs.items()}])
+    ragged = {spec.name for spec in config.inputs if spec.allow_ragged_batch and config.max_batch_size}
+    return {name: array.reshape(-1) if name in ragged else array for name, array in added.items()}
 
 
 class _Warmup:

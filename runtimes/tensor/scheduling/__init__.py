@@ -7,6 +7,7 @@ dispatcher.py      moves pending requests to idle copies; batcher.py: in batches
 queue.py           the next batch, and whether to wait for more; bucket.py: requests that may share a batch
 queue_rules.py     priorities, and bounds of waits; arrivals.py: expected arrivals; latency.py: time by batch size
 lane.py            one copy, and the sequences that are bound to it
+batch_inputs.py    inputs and outputs that depend on the shapes in a batch
 intake.py          requests checked and converted; outlet.py: outputs cut for each request
 pending.py         one request until its response; joint.py: a request that was cut into parts
 delivery.py        the order of responses; responses.py: several responses to one request

@@ -13,6 +13,7 @@ from adapters.errors import BackendError, InferenceError
 from adapters.tensors import Inference, Tensor
 from runtimes.tensor.backends.base import Array, Batch, Instance, InstanceLost, RowsFailed, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.scheduling.batch_inputs import BatchInputs
 from runtimes.tensor.scheduling.delivery import Delivery, OrderedDelivery
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
@@ -35,6 +36,7 @@ class Batcher(Dispatcher):
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         self._outlet = ResponseOutlet(config)
+        self._batch_inputs = BatchInputs(config)
         rules = config.dynamic_batching
         self._sizes = sorted(rules.allowed_batch_sizes) if rules else []
         self._delivery = OrderedDelivery() if rules and rules.preserve_ordering else Delivery()
@@ -68,7 +70,9 @@ class Batcher(Dispatcher):
             for at in range(0, prepared.rows, step):
                 rows = min(step, prepared.rows - at)
                 inputs = {name: rows_of(array, prepared.rows, at, at + rows) for name, array in prepared.inputs.items()}
-                parts.append(self._pending(inference, prepared._replace(inputs=inputs, rows=rows), now, due))
+                shapes = {name: (rows, *shape[1:]) for name, shape in (prepared.shapes or {}).items()}
+                cut = prepared._replace(inputs=inputs, rows=rows, shapes=shapes)
+                parts.append(self._pending(inference, cut, now, due))
                 self._submit(parts[-1])
         except InferenceError:
             for part in parts:
@@ -82,6 +86,8 @@ class Batcher(Dispatcher):
 
     def _start(self, instance: Instance, execution: Execution, members: list[Pending]) -> None:
         batch = Batch([member.prepared.inputs for member in members], [member.rows for member in members])
+        if self._batch_inputs:
+            batch.members = self._batch_inputs.added(batch.members, [m.prepared.shapes or {} for m in members])
         if self._sizes:
             self._fill(batch, execution)
         done = functools.partial(self._done, instance, execution, members)

@@ -146,8 +146,12 @@ class Intake:
         }
         self._pads = any(reader.pads for reader in self._readers.values())
         self._ragged = not whole_requests and any(reader.ragged for reader in self._readers.values())
+        made = {spec.source_input[0] for spec in config.batch_inputs}
+        self._sources = set() if whole_requests else made | {spec.source_input[0] for spec in config.batch_outputs}
+        """Inputs by whose shapes others are made."""
         self._required = {spec.name for spec in config.inputs if not spec.optional}
         self._alike = self._required == set(self._readers) and all(reader.exact for reader in self._readers.values())
+        self._alike = self._alike and not self._sources
         self._outputs = {spec.name for spec in config.outputs}
         self.max_rows = max(1, config.max_batch_size) * MAX_PARTS
 
@@ -180,9 +184,18 @@ class Intake:
         if self._pads:
             arrays = {n: readers[n].pad(array, cuts) if readers[n].pads else array for n, array in arrays.items()}
         key = self._key(arrays)
+        shapes = self._shapes(arrays) if self._sources else None
         if self._ragged:
             arrays = {n: array.reshape(-1) if readers[n].ragged else array for n, array in arrays.items()}
-        return PreparedRequest(arrays, rows, key, requested, _real(cuts))
+        return PreparedRequest(arrays, rows, key, requested, _real(cuts), shapes)
+
+    def _shapes(self, arrays: dict[str, Array]) -> dict[str, tuple[int, ...]]:
+        """Raises `CallerError` where an input is left out by which others are made."""
+        missing = self._sources - arrays.keys()
+        if missing:
+            name = min(missing)
+            raise CallerError(f"input '{name}' is required: other inputs of '{self._name}' are made by it.", param=name)
+        return {name: arrays[name].shape for name in self._sources}
 
     def _key(self, arrays: dict[str, Array]) -> Hashable:
         return tuple(

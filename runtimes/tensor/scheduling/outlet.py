@@ -10,6 +10,7 @@ from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.scheduling.batch_inputs import BatchOutputs
 from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.texts import expanded, is_texts
 
@@ -21,6 +22,7 @@ class ResponseOutlet:
 
     def __init__(self, config: ModelConfig) -> None:
         self._batched = config.max_batch_size > 0
+        self._scattered = BatchOutputs(config)
         self._datatypes = {spec.name: spec.datatype for spec in config.outputs}
         self._variable = {
             spec.name: tuple(axis for axis, dim in enumerate(spec.dims, int(self._batched)) if dim == -1)
@@ -36,7 +38,11 @@ class ResponseOutlet:
         for name in self._datatypes or outputs:
             array = outputs[name]
             datatype = self._datatypes.get(name) or datatype_of(array.dtype)
-            if cut or array.dtype.hasobject:
+            if name in self._scattered:
+                parts = self._scattered.scattered(name, expanded(array), [member.shapes or {} for member in members])
+                for answer, member, part in zip(answers, members, parts, strict=True):
+                    answer.append(self.tensor(name, datatype, part, member))
+            elif cut or array.dtype.hasobject:
                 ends = accumulate([member.rows for member in members])
                 for answer, member, end in zip(answers, members, ends, strict=True):
                     answer.append(self.tensor(name, datatype, array[end - member.rows : end], member))

@@ -33,6 +33,8 @@ class PreparedRequest(NamedTuple):
     """Outputs by name, in order; None for all."""
     cuts: Mapping[int, tuple[int, int]] | None = None
     """By axis: the length that inputs were padded to, and their own, to which outputs are cut back."""
+    shapes: Mapping[str, tuple[int, ...]] | None = None
+    """By input: its shape, if the model has inputs or outputs that depend on it."""
 
 
 class RequestOwner(Protocol):

@@ -226,7 +226,10 @@ def test_every_field_can_be_written(tmp_path: Path) -> None:
     (folder / "initial_state" / "h").write_bytes(b"")
     config, plain = read(folder), ModelConfig("vad", "onnx")
     same = {field.name for field in fields(ModelConfig) if getattr(config, field.name) == getattr(plain, field.name)}
-    assert same == {"name", "backend", "decoupled", "response_cache", "dynamic_batching", "platform", "ensemble"}
+    assert same == {
+        "name", "backend", "decoupled", "response_cache", "dynamic_batching", "platform", "ensemble", "batch_inputs",
+        "batch_outputs",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE))

@@ -172,7 +172,26 @@ def test_sequences(tmp_path: Path) -> None:
             "ensemble_scheduling {} #",
             '31: Field "ensemble_scheduling" is specified along with field ',
         ),
-        ("response_cache", "batch_input {} #", "31: batch_input: is not made by this runtime"),
+        (
+            "response_cache",
+            'batch_input { data_type: TYPE_INT32 target_name: "N" } #',
+            "31: batch_input[0].source_input: expected 1 input, and there are 0",
+        ),
+        (
+            "response_cache",
+            'batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "INPUT9" } #',
+            "31: batch_input[0].source_input: is no input of this model (did you mean",
+        ),
+        (
+            "response_cache",
+            'batch_input { data_type: TYPE_INT64 target_name: "N" source_input: "INPUT1" } #',
+            "31: batch_input[0].data_type: must be INT32 or FP32",
+        ),
+        (
+            "response_cache",
+            'batch_output { target_name: "OUTPUT9" source_input: "INPUT1" } #',
+            "31: batch_output[0].target_name: is no output of this model (did you mean",
+        ),
         ("response_cache", "model_repository_agents {} #", "31: model_repository_agents: are not run by this runtime"),
         ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be at most 8, the largest batch"),
         (
