@@ -13,10 +13,12 @@ from PIL import Image, ImageOps
 from adapters.errors import CallerError, TooLarge
 from adapters.tensors import Tensor
 
-MAX_PIXELS = 24_000_000
-"""Pixels of one picture before resizing: a photo of 6000 × 4000."""
+MAX_PIXELS = {"JPEG": 24_000_000, "MPO": 24_000_000, "PNG": 24_000_000, "WEBP": 14_000_000}
+"""Pixels of one picture before resizing, by its format: with these a worker process stays within its memory."""
+MAX_ALL_PIXELS = 96_000_000
+"""Pixels of all pictures of one tensor, so that decoding ends in seconds."""
 MAX_PICTURES = 64
-MAX_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 """Bytes of the tensor."""
 MAX_SIDE = 16_384
 _FORMATS = ("JPEG", "PNG", "WEBP")
@@ -60,9 +62,14 @@ def decode_images(files: Sequence[bytes], options: ImageOptions, name: str) -> T
     if not files or len(files) > MAX_PICTURES:
         raise CallerError(f"`{name}` has {len(files)} pictures: send 1 to {MAX_PICTURES}.", param=name)
     rows: list[NDArray[np.uint8]] = []
+    pixels = 0
     for index, file in enumerate(files):
         place = f"`{name}`" if len(files) == 1 else f"Picture {index + 1} of `{name}`"
-        rows.append(_pixels(_decoded(file, place, name), options))
+        picture = _opened(file, place, name)
+        pixels += picture.width * picture.height
+        if pixels > MAX_ALL_PIXELS:
+            raise TooLarge(f"The pictures of `{name}` have more than {MAX_ALL_PIXELS} pixels.", param=name)
+        rows.append(_pixels(_decoded(picture, place, name), options))
         if rows[-1].shape != rows[0].shape:
             message = f"{place} has the size {_size(rows[-1])}, the first has {_size(rows[0])}: set height and width."
             raise CallerError(message, param=name)
@@ -78,20 +85,26 @@ def _size(row: NDArray[np.uint8]) -> str:
     return f"{row.shape[1]} × {row.shape[0]}"
 
 
-def _decoded(file: bytes, place: str, name: str) -> Image.Image:
-    """The picture in RGB, upright. Nothing is decompressed before its size is checked."""
+def _opened(file: bytes, place: str, name: str) -> Image.Image:
+    """The picture with its size, which is checked before anything is decompressed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             picture = Image.open(io.BytesIO(file), formats=_FORMATS)
     except Image.DecompressionBombError:
-        raise _too_many_pixels(place, name) from None
+        raise _too_many_pixels(place, name, max(MAX_PIXELS.values())) from None
     except Exception:  # Pillow's plugins raise errors of many kinds for a malformed file
         raise CallerError(f"{place} is not a JPEG, PNG or WebP picture.", code="invalid_image", param=name) from None
-    if picture.width * picture.height > MAX_PIXELS:
-        raise _too_many_pixels(place, name)
-    if picture.format != "JPEG" and picture.format != "MPO" and getattr(picture, "n_frames", 1) > 1:
+    kind = picture.format or ""
+    if picture.width * picture.height > MAX_PIXELS[kind]:
+        raise _too_many_pixels(place, name, MAX_PIXELS[kind])
+    if kind in ("PNG", "WEBP") and getattr(picture, "n_frames", 1) > 1:
         raise CallerError(f"{place} is an animation: send one frame.", code="invalid_image", param=name)
+    return picture
+
+
+def _decoded(picture: Image.Image, place: str, name: str) -> Image.Image:
+    """The picture in RGB or RGBA, upright."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -104,8 +117,8 @@ def _decoded(file: bytes, place: str, name: str) -> Image.Image:
         raise CallerError(message, code="invalid_image", param=name) from None
 
 
-def _too_many_pixels(place: str, name: str) -> TooLarge:
-    return TooLarge(f"{place} has more than {MAX_PIXELS} pixels.", param=name)
+def _too_many_pixels(place: str, name: str, limit: int) -> TooLarge:
+    return TooLarge(f"{place} has more than {limit} pixels.", param=name)
 
 
 def _in_rgb(picture: Image.Image) -> Image.Image:

@@ -165,9 +165,15 @@ def test_no_pictures_and_too_many() -> None:
             decoded(*files)
 
 
+def test_many_large_pictures() -> None:
+    file = encoded(Image.new("1", (4_800, 5_000)))
+    with pytest.raises(TooLarge, match="have more than 96000000 pixels"):
+        decoded(*[file] * 5, height=2, width=2)
+
+
 def test_a_tensor_that_is_too_large() -> None:
     with pytest.raises(TooLarge, match="makes a tensor of more than"):
-        decoded(encoded(picture()), height=8000, width=8000)
+        decoded(encoded(picture()), height=5000, width=5000)
 
 
 @settings(max_examples=60, deadline=None)
