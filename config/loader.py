@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from config import external, sentences
 from config.checks import advice, combinations, references
+from config.checks.pipelines.types import unchecked
 from config.document import Document, parse
 from config.external import Resolved
 from config.node import Node
@@ -31,6 +32,8 @@ class Reading:
     """Every file that the configuration depends on: itself, secrets and PEM files, even if they do not exist."""
     warnings: tuple[Problem, ...] = ()
     """Warnings about a file without problems: settings that are probably a mistake."""
+    unchecked: tuple[Problem, ...] = ()
+    """Parts of a file without problems that cannot be checked, because the file does not declare their types."""
 
 
 def load(path: Path) -> Config:
@@ -55,7 +58,8 @@ def read(path: Path) -> Reading:
     sources = frozenset({path, *resolved.sources})
     if config is None or problems:
         return Reading(None, _ordered(problems), sources)
-    return Reading(config.written_at(_lines(doc, root), resolved.data), (), sources, _ordered(advice.advise(doc, root)))
+    warnings, untyped = _ordered(advice.advise(doc, root)), _ordered(unchecked(doc, root))
+    return Reading(config.written_at(_lines(doc, root), resolved.data), (), sources, warnings, untyped)
 
 
 def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:

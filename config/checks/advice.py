@@ -11,6 +11,7 @@ from math import ceil
 from config.checks.attempts import is_alone
 from config.checks.matching import covers_when
 from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
+from config.checks.pipelines.walk import model_names, model_of, pipelines
 from config.checks.references import targets, within
 from config.document import Document
 from config.node import Node, names
@@ -31,9 +32,11 @@ def advise(doc: Document, root: Node) -> Iterator[Problem]:
 def _all(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unused_pools(doc, root)
     yield from _lone(doc, root)
+    own = model_names(root)
+    called = {model_of(name, own) for pipeline in pipelines(root) for name in pipeline.config.models()}
     for model in root["models"]:
         yield from _shadowed(doc, model)
-        yield from _nobodys(doc, root, model)
+        yield from _nobodys(doc, root, model, called)
         for target in (target for route in model["routes"] for target in within(route)):
             yield from _split(doc, target["split"])
     for tenant in root["tenants"]:
@@ -79,10 +82,11 @@ def _shadowed(doc: Document, model: Node) -> Iterator[Problem]:
                 break
 
 
-def _nobodys(doc: Document, root: Node, model: Node) -> Iterator[Problem]:
+def _nobodys(doc: Document, root: Node, model: Node, called: set[str | None]) -> Iterator[Problem]:
     name = model["name"].text or ""
-    if not any(may_overlap(glob, name) for tenant in root["tenants"] for glob in tenant["models"].texts()):
-        yield doc.problem(model["name"].place, "no tenant may use this model")
+    tenants = any(may_overlap(glob, name) for tenant in root["tenants"] for glob in tenant["models"].texts())
+    if not tenants and name not in called:
+        yield doc.problem(model["name"].place, "no tenant may use this model, and no pipeline calls it")
 
 
 def _split(doc: Document, split: Node) -> Iterator[Problem]:

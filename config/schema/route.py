@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, model_validator
 from config.schema.embeddings import EmbeddingsConfig
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.money import Amount, PerTokens
-from config.schema.pipelines.pipeline import PipelineConfig
+from config.schema.pipelines.pipeline import PipelineConfig, PipelineTensorConfig
 from config.schema.queue import Priority
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
@@ -129,6 +129,15 @@ class PriceConfig(Section):
         return next(part.currency for part in (self.prompt, self.request) if part is not None)
 
 
+class SignatureConfig(Section):
+    """Inputs and outputs of a model of tensors, for the checks of pipelines. Its server is not asked for them."""
+
+    inputs: tuple[PipelineTensorConfig, ...] = ()
+    """Inputs that every request has."""
+    outputs: tuple[PipelineTensorConfig, ...] = ()
+    """Outputs."""
+
+
 class ModelConfig(Section):
     """A model name that clients request, and its routes or its pipeline."""
 
@@ -145,6 +154,8 @@ class ModelConfig(Section):
     """Steps that answer with other models of this file, instead of routes."""
     embeddings: EmbeddingsConfig | None = None
     """Lets a tensor model answer ``/v1/embeddings``; when absent it does not."""
+    signature: SignatureConfig | None = None
+    """Inputs and outputs, which the checks of pipelines compare; not compared when absent."""
     explainer: Name | None = None
     """Name of another model that answers ``/v1/models/NAME:explain``."""
     price: PriceConfig | None = None
@@ -156,6 +167,8 @@ class ModelConfig(Section):
     def _routes_or_pipeline(self) -> Self:
         if bool(self.routes) == (self.pipeline is not None):
             raise ValueError("a model has either `routes` or a `pipeline`: give one of the two")
+        if self.pipeline is not None and self.signature is not None:
+            raise ValueError("`signature` belongs to a model with routes: a pipeline has `inputs` and `outputs`")
         if self.pipeline is not None and self.embeddings is not None:
             raise ValueError("`embeddings` belongs to a model with routes: a pipeline names such a model in a step")
         return self

@@ -29,7 +29,7 @@ def check(
 ) -> None:
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     reading = read(file)
-    for problem in (*reading.problems, *reading.warnings):
+    for problem in (*reading.problems, *reading.warnings, *reading.unchecked):
         typer.echo(str(problem))
     if reading.config is None or (strict and reading.warnings):
         raise typer.Exit(1)

@@ -86,8 +86,9 @@ def matches(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
 
 
 def plain(text: str) -> Any:
-    """As an editor sees it: YAML 1.2, in which a date is text."""
-    return yaml.load(text.replace("2027-06-30", "'2027-06-30'"), yaml.SafeLoader)
+    """As an editor reads it: YAML 1.2, in which a date is text, and so is `on`."""
+    quoted = re.sub(r"\bon: ", "'on': ", text.replace("2027-06-30", "'2027-06-30'"))
+    return yaml.load(quoted, yaml.SafeLoader)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

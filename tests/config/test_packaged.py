@@ -6,7 +6,7 @@ import pytest
 
 from config import default_path
 from config.handover import pack, unpack
-from config.loader import load
+from config.loader import load, read
 from config.protocols.oip import OipHttpProtocol
 from config.schema.config import CommandRuntime, Config, LlmRuntime, VllmRuntime
 from config.schema.units import RateLimit
@@ -48,7 +48,7 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    first = ["canary", "discovery", "hosted", "programs", "queue", "replicas", "resilient"]
+    first = ["canary", "discovery", "hosted", "pipelines", "programs", "queue", "replicas", "resilient"]
     assert names == [*first, "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
@@ -66,6 +66,19 @@ def test_canary(example: Path) -> None:
     assert split.retry.attempts == 3
     assert (split.timeout.first_byte, split.timeout.idle, split.timeout.total) == (10, 20, 300)
     assert [endpoint.weight for endpoint in config.pools[0].endpoints] == [1, 2]
+
+
+def test_pipelines(example: Path) -> None:
+    reading = read(example / "pipelines.yaml")
+    assert reading.config is not None
+    assert (reading.warnings, reading.unchecked) == ((), ())
+    piped = {model.name: model.pipeline for model in reading.config.models if model.pipeline is not None}
+    assert list(piped) == ["helpdesk", "reviewed", "by-length", "ocr"]
+    helpdesk = piped["helpdesk"]
+    assert helpdesk is not None
+    assert helpdesk.deadline == 20
+    assert [step.kinds() for step in helpdesk.steps] == [["guard"], ["cascade"], ["guard"]]
+    assert list(helpdesk.models()) == ["toxicity", "small", "large", "toxicity"]
 
 
 def test_shared_limits(example: Path) -> None:

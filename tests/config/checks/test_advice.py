@@ -79,7 +79,7 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
         (
             f"\ntenants:\n  - name: acme\n    {TENANT}",
             f"\n  - {{name: secret, routes: [{{{TO}}}]}}\ntenants:\n  - name: acme\n    {TENANT}",
-            ["12: models[1].name: no tenant may use this model"],
+            ["12: models[1].name: no tenant may use this model, and no pipeline calls it"],
         ),
     ],
 )

@@ -240,6 +240,12 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "- {name: draft, model: guarded}",
             "34: models[6].pipeline.steps[1].model: calls itself: guarded → guarded",
         ),
+        (
+            "block_if: 'text == \"unsafe\"', on: answer",
+            "block_if: 'score > 0.5', on: answer",
+            "35: models[6].pipeline.steps[2].guard.block_if: column 1: there is no value `score`; there are "
+            "text, finish, refusal, tokens, tool_calls, length, logprob, request, draft",
+        ),
     ],
 )
 def test_a_planted_mistake_is_refused_with_its_line(

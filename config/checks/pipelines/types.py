@@ -1,0 +1,171 @@
+"""Finds tensors whose datatypes or shapes do not fit, as far as the file declares them."""
+
+from collections.abc import Iterator, Mapping
+
+from pydantic import ValidationError
+
+from config.checks.pipelines.walk import Placed, PlacedPipeline, model_names, model_of, nodes, pipelines, takes_tensors
+from config.document import Document
+from config.node import Node
+from config.place import Place
+from config.problem import Problem, closest
+from config.schema.pipelines.outputs import REQUEST
+from config.schema.pipelines.pipeline import EnsembleConfig, NodeConfig, PipelineTensorConfig, StepConfig
+from config.schema.route import SignatureConfig
+
+Tensors = Mapping[str, PipelineTensorConfig]
+"""Declared tensors by name."""
+FLOATS = ("FP16", "FP32", "FP64", "BF16")
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report inputs and outputs that models do not have, other datatypes, other shapes, and means of integers."""
+    types = DeclaredTypes(root)
+    for pipeline in pipelines(root):
+        for entry in nodes(pipeline):
+            if isinstance(entry.node, StepConfig) and entry.node.inputs:
+                yield from _inputs(doc, entry, entry.node, types)
+            for name, reference in entry.node.out.items():
+                steps = (*entry.visible, *entry.node.steps)
+                yield from _output(doc, (*entry.place, "out", name), reference, steps, types)
+            if entry.node.ensemble is not None:
+                yield from _ensemble(doc, entry, entry.node.ensemble, types)
+
+
+def unchecked(doc: Document, root: Node) -> Iterator[Problem]:
+    """The inputs of steps whose datatype or shape the file does not declare."""
+    types = DeclaredTypes(root)
+    for pipeline in pipelines(root):
+        for entry in nodes(pipeline):
+            step = entry.node
+            if not isinstance(step, StepConfig) or step.model is None or not types.takes_tensors(step.model):
+                continue
+            declared = types.inputs(step.model)
+            for name, reference in step.inputs.items():
+                place = (*entry.place, "in", name)
+                if declared is None:
+                    yield doc.problem(place, f'not checked: the model "{step.model}" has no `signature`')
+                elif types.of_reference(pipeline, reference, entry.visible) is None:
+                    yield doc.problem(place, f"not checked: the type of {reference} is not declared")
+
+
+class DeclaredTypes:
+    """The tensors that the file declares: signatures of models, and inputs and outputs of pipelines."""
+
+    def __init__(self, root: Node) -> None:
+        self.takes_tensors = takes_tensors(root)
+        self._names = model_names(root)
+        self._pipelines = {pipeline.model: pipeline for pipeline in pipelines(root)}
+        self._signatures = dict(_signatures(root))
+
+    def inputs(self, model: str) -> Tensors | None:
+        """The inputs of a model; None if they are not declared."""
+        return self._declared(model, "inputs")
+
+    def outputs(self, model: str) -> Tensors | None:
+        """The outputs of a model; None if they are not declared."""
+        return self._declared(model, "outputs")
+
+    def _declared(self, model: str, side: str) -> Tensors | None:
+        own = model_of(model, self._names) or ""
+        pipeline = self._pipelines.get(own)
+        section = pipeline.config if pipeline is not None else self._signatures.get(own)
+        tensors: tuple[PipelineTensorConfig, ...] = getattr(section, side, ())
+        return {tensor.name: tensor for tensor in tensors} or None
+
+    def of_node(self, node: NodeConfig) -> Tensors | None:
+        """The outputs of a node; None if they are not declared."""
+        if isinstance(node, StepConfig) and node.each:
+            return None  # the gathered shape depends on the rows
+        if node.model is not None:
+            return self.outputs(node.model)
+        inner = node.answering()
+        return self.of_node(inner) if inner is not None and not node.out else None
+
+    def of_reference(
+        self, pipeline: PlacedPipeline, reference: str, steps: tuple[StepConfig, ...]
+    ) -> PipelineTensorConfig | None:
+        """The type of a referenced value; None if it is not declared."""
+        name, _, output = reference.partition(".")
+        if name == REQUEST:
+            return next((tensor for tensor in pipeline.config.inputs if tensor.name == output), None)
+        step = next((step for step in steps if step.name == name), None)
+        return None if step is None else (self.of_node(step) or {}).get(output)
+
+    def of_output(self, reference: str, steps: tuple[StepConfig, ...]) -> tuple[str, Tensors | None]:
+        """The output that a reference names, and the declared outputs of its step."""
+        name, _, output = reference.partition(".")
+        step = next((step for step in steps if step.name == name), None)
+        return output, None if step is None else self.of_node(step)
+
+
+def _signatures(root: Node) -> Iterator[tuple[str, SignatureConfig]]:
+    for model in root["models"]:
+        name, section = model["name"].text, model["signature"]
+        if name is not None and section.value is not None:
+            try:
+                yield name, SignatureConfig.model_validate(section.value, strict=True)
+            except ValidationError:
+                continue
+
+
+def _inputs(doc: Document, entry: Placed, step: StepConfig, types: DeclaredTypes) -> Iterator[Problem]:
+    declared = None if step.model is None else types.inputs(step.model)
+    for name, reference in step.inputs.items():
+        place = (*entry.place, "in", name)
+        yield from _output(doc, place, reference, entry.visible, types)
+        output, outputs = types.of_output(reference, entry.visible)
+        if declared is None:
+            continue
+        if name not in declared:
+            yield doc.problem_with_key(place, f'the model "{step.model}" has no such input', closest(name, declared))
+        elif outputs is not None and output in outputs:
+            yield from _fits(doc, place, outputs[output], declared[name], each=step.each)
+    missing = [] if declared is None else [name for name in declared if name not in step.inputs]
+    if missing:
+        message = f'leaves out {", ".join(missing)}, which the model "{step.model}" needs'
+        yield doc.problem((*entry.place, "in"), message)
+
+
+def _output(
+    doc: Document, place: Place, reference: str, steps: tuple[StepConfig, ...], types: DeclaredTypes
+) -> Iterator[Problem]:
+    output, outputs = types.of_output(reference, steps)
+    if outputs is not None and output not in outputs:
+        step = reference.partition(".")[0]
+        yield doc.problem(place, f'the step "{step}" has no output "{output}"', closest(output, outputs))
+
+
+def _fits(
+    doc: Document, place: Place, given: PipelineTensorConfig, needed: PipelineTensorConfig, *, each: bool
+) -> Iterator[Problem]:
+    """Report another datatype or shape than the input has. With `each` the input receives one row."""
+    if given.datatype != needed.datatype:
+        yield doc.problem(place, f"is {given.datatype}, and the input is {needed.datatype}")
+    shape = (1, *given.shape[1:]) if each else given.shape
+    sizes = zip(shape, needed.shape, strict=False)
+    if len(shape) != len(needed.shape) or any(-1 not in pair and pair[0] != pair[1] for pair in sizes):
+        yield doc.problem(place, f"has the shape {list(shape)}, and the input has {list(needed.shape)}")
+
+
+def _ensemble(doc: Document, entry: Placed, config: EnsembleConfig, types: DeclaredTypes) -> Iterator[Problem]:
+    """Report members whose outputs cannot be combined."""
+    first: Mapping[str, tuple[str, PipelineTensorConfig]] = {}
+    for index, member in enumerate(config.members):
+        outputs = types.of_node(member)
+        place = (*entry.place, "ensemble", "members", index)
+        for name, tensor in (outputs or {}).items():
+            if config.combine == "mean" and tensor.datatype not in FLOATS:
+                yield doc.problem(place, f"a mean needs floating-point outputs, and `{name}` is {tensor.datatype}")
+            other = first.get(name)
+            if other is not None and config.combine != "first" and other[1].datatype != tensor.datatype:
+                message = f"`{name}` is {tensor.datatype}, and that of {other[0]} is {other[1].datatype}"
+                yield doc.problem(place, message)
+        first = {**{name: (member.label, tensor) for name, tensor in (outputs or {}).items()}, **first}
+    models = [model for member in config.members if (model := member.answering_model()) is not None]
+    if config.combine == "mean" and any(not types.takes_tensors(model) for model in models):
+        place = (*entry.place, "ensemble", "combine")
+        yield doc.problem(place, "a mean needs models of tensors: texts vote, or are joined by concat")
+    if config.need is not None and config.need > len(config.members):
+        place = (*entry.place, "ensemble", "need")
+        yield doc.problem(place, f"needs {config.need} answers, and there are {len(config.members)} members")
