@@ -19,7 +19,7 @@ Reference = Annotated[
 ]
 """A value of the request, or of an earlier step."""
 Field = Annotated[str, Shape(r"[^\x00-\x1f\x7f]{1,256}", "the name of an input or an output")]
-Expression = Annotated[str, Shape(r"(?s).{1,4096}", "an expression such as `score >= 0.8`")]
+Expression = Annotated[str, Shape(r"[\s\S]{1,4096}", "an expression such as `score >= 0.8`")]
 
 
 class OnErrorConfig(Section):
