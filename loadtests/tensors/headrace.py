@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,13 +63,18 @@ def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Targ
 
 @contextlib.contextmanager
 def running_gateway(
-    name: str, behind: Target, core: str, folder: Path, models: Sequence[str] = MODELS
+    name: str,
+    behind: Target,
+    core: str,
+    folder: Path,
+    models: Sequence[str] = MODELS,
+    pipelines: Mapping[str, Any] | None = None,
 ) -> Iterator[Target]:
-    """Our gateway before a server: one process for its HTTP and one for its gRPC."""
+    """Our gateway before a server: one process for each of the server's listeners. `pipelines` are by name."""
     with contextlib.ExitStack() as stack:
         doors, keys, plain = {}, {}, folder / f"{name}.http"
-        for kind in PROTOCOLS:
-            door = _gateway(name, kind, behind.doors[kind].port, core, folder, models)
+        for kind in behind.doors:
+            door = _gateway(name, kind, behind.doors[kind].port, core, folder, (models, pipelines or {}))
             doors[kind], keys[kind] = stack.enter_context(door)
         plain.write_bytes(http_request(OIP_PATH, OIP, {"Authorization": f"Bearer {keys['http']}"}))
         yield checked(Target(name, doors, plain, statistics=behind.statistics, keys=keys))
@@ -77,7 +82,7 @@ def running_gateway(
 
 @contextlib.contextmanager
 def _gateway(
-    name: str, kind: str, upstream: int, core: str, folder: Path, models: Sequence[str]
+    name: str, kind: str, upstream: int, core: str, folder: Path, models: tuple[Sequence[str], Mapping[str, Any]]
 ) -> Iterator[tuple[Door, str]]:
     """One process, and a key. Its ports were free a moment ago; another process may be faster, so it is tried again."""
     with contextlib.ExitStack() as stack:
@@ -86,7 +91,7 @@ def _gateway(
             home.mkdir()
             listen = http, grpc, admin = free_ports(3)
             file = home / "headrace.yaml"
-            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", models)
+            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", *models)
             file.write_text(yaml.safe_dump(written, sort_keys=False))
             key = create_key(Path(sys.executable), file)
             command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
@@ -104,7 +109,14 @@ def _is_up(admin: int, _pid: int) -> bool:
     return is_ready(admin, "/readyz")
 
 
-def config(folder: Path, listen: Sequence[int], protocol: str, endpoint: str, models: Sequence[str]) -> dict[str, Any]:
+def config(
+    folder: Path,
+    listen: Sequence[int],
+    protocol: str,
+    endpoint: str,
+    models: Sequence[str],
+    pipelines: Mapping[str, Any],
+) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
     http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
     pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
@@ -119,6 +131,9 @@ def config(folder: Path, listen: Sequence[int], protocol: str, endpoint: str, mo
         "state": {"database": f"sqlite:///{folder}/state.db"},
         "access_log": {"to": str(folder / "access.log")},
         "pools": [pool],
-        "models": [{"name": name, "routes": [route]} for name in models],
+        "models": [
+            *({"name": name, "routes": [route]} for name in models),
+            *({"name": name, "pipeline": pipeline} for name, pipeline in pipelines.items()),
+        ],
         "tenants": [{"name": TENANT, "models": ["*"], "limits": limits}],
     }
