@@ -21,13 +21,13 @@ from statistics import median
 from typing import Any, Final
 
 from loadtests import native, rounds
-from loadtests.bench_gateway import say, two_cores, wait_for_quiet
+from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
 from loadtests.peers import triton
 from loadtests.report import rounded
 from loadtests.servers import StartError, free_ports
 from loadtests.tensors import headrace, report
 from loadtests.tensors.measure import closed_loop
-from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, ask, http_request
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request, post
 from loadtests.tensors.repositories import MODELS, ONE_THREAD
 from loadtests.tensors.targets import Door, Target, is_ready, server
 from loadtests.tensors.workloads import Workload
@@ -152,7 +152,7 @@ def requests(folder: Path, target: Target) -> dict[str, Target]:
         key = target.keys.get("http")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         plain.write_bytes(http_request(OIP_PATH.replace(MEMBER, name), OIP, headers))
-        body = ask(target.doors["http"].port, plain, [])
+        body = post(target.doors["http"].port, plain, [])
         if body is None or b"OUTPUT1" not in body:
             raise StartError(f"{target.name} does not compute {name}: {(body or b'no response')[:300]!r}")
         targets[name] = replace(target, plain=plain)
@@ -184,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for callers in options.callers
             ]
     except (StartError, LoadError, InstallError, native.BuildError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     report.print_tables(results, {})
     written = json.loads(report.document(results, {}))
@@ -201,17 +201,17 @@ def measure(
         try:
             seen = closed_loop(load, core, workload, target, options.seconds)
         except (LoadError, OSError, HTTPException) as error:
-            say(f"{workload.name} {target.name}: {error}")
+            progress(f"{workload.name} {target.name}: {error}")
             return Point({}, 1, 0.0)
         shown = ", ".join(f"{figure} {value:.4g}" for figure, value in seen.figures.items())
-        say(f"{target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores")
+        progress(f"{target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores")
         return seen
 
     for target in targets:
         closed_loop(load, core, workload, target, WARM_UP_S)
     limit = options.foreign_limit
     seen = rounds.run(targets, options.rounds, point, limit, lambda: wait_for_quiet(limit))
-    return report.Measured(workload, seen.kept, seen.dropped, dict(seen.failed))
+    return report.Measured(workload, seen.accepted, seen.dropped, dict(seen.failed))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def launch(repository: Path, options: Sequence[str] = ()) -> Launch:
 
 
 def ports(log: str) -> Ports | None:
-    """As the runtime's log says; None while it does not."""
-    found = [re.search(rf"{door} on (?:http://)?127\.0\.0\.1:(\d+)", log) for door in ("HTTP", "gRPC")]
-    numbers = [int(match[1]) for match in found if match is not None]
+    """The ports in the runtime's log; None while it lists none."""
+    matches = [re.search(rf"{door} on (?:http://)?127\.0\.0\.1:(\d+)", log) for door in ("HTTP", "gRPC")]
+    numbers = [int(match[1]) for match in matches if match is not None]
     return Ports(*numbers) if len(numbers) == 2 else None
 
 
@@ -47,14 +47,14 @@ def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Targ
     home = folder / "headrace"
     home.mkdir()
 
-    def told() -> Ports | None:
+    def listening() -> Ports | None:
         return ports((home / "headrace.log").read_text(errors="replace"))
 
     def ready(_: int) -> bool:
-        return (where := told()) is not None and is_ready(where.http)
+        return (where := listening()) is not None and is_ready(where.http)
 
     with server("headrace", launch(repository), core, home, ready) as pid:
-        where, plain = told(), folder / "headrace.http"
+        where, plain = listening(), folder / "headrace.http"
         assert where is not None
         plain.write_bytes(http_request(OIP_PATH, OIP))
         doors = {"http": Door(where.http, pid), "grpc": Door(where.grpc, pid)}
