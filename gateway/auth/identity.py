@@ -71,9 +71,7 @@ class Identity:
         return self.keys
 
     def credentials(self) -> Credentials:
-        """An authenticator without a snapshot, for callers outside the path of a request; snapshots contain it
-        compiled.
-        """
+        """An authenticator for callers without a snapshot, outside the path of a request."""
         tenants = {tenant.name for tenant in self._config.tenants}
         return Credentials(self.keys, self.tokens, Certificates(self._config.tenants), tenants)
 

@@ -33,7 +33,7 @@ def load_pepper(config: Config) -> bytes:
 
 
 def derived(pepper: bytes, purpose: str) -> bytes:
-    """Derive a secret of the deployment for one purpose: the same in every process with the pepper, and not reversible."""
+    """Derive a secret of the deployment for one purpose: the same in every process with the pepper, irreversible."""
     return hmac.digest(pepper, b"headrace\0" + purpose.encode(), "sha256")
 
 

@@ -50,9 +50,7 @@ class Mutexes:
         self._anchor = ctypes.c_char.from_buffer(memory, offset)
         start = ctypes.addressof(self._anchor)
         self._at = [ctypes.c_void_p(start + i * SIZE) for i in range(count)]
-        self._lib = lib = ctypes.PyDLL(
-            None
-        )  # PyDLL keeps the interpreter's lock: releasing it costs more than the call
+        self._lib = lib = ctypes.PyDLL(None)  # without releasing the GIL, which costs more than the call
         for function in (lib.pthread_mutex_trylock, lib.pthread_mutex_unlock, lib.pthread_mutex_consistent):
             function.argtypes = [ctypes.c_void_p]
         lib.pthread_mutex_timedlock.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
