@@ -227,13 +227,24 @@ async def test_a_model_calls_itself_on_free_copies(tmp_path: Path) -> None:
         assert numbers(await server.scheduler.infer(request(2, 0))) == [0, 2]
 
 
-async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path) -> None:
-    async with serving(tmp_path, CALLS) as server:
+@pytest.mark.parametrize("copies", [1, 2])
+async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path, copies: int) -> None:
+    async with serving(tmp_path, CALLS, copies=copies) as server:
+        assert server.scheduler is not None
+        depth = copies  # each level takes a copy, and the last one has none
+        with pytest.raises(CapacityError, match="every copy of it waits"):
+            await server.scheduler.infer(request(depth, 0))
+        assert numbers(await server.scheduler.infer(request(depth - 1, 0))) == [0, depth - 1]
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_a_call_that_waits_too_long_ends_at_the_deadline_of_its_request(tmp_path: Path) -> None:
+    body = CALLS.replace("if array[0, 0] <= 0:", "if array[0, 0] <= 0:\n            time.sleep(1)")
+    async with serving(tmp_path, body, copies=2) as server:
         assert server.scheduler is not None
         loop = asyncio.get_running_loop()
-        with pytest.raises((DeadlineError, BackendError, CapacityError)):
-            await server.scheduler.infer(request(1, 0), loop.time() + 0.5)
-        assert numbers(await server.scheduler.infer(request(0, 7))) == [0, 7]
+        with pytest.raises(DeadlineError):
+            await server.scheduler.infer(request(1, 0), loop.time() + 0.3)
         await asyncio.wait_for(server.scheduler.drain(), 20)
 
 
