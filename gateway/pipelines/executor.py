@@ -40,6 +40,8 @@ class Pipeline:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             return await self._query(request, call)
+        if request.sequence:
+            raise Unsupported(f"The model `{self.name}` is a pipeline, which has no state between requests.")
         call = self._bounded(call)
         incoming = PipelineRequest(request, call, self._metadata.of)
         scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
