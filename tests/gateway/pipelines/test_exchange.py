@@ -1,8 +1,7 @@
 """What a pipeline shares with every model: hidden errors, its own price, sequences."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from adapters.errors import ModelFailed, Unsupported
 from adapters.fake import FakeAdapter, Script
