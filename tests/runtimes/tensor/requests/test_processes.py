@@ -20,6 +20,8 @@ from runtimes.tensor.backends.base import RequestInstance
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     InstanceGroup,
+    ModelConfig,
+    ResponseCache,
     SequenceBatching,
     Warmup,
     WarmupInput,
@@ -29,6 +31,7 @@ from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
@@ -57,6 +60,7 @@ class Server:
         self.services.bind(self, None)  # type: ignore[arg-type]
         self.scheduler: Scheduler | None = None
         self.instances: list[Any] = []
+        self.config = ModelConfig("model")
 
     async def infer(self, inference: Inference, deadline: float) -> Computed:
         assert self.scheduler is not None
@@ -78,6 +82,7 @@ async def serving(folder: Path, body: str, *, copies: int = 1, **more: Any) -> A
     write(folder / "1", HEAD + textwrap.indent(textwrap.dedent(body), "    "))
     config = replace(one_to_one("process", **more), instance_groups=(InstanceGroup(count=copies),))
     server = Server()
+    server.config = config
     server.instances = list(await placement.start(config, folder / "1", server.services))
     assert all(isinstance(instance, RequestInstance) for instance in server.instances)
     server.scheduler = make_scheduler(config, server.instances)
@@ -402,3 +407,19 @@ async def test_an_iterative_stream_and_a_copy_that_dies_within_it(tmp_path: Path
         with pytest.raises(CapacityError):
             _ = [outputs async for outputs in server.scheduler.stream(request(9, 0))]
         await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_responses_are_stored_and_identical_requests_computed_once(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += len(requests)
+        return [response([[value(request)[0, 0], self.count]]) for request in requests]
+    """
+    async with serving(tmp_path, body, response_cache=ResponseCache(enable=True)) as server:
+        scheduler = make_scheduler(server.config, server.instances, store=ResponseStore(1 << 20))
+        results = [numbers(await scheduler.infer(request(n, 0))) for n in (1, 2, 1, 2, 3)]
+        await scheduler.aclose()
+    assert results == [[1, 1], [2, 2], [1, 1], [2, 2], [3, 3]]
