@@ -14,7 +14,7 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.pipelines.metadata import PipelineMetadata
-from gateway.pipelines.outgoing import answer_from
+from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.passed import PassedStream, has_several, with_usage
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
@@ -74,6 +74,7 @@ class Pipeline:
             answer.usage = usage
             if answer.form.wire == "openai" and has_several(call.trace):
                 answer.body = with_usage(answer.body, usage)
+            answer = as_stream(incoming.request, answer)
         if unusual := _unusual(call):
             answer.headers += ((STEPS, unusual),)
         return answer
