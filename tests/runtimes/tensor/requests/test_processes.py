@@ -423,3 +423,15 @@ async def test_responses_are_stored_and_identical_requests_computed_once(tmp_pat
         results = [numbers(await scheduler.infer(request(n, 0))) for n in (1, 2, 1, 2, 3)]
         await scheduler.aclose()
     assert results == [[1, 1], [2, 2], [1, 1], [2, 2], [3, 3]]
+
+
+async def test_parameters_and_ids_of_any_length_reach_the_model(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        return [response([[len(request.parameters()), len(request.request_id())]]) for request in requests]
+    """
+    async with serving(tmp_path, body) as server:
+        assert server.scheduler is not None
+        long = request(0, 0, text="x" * 200_000)
+        long.id = "y" * 100_000
+        assert numbers(await server.scheduler.infer(long)) == [200_000 + len('{"text": ""}'), 100_000]
