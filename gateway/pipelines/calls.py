@@ -85,7 +85,7 @@ class ClientModelCalls:
             cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
             reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
         part = call.part()
-        part.repeatable = request.repeatable or decision.retry.methods == "all"
+        part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         part.models = ClientModelCalls(
             services,

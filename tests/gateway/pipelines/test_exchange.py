@@ -5,7 +5,9 @@ from msgspec.structs import replace
 
 from adapters.errors import ModelFailed, Unsupported
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import floats, infer, infers, rig, says
+from gateway.traffic.endpoint import Endpoint
+from policies.breaker import Breaker
+from tests.gateway.pipelines.rigs import floats, infer, infers, rig, said, says
 from tests.support.gateways import Rig, chat
 
 TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
@@ -49,4 +51,20 @@ async def test_a_sequence_of_requests_is_refused() -> None:
         with pytest.raises(Unsupported, match="no state between requests"):
             await one.core.handle(one.principal, request, {}, one.record())
     assert one.adapters["a"][0].calls == []
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("effects", "calls"), [(True, 1), (False, 2)])
+async def test_a_step_with_effects_is_not_sent_again(effects: bool, calls: int) -> None:
+    fake = FakeAdapter(Script(fault=ModelFailed("no", detail="")), said("yes"))
+    step = {"name": "book", "model": "a", "effects": effects}
+    one = rig({"steps": [step]}, {"a": fake})
+    one.endpoints["a"].append(Endpoint("a/1", fake, Breaker(5, 1.0)))
+    if effects:
+        with pytest.raises(ModelFailed):
+            await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    else:
+        await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    assert len(fake.calls) == calls
     one.assert_idle()
