@@ -40,12 +40,15 @@ class StepTrace:
         "escalations",
         "name",
         "outcome",
+        "parent",
         "pipeline",
         "seconds",
         "usage",
     )
 
-    def __init__(self, pipeline: str, name: str) -> None:
+    def __init__(self, pipeline: str, name: str, parent: StepTrace | None = None) -> None:
+        self.parent = parent
+        """The step around it, perhaps of another pipeline."""
         self.pipeline = pipeline
         self.name = name
         """The name of the step, after those of the steps around it: `page.recognise`."""
@@ -64,6 +67,13 @@ class StepTrace:
         """The branch of a switch, or the stage of a cascade, that answered."""
         self.usage: Usage | None = None
         self.cost: Money | None = None
+
+    def is_within(self, step: StepTrace) -> bool:
+        """Whether it runs inside of a step."""
+        parent = self.parent
+        while parent is not None and parent is not step:
+            parent = parent.parent
+        return parent is step
 
     def spend(self, usage: Usage, cost: Money | None) -> None:
         """Add the usage and the cost of a call to a model."""
@@ -122,17 +132,22 @@ class CallTrace:
         """Record an event."""
         self.events += ((name, subject),)
 
-    def step(self, pipeline: str, name: str) -> StepTrace:
-        """Record that a step of a pipeline starts."""
-        step = StepTrace(pipeline, name)
+    def step(self, pipeline: str, name: str, parent: StepTrace | None = None) -> StepTrace:
+        """Record that a step of a pipeline starts. `parent` is the step around it."""
+        step = StepTrace(pipeline, name, parent)
         self.steps += (step,)
         return step
 
-    def spent(self) -> tuple[Usage | None, Money | None]:
-        """The usage and the cost of all steps; None if no step called a model, or none has a price."""
+    def spent(self, within: StepTrace | None = None) -> tuple[Usage | None, Money | None]:
+        """The usage and the cost of all steps, or of those within a step.
+
+        None if no step called a model, or none has a price.
+        """
         usage: Usage | None = None
         cost: Money | None = None
         for step in self.steps:
+            if within is not None and not step.is_within(within):
+                continue
             if step.usage is not None:
                 usage = total(usage, step.usage)
             if step.cost is not None:

@@ -14,7 +14,8 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.pipelines.metadata import PipelineMetadata
-from gateway.pipelines.outgoing import answer_from, as_stream
+from gateway.pipelines.outgoing import answer_from
+from gateway.pipelines.part import run_recorded
 from gateway.pipelines.passed import PassedStream, has_several, with_usage
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
@@ -33,6 +34,7 @@ class Pipeline:
     def __init__(self, name: str, config: PipelineConfig, root: PipelineNode, clock: Callable[[], float]) -> None:
         self.name = name
         self._root = root
+        self._kind = config.kinds()[0]
         self._deadline = config.deadline
         self._clock = clock
         self._metadata = PipelineMetadata(name, config, clock)
@@ -40,16 +42,20 @@ class Pipeline:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             return await self._query(request, call)
-        if request.sequence:
-            raise Unsupported(f"The model `{self.name}` is a pipeline, which has no state between requests.")
         call = self._bounded(call)
         incoming = PipelineRequest(request, call, self._metadata.of)
         scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
         try:
             async with asyncio.timeout(max(call.deadline.at - self._clock(), 0)):
-                return await self._answer(incoming, await self._root.run(scope), call)
+                return await self._answer(incoming, await self._run(scope), call)
         except TimeoutError:
             raise DeadlineError(f"The deadline of the request passed in {_running(call)}.") from None
+
+    async def _run(self, scope: StepScope) -> Output:
+        """Run the root. A root that is not a sequence is the only step, so that its calls are recorded."""
+        if self._kind == "steps":
+            return await self._root.run(scope)
+        return await run_recorded(self._root, scope, self._kind)
 
     def bound(self, estimate: Estimate) -> Bound:
         """An upper bound of what a request uses, over the most expensive path."""
@@ -65,17 +71,16 @@ class Pipeline:
     async def _answer(self, incoming: PipelineRequest, output: Output, call: Call) -> Answer:
         """The answer of the last step as it is, or an answer made from the values of the outputs."""
         answer = output.answer
-        usage = call.trace.spent()[0] or Usage()
+        usage = call.trace.spent(call.step)[0] or Usage()
         if answer is None or not incoming.takes(answer):
             answer = await answer_from(incoming, await output.read(), usage)
         elif answer.body is None:
-            answer = PassedStream(answer, call.trace)
+            answer = PassedStream(answer, call)
         else:
             answer.usage = usage
-            if answer.form.wire == "openai" and has_several(call.trace):
+            if call.step is None and answer.form.wire == "openai" and has_several(call.trace):
                 answer.body = with_usage(answer.body, usage)
-            answer = as_stream(incoming.request, answer)
-        if unusual := _unusual(call):
+        if call.step is None and (unusual := _unusual(call)):  # the outermost pipeline names the steps of all
             answer.headers += ((STEPS, unusual),)
         return answer
 

@@ -18,10 +18,15 @@ async def run_part(
 ) -> Output:
     """Run a node as a part of the node of `scope`. `is_read`: its values are needed. Raises `InferenceError`."""
     inner = scope.inner(inputs=inputs, name=name, is_live=is_live)
-    trace, started = scope.call.trace.step(scope.pipeline, inner.path), scope.clock()
-    inner.call = scope.call.of_step(trace, scope.call.deadline)
+    return await run_recorded(node, inner, inner.path, is_read=is_read)
+
+
+async def run_recorded(node: PipelineNode, scope: StepScope, name: str, *, is_read: bool = False) -> Output:
+    """Run a node in a scope of its own, with a record of this name. Raises `InferenceError`."""
+    trace, started = scope.call.trace.step(scope.pipeline, name, scope.call.step), scope.clock()
+    scope.call = scope.call.of_step(trace, scope.call.deadline)
     try:
-        output = await node.run(inner)
+        output = await node.run(scope)
         if is_read:
             await output.read()
     except InferenceError as error:

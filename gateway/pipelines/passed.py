@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from adapters.answer import Answer
-from adapters.call import CallTrace
+from adapters.call import Call, CallTrace
 from adapters.stream import Stream
 from adapters.types import Usage
-from adapters.wire import sse
+from adapters.wire import decoding, sse
 from gateway.pipelines.generated import events_of
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -18,8 +18,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 def with_usage(body: bytes, usage: Usage) -> bytes:
-    """A whole body of OpenAI's APIs with another usage."""
-    return _encode({**_object(body), "usage": _counts(usage)})
+    """A whole body of OpenAI's APIs with another usage. Raises `BackendError` for a malformed body."""
+    return _encode({**decoding.decode(_object, body), "usage": _counts(usage)})
 
 
 def has_several(trace: CallTrace) -> bool:
@@ -33,18 +33,19 @@ class PassedStream(Stream):
     If other steps have a usage too, the event with the usage, if the client requested it, has the sum.
     """
 
-    __slots__ = ("_inner", "_sums", "_trace")
+    __slots__ = ("_call", "_inner", "_sums")
 
-    def __init__(self, inner: Answer, trace: CallTrace) -> None:
+    def __init__(self, inner: Answer, call: Call) -> None:
         super().__init__(content_type=inner.content_type, usage=inner.usage, status=inner.status, form=inner.form)
         self.pool, self.endpoint, self.headers = inner.pool, inner.endpoint, inner.headers
         self._inner = inner
-        self._trace = trace
-        self._sums = inner.form.wire == "openai" and trace.spent()[0] is not None
+        self._call = call
+        is_outermost = call.step is None  # it sums the steps of inner pipelines too
+        self._sums = is_outermost and inner.form.wire == "openai" and call.trace.spent()[0] is not None
         inner.when_ended(self._take_usage)
 
     def _take_usage(self, inner: Answer, _: BaseException | None) -> None:
-        self.usage = self._trace.spent()[0] or inner.usage
+        self.usage = self._call.trace.spent(self._call.step)[0] or inner.usage
 
     async def _next(self, patience: float | None = None) -> bytes:
         piece = await self._inner.__anext__()
@@ -54,7 +55,7 @@ class PassedStream(Stream):
 
     def _summed(self, event: bytes, body: dict[str, Any] | None) -> bytes:
         own = None if body is None else body.get("usage")
-        earlier = self._trace.spent()[0]
+        earlier = self._call.trace.spent()[0]
         if body is None or not isinstance(own, dict) or earlier is None:
             return event
         prompt, completion = own.get("prompt_tokens") or 0, own.get("completion_tokens") or 0

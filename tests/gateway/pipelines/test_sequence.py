@@ -274,3 +274,59 @@ async def test_a_pipeline_is_a_model_of_another_pipeline() -> None:
     assert record.usage.completion_tokens == 4
     assert str(record.cost) == "0.001 usd"
     one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("root", [{"model": "a"}, {"switch": [{"else": True, "model": "a"}]}])
+async def test_a_pipeline_of_one_node_is_charged(root: dict[str, object]) -> None:
+    one = rig(root, {"a": says("x")}, prices={"a": "0.001 usd"})
+    await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
+    assert record.usage is not None
+    assert (record.usage.total_tokens, str(record.cost)) == (5, "0.001 usd")
+    assert [(step.name, step.outcome) for step in record.trace.steps] == [(next(iter(root)), "ok")]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_steps_of_an_inner_pipeline_are_named_and_counted_once() -> None:
+    inner = {
+        "name": "inner",
+        "limits": {"tokens": "1000/d"},
+        "pipeline": {
+            "steps": [
+                {"name": "hint", "model": "b", "on_error": {"use": {"text": "none"}}},
+                {"name": "draft", "model": "a", "in": {"prompt": "hint.text"}},
+            ]
+        },
+    }
+    pipeline = {
+        "steps": [{"name": "one", "model": "a"}, {"name": "two", "model": "inner", "in": {"prompt": "one.text"}}]
+    }
+    one = rig(pipeline, {"a": says("x"), "b": FakeAdapter(Script(fault=BackendError("no")))}, models=[inner])
+    answer = await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
+    assert [value for name, value in answer.headers if name == "x-headrace-steps"] == ["hint=used"]
+    assert answer.body is not None
+    assert json.loads(answer.body)["usage"]["total_tokens"] == 10
+    assert record.usage is not None
+    assert record.usage.total_tokens == 10
+    assert [step.outcome for step in record.trace.steps] == ["ok", "ok", "used", "ok"]
+    (limit,) = one.ledger.models["inner"].always
+    assert limit.buckets["tokens"].remaining(one.core.clock()) == pytest.approx(995, abs=1)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_the_usage_of_a_stream_counts_the_steps_of_an_inner_pipeline_once() -> None:
+    inner_steps = [{"name": "x", "model": "a"}, {"name": "y", "model": "b", "in": {"prompt": "x.text"}}]
+    inner = {"name": "inner", "pipeline": {"steps": inner_steps}}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    last = b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
+    events = (*chunks("a")[:-1], last, b"data: [DONE]\n\n")
+    steps = [{"name": "one", "model": "a"}, {"name": "two", "model": "inner", "in": {"prompt": "one.text"}}]
+    one = rig({"steps": steps}, {"a": says("x"), "b": FakeAdapter(Script(chunks=events))}, models=[inner])
+    answer = await one.core.handle(one.principal, chat("whole", stream=True), {}, record := one.record())
+    streamed = b"".join([piece async for piece in answer])
+    assert b'"total_tokens":15' in streamed
+    assert record.usage is not None
+    assert record.usage.total_tokens == 15
+    one.assert_idle()
