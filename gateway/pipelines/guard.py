@@ -10,6 +10,7 @@ import msgspec
 from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
+from adapters.wire import decoding
 from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.guarded import GuardedStream
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
@@ -70,7 +71,7 @@ async def _texts(output: Output) -> list[str]:
     """Every text of a whole answer that a client could read: contents, reasoning, refusals, tool calls, tensors."""
     answer = output.answer
     if answer is not None and answer.body is not None and answer.form.wire == "openai":
-        return list(_strings(_object(answer.body).get("choices")))
+        return list(_strings(decoding.decode(_object, answer.body).get("choices")))
     return [text for value in (await output.read()).values() for text in _of_value(value)]
 
 

@@ -34,8 +34,17 @@ class SequenceNode:
         self._final = final
 
     async def run(self, scope: StepScope) -> Output:
+        streams: list[Output] = []
+        try:
+            return await self._run(scope, streams)
+        except BaseException:
+            for output in streams:
+                await output.aclose()
+            raise
+
+    async def _run(self, scope: StepScope, streams: list[Output]) -> Output:
         given = dict(scope.outputs)
-        outcome = await dataflow.run(self._plan, {}, partial(self._start, scope, given))
+        outcome = await dataflow.run(self._plan, {}, partial(self._start, scope, given, streams))
         produced = {**given, **outcome.values}
         if not self._out:
             return self._required(self._last, outcome.values)
@@ -45,11 +54,21 @@ class SequenceNode:
         return Output({name: await inner.value(reference) for name, reference in self._out.items()})
 
     async def _start(
-        self, scope: StepScope, given: Mapping[str, Output], step: GraphStep, inputs: Mapping[str, Output]
+        self,
+        scope: StepScope,
+        given: Mapping[str, Output],
+        streams: list[Output],
+        step: GraphStep,
+        inputs: Mapping[str, Output],
     ) -> Mapping[str, Output]:
+        """Run one step. `streams` receives outputs that may be streams, which a failure of the sequence closes."""
         is_live = scope.is_live and step.name in self._live
         output = await self._steps[step.name].run(scope.inner(outputs={**given, **inputs}, is_live=is_live))
-        return {} if output is None else {step.name: output}
+        if output is None:
+            return {}
+        if is_live:
+            streams.append(output)
+        return {step.name: output}
 
     def _required(self, name: str, outputs: Mapping[str, Output]) -> Output:
         if name not in outputs:

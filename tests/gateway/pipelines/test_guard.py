@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from adapters.answer import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, ContentFiltered
+from adapters.errors import BackendError, ContentFiltered, DeadlineError, InferenceError, StepFailed
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import Inferred, Tensor, split_bytes
@@ -192,3 +192,31 @@ async def test_no_cut_into_chunks_lets_a_byte_of_a_forbidden_span_leave(
     else:
         assert (left, error) == (text, None)
     one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("on_error", "error"), [("fail", DeadlineError), ("skip", StepFailed)])
+async def test_a_guard_without_time_closes_the_stream_that_it_would_guard(
+    on_error: str, error: type[InferenceError]
+) -> None:
+    guard = {"model": "b", "block_if": 'text == "no"', "on": "answer"}
+    steps = [{"name": "draft", "model": "a"}, {"name": "out", "guard": guard, "at_least": "2s", "on_error": on_error}]
+    stream = FakeAdapter(Script(chunks=chunks("a", "b"), gap=0.1))
+    one = rig({"steps": steps, "deadline": "1s"}, {"a": stream, "b": says("yes")})
+    with pytest.raises(error) as caught:
+        await one.core.handle(one.principal, chat("whole", stream=True), {}, one.record())
+    assert "The step `out`" in caught.value.message
+    assert stream.calls[0].end == "cancelled"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_malformed_answer_is_the_server_s_failure() -> None:
+    guard = {"model": "b", "block_if": 'text == "no"', "on": "answer"}
+    guarded = [{"name": "draft", "model": "a"}, {"name": "out", "guard": guard}]
+    summed = [{"name": "first", "model": "b"}, {"name": "last", "model": "a", "in": {"prompt": "first.text"}}]
+    for steps in (guarded, summed):
+        one = rig({"steps": steps}, {"a": FakeAdapter(Script(chunks=(b"<html>",))), "b": says("yes")})
+        with pytest.raises(BackendError):
+            await one.core.handle(one.principal, chat("whole"), {}, one.record())
+        one.assert_idle()
