@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
-from config.schema.pipelines.judge import JudgeConfig
+from config.expressions.types import JsonType
 from config.schema.pipelines.leaf import LeafConfig
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
-from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
 
 TakesTensors = Callable[[str], bool]
@@ -64,8 +63,14 @@ _CHAT: Mapping[Path, Variable] = {
 def outputs_of(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
     """The outputs of a node."""
     if isinstance(node, StepConfig) and node.each:
-        return NodeOutputs({path: Variable(JSON) for path in _of_kind(node, takes_tensors).declared}, is_open=True)
+        declared = _of_kind(node, takes_tensors).declared
+        return NodeOutputs({path: Variable(_of_rows(declared[path].type)) for path in declared}, is_open=True)
     return _of_kind(node, takes_tensors)
+
+
+def _of_rows(type_: object) -> TensorType | JsonType:
+    """The type of a value that is gathered from rows: tensors are joined, other values become a list."""
+    return _ANY_TENSOR if isinstance(type_, TensorType) else JSON
 
 
 def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
@@ -89,9 +94,7 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
     if isinstance(leaf, TemplateConfig):
         return NodeOutputs({("text",): Variable(STRING)} if leaf.text is not None else {("messages",): Variable(JSON)})
-    if isinstance(leaf, RerankConfig):
-        return NodeOutputs({(name,): Variable(JSON) for name in ("candidates", "scores", "places")})
-    return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
+    return NOTHING
 
 
 def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOutputs:
