@@ -275,11 +275,16 @@ class _Execution(Generic[V]):
     async def end(self) -> None:
         """Cancel the steps that still run, and return when they have ended."""
         self._cancel()
-        cancelled: asyncio.CancelledError | None = None
-        while running := [future for future in self.running if not future.done()]:
-            try:
-                await asyncio.wait(running)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        if cancelled is not None:
-            raise cancelled
+        await all_ended(self.running)
+
+
+async def all_ended(futures: Collection[asyncio.Future[V]]) -> None:
+    """Wait for the end of all futures, even if this wait is cancelled: the cancellation is raised afterwards."""
+    cancelled: asyncio.CancelledError | None = None
+    while running := [future for future in futures if not future.done()]:
+        try:
+            await asyncio.wait(running)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

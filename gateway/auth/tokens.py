@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519), verified in memory with keys fetched before (RFC 8725 lists the attacks)."""
+"""JSON Web Tokens (RFC 7519), verified in memory with keys fetched before (RFC 8725 for known attacks)."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ _REQUIRED = ["iss", "aud", "exp", "sub"]
 
 
 class _Verified(NamedTuple):
-    """The result of a token's verification, and the Unix seconds between which it stays valid."""
+    """What a token's verification gave, and the Unix seconds between which it need not be done again."""
 
     principal: Principal
     since: float
@@ -30,31 +30,31 @@ class _Verified(NamedTuple):
 
 
 class Tokens:
-    """Every issuer of the configuration, and the recently verified tokens, by digest."""
+    """Every issuer of the configuration, and the tokens verified lately, by digest."""
 
     def __init__(self, issuers: Sequence[JwtConfig], clock: Callable[[], float]) -> None:
         self._verified: dict[bytes, _Verified] = {}
-        # The withdrawal of a key also ends the tokens that it signed.
+        # A key that was withdrawn takes the tokens it signed along.
         self._issuers = [_Issuer(config, clock, self._verified.clear) for config in issuers]
         self.key_sets = [issuer.jwks for issuer in self._issuers if issuer.jwks is not None]
 
     async def load(self) -> None:
-        """Fetch all keys for the first time. `run` repeats failed fetches: the gateway starts without these keys."""
+        """The first fetch of all keys. One that fails is tried again by `run`: the gateway starts without."""
         await asyncio.gather(*(keys.refresh() for keys in self.key_sets))
 
     async def run(self) -> None:
-        """Refresh all keys until cancelled."""
+        """Keep all keys up to date until cancelled."""
         async with asyncio.TaskGroup() as group:
             for keys in self.key_sets:
                 group.create_task(keys.run())
 
     def files_may_have_changed(self) -> None:
-        """Read keys in files again soon."""
+        """Read the keys that lie in files again, soon."""
         for keys in self.key_sets:
             keys.file_may_have_changed()
 
     def authenticate(self, token: str, now_utc: float, tenants: Container[str]) -> Principal:
-        """The principal of a token, one of `tenants`. Raises `CredentialError`, the same for every reason."""
+        """Who a token speaks for, one of `tenants`. Raises `CredentialError`, the same for every reason."""
         if not self._issuers or len(token) > MAX_TOKEN:
             raise CredentialError(REFUSED)
         digest = hashlib.sha256(token.encode()).digest()
@@ -70,12 +70,12 @@ class Tokens:
         try:
             unverified = jwt.decode_complete(token, options={"verify_signature": False})
             header, name = unverified["header"], unverified["payload"].get("iss")
-            if "crit" not in header:  # no extension is supported here
+            if "crit" not in header:  # no extension is understood here
                 for issuer in self._issuers:
                     if issuer.name == name and (verified := issuer.verify(token, header, now_utc)):
                         return verified
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
-            pass  # the one message for every defect of a token
+            pass  # whatever a token is made of, this is all that is said of it
         raise CredentialError(REFUSED)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
@@ -96,10 +96,7 @@ class _Issuer:
         self._config = config
 
     def verify(self, token: str, header: dict[str, Any], now_utc: float) -> _Verified | None:
-        """The result of a token; None if this entry does not accept it.
-
-        Propagates the errors of claims of a wrong type.
-        """
+        """None where this entry does not accept the token. Raises what a claim of the wrong type makes raise."""
         config, algorithm = self._config, header.get("alg")
         if algorithm not in config.algorithms:
             return None
@@ -132,7 +129,7 @@ class _Issuer:
         return tenant
 
     def _roles(self, claims: dict[str, Any]) -> frozenset[str]:
-        """The names in the claim, and the roles that the file maps them to.
+        """The names that the claim holds, and the roles that the file maps them to.
 
         Authority comes from the mapping only: an issuer grants no role by using the role's name. An issuer of one
         tenant grants no authority over others.
@@ -144,7 +141,7 @@ class _Issuer:
         return USER | mapped | (named - ROLES - self._config.roles.keys())
 
     def _scope(self, claims: dict[str, Any]) -> Scope | None:
-        """The scopes of the claim; None if it restricts nothing."""
+        """What the claim narrows; None where it narrows nothing."""
         named: dict[str, list[str]] = {}
         for text in _texts(claims, self._config.claims.scope) or ():
             for entry in text.split():
@@ -155,14 +152,14 @@ class _Issuer:
 
 
 def _check_types(claims: dict[str, Any]) -> None:
-    """Checks that PyJWT omits and RFC 7519 requires: `"exp": "1800000000"` and an empty subject are refused."""
+    """What PyJWT is milder about than RFC 7519 is: `"exp": "1800000000"`, and nobody as the subject."""
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(isinstance(time, int | float) for time in times) or not claims["sub"]:
         raise TypeError("a claim is not of its type")
 
 
 def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
-    """A claim that is a text or a list of texts; None if absent. Raises `TypeError` for any other value."""
+    """A claim that is a text or a list of texts; None where there is none. Raises `TypeError` for another."""
     given = _claim(claims, path) if path is not None else None
     if given is None:
         return None
@@ -173,7 +170,7 @@ def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
 
 
 def _claim(claims: dict[str, Any], path: str) -> object:
-    """The value of a claim; None if absent. A claim's name may contain dots itself, as URLs do."""
+    """What a claim holds; None where there is none. A name may hold dots itself, as URLs do."""
     if path in claims:
         return claims[path]
     value: object = claims

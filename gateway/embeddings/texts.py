@@ -14,9 +14,7 @@ from config.schema.config import EmbeddingsConfig
 
 FILE = "tokenizer.json"
 INLINE = 16 * 1024
-"""Characters that are tokenized on the event loop; longer texts are tokenized in a thread, which delays no other
-request.
-"""
+"""Characters that are made tokens at once; more of them are in a thread, so that nobody else waits."""
 SLICE = 64 * 1024
 """Tokens that are looked at in one turn of the loop."""
 LONGEST_WORD = 100
@@ -72,7 +70,7 @@ class TextBatch(NamedTuple):
 
 
 class TextTokenizer:
-    """Tokenizes texts for one model."""
+    """Makes tokens of texts as one model wants them."""
 
     def __init__(self, config: EmbeddingsConfig) -> None:
         self._tokenizer = tokenizer(config)

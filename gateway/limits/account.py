@@ -11,12 +11,12 @@ from policies.routing.facts import Facts
 
 Scope = tuple[Per, tuple[str, ...] | None, Count, int]
 Stores = Mapping[str, Store]
-"""Stores of allowances, by the scope of counting."""
+"""By who counts together."""
 OTHER_KEYS = "(others)"
 
 
 class Account:
-    """The limits of one tenant, its reservations and its spend. Survives reloads."""
+    """One tenant's limits, what it holds and what it has spent. Outlives reloads."""
 
     __slots__ = (
         "_limits",
@@ -37,20 +37,19 @@ class Account:
         self._limits: dict[Scope, Limit] = {}
         self.in_flight = 0
         self.reserved_tokens: float = 0
-        """Sum of the estimates of the requests in flight."""
+        """Estimates of the requests in flight."""
         self.spent: Counter[tuple[str, str]] = Counter()
         """Picos by key and currency, since this process began; keys beyond `MAX_SUBJECTS` are `OTHER_KEYS`."""
         self.always: tuple[Allowance, ...] = ()
-        """The allowances that every request uses, whatever its key, model and user."""
+        """What every request draws on, whatever its key, model and user."""
         self.is_plain = True
-        """Whether `always` contains every allowance that a request uses."""
+        """Whether that is all that any request draws on."""
 
     def configure(self, limits: Sequence[LimitsConfig], now: float, utc: float) -> None:
         """Apply the limits of a (new) configuration.
 
-        A limit of the same scope continues with its usage: the first of a scope in the file replaces the first of the
-        old configuration, and so on. Enforced limits come first: a request that they refuse does not count in a shadow
-        limit.
+        A limit of the same scope goes on with what was used: the first of a scope in the file takes over from
+        the first there was, and so on. The enforced ones come first: what they refuse counts in no shadow.
         """
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
@@ -69,19 +68,17 @@ class Account:
         return any(limit.config.count == "exact" for limit in self.limits)
 
     def allowances(self, facts: Facts, model: str, now: float, utc: float) -> tuple[Allowance, ...]:
-        """The allowances that a request uses. `model` is the configured name; `facts` has the requested name."""
+        """What a request draws on. `model` is the configured one, where `facts` has the one asked for."""
         requested = facts.model
         return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(requested))
 
     def of_key(self, key: str, now: float, utc: float) -> tuple[Allowance, ...]:
-        """The allowances that every request with a key uses, whatever its model and user, if they are counted on this
-        host.
-        """
+        """What every request with a key draws on, whatever its model and user, and that is counted on this host."""
         limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
         return tuple(limit.of_key(key, now, utc) for limit in limits if limit.config.enforce != "shadow")
 
     def charge(self, key: str, cost: Money) -> None:
-        """Add to the spend of a key."""
+        """Remember what a key has spent."""
         entry = (key, cost.currency)
         if entry not in self.spent and len(self.spent) >= MAX_SUBJECTS:
             entry = (OTHER_KEYS, cost.currency)
@@ -89,7 +86,7 @@ class Account:
 
 
 class ModelAccount(Account):
-    """The limits of one model, for all tenants together. Every request for it uses all of them."""
+    """The limits of one model, for all tenants together. Every request for it draws on all of them."""
 
     __slots__ = ()
 
@@ -105,7 +102,7 @@ class ModelAccount(Account):
 
 
 def _scopes(limits: Iterable[LimitsConfig]) -> list[Scope]:
-    """The scope of each limit: its subject, its models, where it is counted, and its index among those of one scope."""
+    """Whom each is for, of which models, who counts, and which one of that scope it is."""
     seen: Counter[tuple[Per, tuple[str, ...] | None, Count]] = Counter()
     scopes = []
     for limit in limits:

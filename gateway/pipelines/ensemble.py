@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from adapters.dataflow import all_ended
 from adapters.errors import InferenceError, StepFailed
 from config.schema.pipelines.pipeline import EnsembleConfig
 from gateway.pipelines.combined import Answered, UnfitError, combined, settled
@@ -70,13 +71,13 @@ class _Round:
     async def run(self) -> None:
         """Wait until the result is there. Raises the first failure if too few members can answer."""
         clock, within, need = self._scope.clock, self._config.within, self._config.least
-        end = None if within is None else clock() + within
+        end, late = None if within is None else clock() + within, False
         while self._running and self._result is None:
-            late = end is not None and clock() >= end
             if late and self._combine():
                 return
-            timeout = None if end is None or late else end - clock()
+            timeout = None if end is None or late else max(end - clock(), 0)
             done, _ = await asyncio.wait(self._running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            late = late or not done  # not by the clock, which a timer may precede by its resolution
             for task in done:
                 self._take(task, self._running.pop(task))
             if quorum(len(self._answered), len(self._running), need) == "lost":
@@ -125,11 +126,12 @@ class _Round:
         """Cancel the members that still run, and wait for their end."""
         for task in self._running:
             task.cancel()
-        if self._running:
-            await asyncio.wait(self._running)
+        try:
+            await all_ended(self._running)
+        finally:
             for task in self._running:
                 if not task.cancelled():
-                    task.exception()
+                    task.exception()  # mark it as retrieved
 
     def result(self) -> Output:
         """The combined output."""

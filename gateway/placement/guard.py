@@ -1,9 +1,9 @@
 """Runs a server of another project: forwards its log, stops it on a signal, and never lets it outlive the gateway.
 
-A separate program that uses only the standard library: `python -I -S guard.py NAME SIGNAL SECONDS -- COMMAND…`. It runs
-between the gateway and the server. SIGTERM and the end of standard input, which is a pipe from the gateway, both stop
-the server with all of its descendants. If the guard itself is killed, the kernel kills the server, and the gateway
-kills the rest of their process group.
+A program of its own, with the standard library only: `python -I -S guard.py NAME SIGNAL SECONDS -- COMMAND…`. It stays
+between the gateway and the server, which needs to know nothing of either: SIGTERM and the end of standard input, which
+is a pipe from the gateway, both stop the server, its children and its children's children. Where the guard itself is
+killed the kernel kills the server, and the gateway what is left of the group that all of them are in.
 """
 
 import contextlib
@@ -20,19 +20,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MAX_LINE = 3500
-"""Bytes; a longer line is split, so that each part is written atomically although other processes write to the same
-pipe.
-"""
+"""Bytes; a longer line is cut into several, so that each is written whole, whoever else writes to the same pipe."""
 CHUNK = 65536
 KILL_SECONDS = 5.0
-"""Seconds for the kernel to end killed processes."""
+"""For the kernel to end those that were killed."""
 _STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class OutputLines:
-    """Converts the server's output to lines of the gateway's log."""
+    """Bytes as they come → one line of our log for each of theirs."""
 
     def __init__(self, name: str, write: Callable[[bytes], object]) -> None:
         self._name = name
@@ -40,7 +38,7 @@ class OutputLines:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """The carriage return of a progress bar ends a line too."""
+        """A progress bar's carriage return ends a line too."""
         *lines, self._rest = re.split(rb"[\r\n]+", self._rest + data)
         for line in lines:
             self._log(line)
@@ -49,7 +47,7 @@ class OutputLines:
             self._rest = self._rest[MAX_LINE:]
 
     def close(self) -> None:
-        """Log the last line, which may lack its end."""
+        """What came last need not have ended."""
         self._log(self._rest)
         self._rest = b""
 
@@ -78,7 +76,7 @@ class Guard:
             signal.signal(number, lambda *_: None)  # they wake the selector
 
     def run(self, command: list[str]) -> int:
-        """The server's exit status; negative for the signal that ended it."""
+        """Its exit status; negative for the signal that ended it."""
         _prctl(_SET_SUBREAPER, 1)
         try:
             self._server = subprocess.Popen(  # noqa: S603 - it is what an operator wrote, and no shell reads it
@@ -103,7 +101,7 @@ class Guard:
         return self._server.returncode
 
     def _wait(self, sources: selectors.BaseSelector) -> None:
-        """Wait for the next event."""
+        """For the next thing to do."""
         left = None if self._deadline is None else self._deadline - time.monotonic()
         if left is not None and left <= 0:
             self._kill()
@@ -125,7 +123,7 @@ class Guard:
             self._server.send_signal(self._stop_signal)
 
     def _kill(self) -> None:
-        """Kill every descendant. A process whose parent has ended is a child of the guard."""
+        """Everyone that came of it. Whose parent has ended is our child since then."""
         end = time.monotonic() + KILL_SECONDS
         while (pids := list(_descendants(os.getpid()))) and time.monotonic() < end:
             for pid in pids:
@@ -135,7 +133,7 @@ class Guard:
             time.sleep(0.01)
 
     def _reap(self) -> None:
-        """Reap adopted children. The server itself is reaped through its `Popen`."""
+        """Children that were somebody else's. The server's own end is looked for by who started it."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 self._server.poll()
@@ -146,7 +144,7 @@ class Guard:
                     os.waitpid(ended.si_pid, 0)
 
     def _read_to_the_end(self) -> None:
-        """Read the rest of the pipe without waiting for a descendant that still holds it open."""
+        """What is still in the pipe; one that is held open by somebody who hides is not waited for."""
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._output, CHUNK):
@@ -155,7 +153,7 @@ class Guard:
 
 
 def _descendants(ancestor: int) -> Iterator[int]:
-    """The ids of all descendants of a process."""
+    """The ids of all processes below it."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -167,7 +165,7 @@ def _descendants(ancestor: int) -> Iterator[int]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """The function that the server's process runs before `exec`."""
+    """What the server does before it is one."""
 
     def die_with() -> None:
         _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -178,18 +176,18 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Linux only; on other systems the pipe alone stops the server."""
+    """On Linux; elsewhere the pipe has to do."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _to_stderr(line: bytes) -> None:
-    with contextlib.suppress(OSError):  # the other end of the pipe is closed
+    with contextlib.suppress(OSError):  # nobody reads it any more
         os.write(sys.stderr.fileno(), line)
 
 
 def _end_like(status: int) -> int:
-    """End by the server's signal, if a signal ended it."""
+    """By the same signal, if it was one."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -status != signal.SIGKILL:
@@ -199,7 +197,7 @@ def _end_like(status: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the guard; returns the server's exit status."""
+    """The server's exit status."""
     name, stop_signal, stop_seconds, _, *command = arguments
     return _end_like(Guard(name, int(stop_signal), float(stop_seconds)).run(command))
 

@@ -6,22 +6,22 @@ from pathlib import Path
 
 
 class CannotLaunch(Exception):
-    """The missing requirement, in a sentence for operators."""
+    """What is missing, in a sentence for ops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The launch of a runtime. `address`: an endpoint's URL. `stop_seconds`: the time between SIGTERM and SIGKILL."""
+    """`address`: as an endpoint's URL. `stop_seconds`: what it may take to end, once it is told to by SIGTERM."""
 
     command: list[str]
     address: str
     stop_seconds: float
     env: Mapping[str, str]
-    """The whole environment of the process."""
+    """All that it gets."""
     cwd: Path | None = None
 
     @property
     def socket(self) -> Path | None:
-        """The path of the Unix socket where it listens; None for TCP."""
+        """Where it listens, if that is a file."""
         kind, _, path = self.address.partition(":")
         return Path(path) if kind == "unix" else None

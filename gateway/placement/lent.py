@@ -8,7 +8,7 @@ from gateway.placement.runtime import OnExit
 
 
 class LentRuntime:
-    """A runtime of the supervisor. Only probes report its health: its exit is not reported here."""
+    """Its health is what probes say: nobody tells of its exit."""
 
     def __init__(self, name: str, config: RuntimeConfig, address: str, in_use: Counter[str]) -> None:
         self.name = name
@@ -19,32 +19,32 @@ class LentRuntime:
 
     @property
     def pid(self) -> int | None:
-        """Unknown here: the supervisor has the process."""
+        """The supervisor knows."""
         return None
 
     def start(self) -> None:
-        """Count a user. The supervisor has started the runtime."""
+        """It runs, or will."""
         self._in_use[self.address] += 1
 
     async def stop(self) -> None:
-        """Remove a user. The runtime continues for the other workers."""
+        """It goes on for others."""
         self._in_use[self.address] -= 1
 
 
 class LentRuntimes:
-    """Returns the lent runtimes by pool, and counts the users of each."""
+    """Hands out what is lent by pool, and knows which of it is still in use."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self.addresses = addresses
-        """Addresses by pool; replaced before a new configuration is prepared."""
+        """By pool; replaced before a new configuration is prepared."""
         self._in_use: Counter[str] = Counter()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> LentRuntime:
         return LentRuntime(name, config, self.addresses[name], self._in_use)
 
     def in_use(self) -> list[str]:
-        """The addresses that requests may still use."""
+        """The addresses that requests may still go to."""
         return [address for address, count in self._in_use.items() if count > 0]
 
     def close(self) -> None:
-        """Does nothing: the supervisor owns the runtimes."""
+        """Nothing here is ours."""

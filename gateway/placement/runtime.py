@@ -19,23 +19,23 @@ class Runtime(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The id of its process; None if it is unknown or not running."""
+        """Its process, where that is known and there is one."""
 
     def start(self) -> None:
-        """Start it and keep it running until `stop`."""
+        """Want it to run, until `stop`."""
 
     async def stop(self) -> None:
-        """Release it."""
+        """Want it no more."""
 
 
 class Runtimes(Protocol):
-    """A source of runtimes."""
+    """Where runtimes come from."""
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> Runtime:
-        """The runtime of the pool `name`; `on_exit` receives the reason, if its end is observed.
+        """The runtime of the pool `name`; `on_exit` hears why, when it is known to have ended.
 
         Raises `CannotLaunch`.
         """
 
     def close(self) -> None:
-        """Release the resources of all runtimes, which have been stopped."""
+        """None is needed any more; all have been stopped."""

@@ -11,12 +11,12 @@ from gateway.limits.mutexes import LimitsUnavailable
 from policies.limits.amounts import RATED, Amounts
 
 PREFIX = b"{headrace}:"
-"""In braces, so that a cluster stores all keys on one node, as a script requires."""
+"""In braces, so that a cluster keeps all of it in one place, as a script needs."""
 HOUR = 3600
 
 
 class Debts(Protocol):
-    """Records the usage that has not been reported to Redis."""
+    """Where it is remembered what Redis has not been told of."""
 
     @property
     def up(self) -> bool: ...
@@ -30,10 +30,8 @@ class Debts(Protocol):
 
 
 class RemoteAllowance(Allowance):
-    """A mirror of a row in Redis.
-
-    While Redis is unavailable it counts locally, from the row's last state, and the usage of that time is a debt.
-    """
+    """A mirror of a row in Redis. While Redis is away it counts by itself, from where the row was last seen, and
+    what was used then is owed."""
 
     __slots__ = ("_debts", "_rates", "_refuses", "_ttl", "key", "own")
 
@@ -54,7 +52,7 @@ class RemoteAllowance(Allowance):
         self._ttl = int(max([60, *periods, HOUR if config.concurrency else 0]))
 
     def row(self, amounts: Amounts, picos: int, utc: float) -> list[Any]:
-        """The row in the script's format, with the amounts to take; no amount is above the capacity."""
+        """As the script takes it, with what to take of each; more than there can ever be is not asked for."""
         rates = [(unit, capacity, period, min(amounts[unit], capacity)) for unit, capacity, period in self._rates]
         ttl, spend = self._ttl, None
         if (budget := self.spend) is not None:
@@ -63,7 +61,7 @@ class RemoteAllowance(Allowance):
         return [ttl, self.config.concurrency or False, rates, spend or False, self.in_shadow]
 
     def load(self, state: list[Any], now: float) -> None:
-        """Update the mirror from the row's state."""
+        """What the row was a moment ago."""
         in_flight, levels, used, _ = state
         self.concurrency.in_flight = int(in_flight)
         for bucket, level in zip(self.buckets.values(), levels, strict=True):
@@ -72,7 +70,7 @@ class RemoteAllowance(Allowance):
             self.spend.used = int(used)
 
     def take_here(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
-        """Take while Redis is unavailable. Raises `LimitsUnavailable` if the limit does not allow that."""
+        """While Redis is away. Raises `LimitsUnavailable` where the limit does not allow that."""
         if self._refuses:
             raise LimitsUnavailable(self._debts.patience)
         self.concurrency.in_flight = self.own
@@ -82,18 +80,18 @@ class RemoteAllowance(Allowance):
         return hold
 
     def settle_here(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
-        """Add the local usage to the debts."""
+        """What was taken here is owed by now."""
         self.concurrency.in_flight = max(1, self.own)
         self.own -= 1
         Allowance.settle(self, hold, amounts, picos, now)
         self._debts.owe(self, (1, *amounts[1:]), picos)
 
     def undo_here(self, hold: Hold, now: float) -> None:
-        """Undo a debt."""
+        """It was not used after all."""
         self.concurrency.in_flight = max(1, self.own)
         self.own -= 1
         Allowance.undo(self, hold, now)
 
     def is_idle(self, now: float, utc: float) -> bool:
-        """Whether it may be dropped here: the numbers are in Redis."""
+        """Whether it may be forgotten here: the numbers are in Redis."""
         return self.own == 0

@@ -10,13 +10,13 @@ from policies.limits.amounts import NOTHING, Amounts
 
 
 class Bookings(Debts, Protocol):
-    """Receives the ends of bookings."""
+    """Where the ends of bookings go."""
 
     def end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None: ...
 
 
 class Booking(Hold):
-    """The amounts that one request holds of all its rows."""
+    """What one request holds of all its rows."""
 
     __slots__ = ("id", "parts")
 
@@ -29,9 +29,7 @@ class Booking(Hold):
 
 
 class ExactAllowance(RemoteAllowance):
-    """Reserved by `RedisLedger.reserve` with the request's other exact limits; `take` is used while Redis is
-    unavailable.
-    """
+    """Taken by `RedisLedger.reserve`, together with the request's others; `take` is for when Redis is away."""
 
     __slots__ = ()
     _debts: Bookings

@@ -59,10 +59,7 @@ def chat_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str,
 
 
 def completion_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
-    """Log-probabilities of a completion.
-
-    `top_logprobs` always contains the token itself, in addition to the likeliest ones.
-    """
+    """`top_logprobs` has the token itself too: one more than was asked for, if it is not among the likeliest."""
 
     def likeliest(token: ScoredToken) -> dict[str, float] | None:
         if token.logprob is None:
@@ -96,9 +93,9 @@ def scored_prompt(
 
 
 class EchoedPrompt:
-    """A prompt as the beginning of an answer: its `text`, and the offset of each token in it.
+    """A prompt as an answer's beginning: its `text`, and of each token where in it it begins.
 
-    A token that is not in the text, such as the beginning-of-text token, has offset 0.
+    A token that nobody wrote, such as the one of a text's beginning, is at 0.
     """
 
     def __init__(self, token_ids: Sequence[int], tokenizer: Tokenizer, written: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The memory that computing takes on a GPU, measured by the largest step before the cache is allocated."""
+"""What computing takes of a GPU's memory, found out by computing the largest step before the cache is made."""
 
 from collections.abc import Callable
 

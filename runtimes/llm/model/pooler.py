@@ -19,7 +19,7 @@ class Hidden(Protocol):
 
 
 class Pooler:
-    """Reduces chunks of texts to vectors. Stateless: the scheduler adds the contributions of a text's chunks."""
+    """Keeps nothing about sequences: what a text's chunks give is added up by whoever cut them."""
 
     def __init__(self, executor: Hidden) -> None:
         self._executor = executor

@@ -1,4 +1,4 @@
-"""Converts a stream of tokens to text; never emits an incomplete character."""
+"""Tokens to text as they come: no half character."""
 
 import codecs
 from collections.abc import Mapping

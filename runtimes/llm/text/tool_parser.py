@@ -165,10 +165,7 @@ class ToolParser:
 
 
 class _CallReader:
-    """Parses one JSON object that may be a call.
-
-    Its `raw` text is buffered until the object is recognized as a call.
-    """
+    """Reads one JSON object that may be a call. Its `raw` text is kept until it has shown itself to be one."""
 
     def __init__(self, names: Collection[str], tool_format: ToolFormat, index: int) -> None:
         self.begun = False
@@ -220,7 +217,7 @@ class _CallReader:
         return None if end is None else text[end:]
 
     def _take_whole(self) -> None:
-        """Parse a complete object with its keys in an unusual order, which may be no call."""
+        """An object whose keys stand in another order than is usual, or no call at all."""
         try:
             call = _call(self.raw)
             name = _name(call.get("name", _NOTHING))

@@ -1,0 +1,37 @@
+"""Hundreds of random pipelines among failing servers: each request ends once, and leaves nothing behind.
+
+`HEADRACE_PIPELINE_SEEDS=20000` plays more of them, `HEADRACE_SEED=46` plays one again.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from tests.gateway.pipelines.stories import Story
+
+SEEDS = int(os.environ.get("HEADRACE_PIPELINE_SEEDS", "400"))
+ONE = os.environ.get("HEADRACE_SEED")
+CHUNKS = 8
+
+
+@pytest.mark.looptime
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+async def test_every_pipeline_ends_once_and_leaves_nothing_behind(chunk: int) -> None:
+    for seed in [int(ONE)] if ONE is not None else range(chunk, SEEDS, CHUNKS):
+        story = Story(seed)
+        await story.play()
+        assert not story.wrong, f"HEADRACE_SEED={seed} plays it again:\n" + "\n".join(story.wrong)
+
+
+@pytest.mark.looptime
+async def test_the_stories_reach_every_outcome() -> None:
+    outcomes, ends = Counter[str](), Counter[str]()
+    for seed in range(150):
+        story = Story(seed)
+        await story.play()
+        outcomes[story.outcome] += 1
+        ends.update(story.ends)
+    assert {"whole", "left", "DeadlineError", "StepFailed", "BackendError", "CallerError"} <= outcomes.keys()
+    assert {"ok", "failed", "cancelled", "skipped", "used", "rejected"} <= ends.keys()
