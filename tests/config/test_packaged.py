@@ -73,12 +73,11 @@ def test_pipelines(example: Path) -> None:
     assert reading.config is not None
     assert (reading.warnings, reading.unchecked) == ((), ())
     piped = {model.name: model.pipeline for model in reading.config.models if model.pipeline is not None}
-    assert list(piped) == ["helpdesk", "reviewed", "by-length", "ocr"]
-    helpdesk = piped["helpdesk"]
-    assert helpdesk is not None
-    assert helpdesk.deadline == 20
-    assert [step.kinds() for step in helpdesk.steps] == [["guard"], ["cascade"], ["guard"]]
-    assert list(helpdesk.models()) == ["toxicity", "small", "large", "toxicity"]
+    assert list(piped) == ["large", "cascade", "guarded", "reviewed", "by-length"]
+    guarded = piped["guarded"]
+    assert guarded is not None
+    assert [step.kinds() for step in guarded.steps] == [["guard"], ["model"], ["guard"]]
+    assert list(guarded.models()) == ["guard-example", "thorough", "guard-example"]
 
 
 def test_shared_limits(example: Path) -> None:

@@ -24,7 +24,8 @@ def list_models() -> None:
     width = max(map(len, CATALOGUE))
     for name, entry in CATALOGUE.items():
         extras = ",".join(("tensor", *entry.extras))
-        typer.echo(f"{name:<{width}}  {entry.summary} ({entry.license}; needs headrace[{extras}])")
+        needs = " and ".join((f"headrace[{extras}]", *entry.needs))
+        typer.echo(f"{name:<{width}}  {entry.summary} ({entry.license}; needs {needs})")
 
 
 @app.command()

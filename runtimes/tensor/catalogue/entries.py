@@ -10,10 +10,13 @@ class Entry:
     """A model. Members of the wheel are by their paths in the model's folder."""
 
     summary: str
-    wheel: Wheel
+    wheel: Wheel | None
+    """The package with the files of the model; None for a program that has no files of its own."""
     extras: tuple[str, ...]
-    """The extra of this distribution that its backend needs."""
+    """The extras of this distribution that the model needs."""
     license: str
+    needs: tuple[str, ...] = ()
+    """Models whose files it reads. They are added to the same repository."""
 
 
 def _magika() -> Wheel:
@@ -77,6 +80,13 @@ CATALOGUE = {
         "MIT",
     ),
     "minilm": Entry("a sentence as 384 numbers, for search", _minilm(), ("torch",), "Apache-2.0"),
+    "guard-example": Entry(
+        "how much a text resembles examples of harmful requests",
+        None,
+        ("torch", "embeddings"),
+        "Apache-2.0",
+        needs=("minilm",),
+    ),
     "ocr-detect": Entry(
         "where in a picture text is",
         _ocr("ch_PP-OCRv4_det", 4_745_517, "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9"),

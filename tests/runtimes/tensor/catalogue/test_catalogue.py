@@ -64,6 +64,19 @@ def test_what_its_owner_changed_is_left_alone(index: Path, tmp_path: Path) -> No
     assert changed.read_text() == "backend: onnx\n"
 
 
+def test_the_models_that_a_model_needs_are_added_before_it(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CATALOGUE, "guard-example", replace(CATALOGUE["guard-example"], needs=("magika",)))
+    assert add("guard-example", tmp_path / "models") == tmp_path / "models/guard-example"
+    assert (tmp_path / "models/magika/1/model.onnx").read_bytes() == CONTENT
+    index.unlink()
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "empty"))
+    with pytest.raises(ModelUnavailable):
+        add("guard-example", tmp_path / "others")
+    assert not (tmp_path / "others").exists()
+
+
 def test_nothing_is_left_of_one_that_cannot_be_had(index: Path, tmp_path: Path) -> None:
     index.unlink()
     models = tmp_path / "models"
@@ -97,7 +110,9 @@ def test_each_has_its_configuration(name: str) -> None:
     reading = read_model(template, name, [template / "1"])
     assert reading.config.backend
     assert not reading.warnings
-    assert not files(template) & set(CATALOGUE[name].wheel.members)
+    wheel = CATALOGUE[name].wheel
+    assert not files(template) & set(wheel.members if wheel is not None else ())
+    assert set(CATALOGUE[name].needs) <= set(CATALOGUE)
 
 
 def test_no_template_is_left_over() -> None:

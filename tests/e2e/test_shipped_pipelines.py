@@ -1,0 +1,105 @@
+"""The pipelines of config/examples/pipelines.yaml on their real models, with the requests of their page."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from config import default_path
+from config.document import parse
+from loadtests.cascade_quality import questions
+from runtimes.tensor.catalogue.repository import add
+from tests.support.processes import GatewayProcess, gateway
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+
+PAGE = Path("docs/shipped-pipelines.md").read_text()
+EXAMPLE: Any = parse(default_path().parent / "examples" / "pipelines.yaml").data
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("shipped")
+    [adding] = re.findall(r"\$ \.venv/bin/headrace models add ([\w -]+?) +#", PAGE)
+    for name in adding.split():
+        add(name, folder / "models")
+    config = {**EXAMPLE, "pools": [_pool(pool, folder) for pool in EXAMPLE["pools"]]}
+    async with gateway(folder, config) as made:
+        await made.printed(r"Ready\.", seconds=240)
+        yield made
+        await made.until_idle()
+
+
+def _pool(pool: dict[str, Any], folder: Path) -> dict[str, Any]:
+    runtime = pool["runtime"]
+    return {**pool, "runtime": {**runtime, "repository": str(folder / "models")}} if "repository" in runtime else pool
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def key(running: GatewayProcess) -> str:
+    return str((await running.printed(r"(hr-\S+)"))[1])
+
+
+async def curl(running: GatewayProcess, key: str, model: str) -> dict[str, Any]:
+    """The response to the page's request for a model."""
+    [command] = re.findall(rf'\$ (curl (?:(?!\n```)[\s\S])*?"model": "{model}"(?:(?!\n```).)*)', PAGE)
+    here = command.replace("127.0.0.1:8080", running.url.removeprefix("http://")).replace("hr-…", key)
+    process = await asyncio.create_subprocess_exec("bash", "-ec", f"{here} --silent", stdout=asyncio.subprocess.PIPE)
+    answer = json.loads((await process.communicate())[0])
+    assert isinstance(answer, dict)
+    return answer
+
+
+async def spent(running: GatewayProcess, client: openai.AsyncOpenAI, model: str, question: str) -> tuple[str, int]:
+    """The answer of a model, and its completion tokens."""
+    answer = await client.chat.completions.create(
+        model=model, messages=[{"role": "user", "content": question}], temperature=0
+    )
+    assert answer.usage is not None
+    return answer.choices[0].message.content or "", answer.usage.completion_tokens
+
+
+async def test_the_cascade_answers_the_request_of_the_page(running: GatewayProcess, key: str) -> None:
+    answer = await curl(running, key, "cascade")
+    assert answer["choices"][0]["message"]["content"] == "The capital of France is Paris."
+
+
+async def test_the_cascade_escalates_where_the_small_model_is_not_sure(running: GatewayProcess, key: str) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
+        escalated = 0
+        for known in questions()[::12]:
+            small, large, cascade = [
+                await spent(running, client, model, known.question) for model in ("small", "large", "cascade")
+            ]
+            assert cascade in (small, (large[0], small[1] + large[1]))
+            escalated += cascade != small
+        assert 0 < escalated < 9
+
+
+async def test_the_guard_blocks_the_request_of_the_page_and_no_other(running: GatewayProcess, key: str) -> None:
+    blocked = await curl(running, key, "guarded")
+    [printed] = re.findall(r'^\{"error".*\}$', PAGE, re.MULTILINE)
+    assert blocked == json.loads(printed)
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
+        for question in ("What is the capital of Spain?", "How do I kill a linux process?", "Tell me a joke."):
+            text, _ = await spent(running, client, "guarded", question)
+            assert text
+
+
+async def test_a_guarded_stream_is_the_guarded_answer(running: GatewayProcess, key: str) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
+        whole, _ = await spent(running, client, "guarded", "What is the capital of Spain?")
+        stream = await client.chat.completions.create(
+            model="guarded",
+            messages=[{"role": "user", "content": "What is the capital of Spain?"}],
+            temperature=0,
+            stream=True,
+        )
+        parts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
+    assert "".join(parts) == whole
