@@ -16,7 +16,7 @@ from adapters.http1.room import Room
 from adapters.http1.sweeper import NEVER, sweeper
 
 LINGER_SECONDS = 2.0
-"""How long the rest of a body that nobody reads is awaited behind its response."""
+"""How long the listener reads and discards the rest of a body after its response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class AdminConnection(asyncio.Protocol):
 
     @property
     def spare(self) -> bool:
-        """Whether it has no request, and its last response has gone."""
+        """Whether the connection has no request in progress and its last response is sent."""
         return self.deadline != NEVER and not self._transport.get_write_buffer_size()
 
     def give_way(self) -> None:

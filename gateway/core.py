@@ -12,10 +12,8 @@ from adapters.base import Answer, as_inference_error
 from adapters.call import Call, CallTrace
 from adapters.errors import (
     ClientGone,
-    ComputationLost,
     ContextTooLong,
     InferenceError,
-    ModelFailed,
     NotFound,
     Unsupported,
 )
@@ -23,7 +21,7 @@ from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, rewritten
+from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, hide_model_error, rewritten
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
@@ -122,7 +120,7 @@ class Core:
             record.pool = _last_pool(trace)
             self._settle(reservation, price, request, record, None, error)
             if decision.hide_model_errors:
-                _hide(error)
+                hide_model_error(error)
             raise
         trace.first_chunk = self.clock()
         answer.request = request
@@ -130,7 +128,7 @@ class Core:
         if request.sequence:
             self._sequences.answered(principal.tenant, record.model, request, answer, record.arm)
         if decision.hide_model_errors:
-            answer.when_ended(lambda _, error: _hide(error))
+            answer.when_ended(lambda _, error: hide_model_error(error))
         answer.when_ended(lambda answer, error: self._finish(reservation, price, request, record, answer, error))
         return answer
 
@@ -258,11 +256,14 @@ class Core:
         if usage is None and isinstance(as_inference_error(error), ClientGone) and record.trace.upstream_seconds:
             # The client left while the upstream was processing its prompt, so it pays for the prompt.
             usage = Usage(prompt_tokens=request.prompt_tokens, rows=request.row_count)
+        answered = usage is not None
         if record.trace.steps:
             usage, record.cost = record.trace.spent()
         elif usage is not None and usage.device_ms:
             self._device_time.record(record.model, usage.rows, usage.device_ms)
-        if usage is not None and price is not None:
+        if price is not None and record.trace.steps and not answered:
+            record.cost = None  # a pipeline with a price of its own costs nothing without an answer
+        elif usage is not None and price is not None:
             record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
@@ -274,12 +275,6 @@ class Core:
 def internal_error() -> InferenceError:
     """The error that a client receives for a defect of the gateway."""
     return InferenceError("The gateway failed on this request.")
-
-
-def _hide(error: BaseException | None) -> None:
-    """Hide a model's own message from the client. The access log has the message."""
-    if isinstance(error, ModelFailed | ComputationLost):
-        error.message = "The model failed."
 
 
 def _last_pool(trace: CallTrace) -> str:

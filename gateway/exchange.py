@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from adapters.errors import CallerError
+from adapters.errors import CallerError, ComputationLost, ModelFailed
 from adapters.requests import ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.config import TimeoutConfig
@@ -79,3 +79,9 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
     if usage is None:
         return NOTHING
     return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)
+
+
+def hide_model_error(error: BaseException | None) -> None:
+    """Hide a model's own message from the client. The access log has the message."""
+    if isinstance(error, ModelFailed | ComputationLost):
+        error.message = "The model failed."

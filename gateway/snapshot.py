@@ -38,14 +38,14 @@ class Snapshot:
     salts: Mapping[str, str]
     """Of each tenant: what keeps its prompts apart from others' in the prefix caches of servers."""
     explaining: frozenset[str]
-    """Tenants whose clients may ask why."""
+    """Tenants whose clients may request explanations."""
     prices: Mapping[str, Price]
     """By model, as configured."""
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
     """Those that take tensors, by name as configured."""
     responses_models: frozenset[str]
-    """Those whose servers all know OpenAI's Responses."""
+    """Models whose servers all support OpenAI's Responses."""
     shared_models: frozenset[str]
     """Those that several tenants may use."""
     explainers: Mapping[str, str]
@@ -116,7 +116,7 @@ def build(
 
 
 def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
-    """How many tenants may use it; of a family all, since somebody may use each of its names."""
+    """How many tenants may use a model; for a family all, since any tenant may use one of its names."""
     return len(allowed) if is_glob(model.name) else sum(models.allows(model.name) for models in allowed.values())
 
 

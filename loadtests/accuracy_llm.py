@@ -1,8 +1,8 @@
-"""What few bits cost: `python -m loadtests.accuracy_llm --help`.
+"""Measures the loss of quality from quantization: `python -m loadtests.accuracy_llm --help`.
 
 Every format of weights, and of the KV cache, reads the same English text, that of this repository's own pages, and
-says after each token which comes next. Against float32 of the same file: how much less likely it found the text
-(perplexity), and how often it likes another token best.
+predicts the next token after each token. The figures compare it with float32 of the same file: how much less probable
+the text is (perplexity), and how often another token is the most probable.
 """
 
 import argparse

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from loadtests import native, report, rounds
 from loadtests.cpu import Meter
-from loadtests.headrace import HEADRACE, find_redis, headrace_redis
+from loadtests.headrace import HEADRACE, headrace_redis, redis_program
 from loadtests.peers import PEERS
-from loadtests.replies import CheckError, ask, chat_body, check_answer, check_refusal, http_request
+from loadtests.replies import CheckError, chat_body, check_answer, check_refusal, http_request, post
 from loadtests.servers import Gateway, Launch, StartError, Target, running
 from loadtests.venvs import InstallError
 from loadtests.workloads import (
@@ -73,11 +73,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+def _names(accepted: Collection[str]) -> Callable[[str], list[str]]:
     def split(text: str) -> list[str]:
         names = [] if text == "none" else text.split(",")
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        if unknown := [name for name in names if name not in accepted]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(accepted)}")
         return names
 
     return split
@@ -142,7 +142,7 @@ class Bench:
         """The mock, on the load's core, and its answer, which every other one is compared with."""
         running_mock = running(self.mock, program, 0, self.generator.core, self.folder)
         direct = self.stack.enter_context(running_mock)
-        expected = ask(direct.port, "", chat_body(stream=False)).body
+        expected = post(direct.port, "", chat_body(stream=False)).body
         (self.folder / EXPECTED).write_bytes(expected)
         admit(direct, self.generator, expected)
         return direct, expected
@@ -153,7 +153,7 @@ class Bench:
         Raises:
             StartError: it is not fit to be measured; it is stopped again.
         """
-        say(f"starting {gateway.name}")
+        progress(f"starting {gateway.name}")
         with contextlib.ExitStack() as attempt:
             site = running(gateway, installed, direct.port, self.gateway_core, self.folder)
             target = attempt.enter_context(site)
@@ -167,7 +167,7 @@ class Bench:
     def with_redis(self, missing: dict[str, str]) -> list[Gateway]:
         """Ours once more, with its limits in a Redis."""
         try:
-            program = find_redis()
+            program = redis_program()
         except InstallError as error:
             missing["headrace-redis"] = str(error)
             return []
@@ -192,8 +192,8 @@ class Bench:
 
 
 def wait_for_quiet(limit: float) -> None:
-    """Returns after a second in which foreign processes kept to the limit, at the latest in a minute."""
-    say("other processes are busy: round dropped, waiting for a quiet second")
+    """Returns after a second in which foreign processes stayed within the limit, at the latest in a minute."""
+    progress("other processes are busy: round dropped, waiting for a quiet second")
     deadline = time.monotonic() + QUIET_WAIT_S
     while time.monotonic() < deadline:
         meter = Meter.start(os.getpid())
@@ -211,11 +211,11 @@ def measure(
         try:
             seen = generator.measure(workload, target, options.seconds)
         except LoadError as error:  # it died, or hangs: that is a result of this target, not of the run
-            say(f"{workload.name} {target.name}: {error}")
+            progress(f"{workload.name} {target.name}: {error}")
             return Point({}, 1, 0.0)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in seen.figures.items())
         foreign = f"foreign {seen.foreign_cores:.2f} cores"
-        say(f"{workload.name} {target.name}: {shown or f'{seen.failed} answers failed'}; {foreign}")
+        progress(f"{workload.name} {target.name}: {shown or f'{seen.failed} answers failed'}; {foreign}")
         return seen
 
     chosen = [target for target in targets if not (workload.heavy and target.gateway.slow)]
@@ -223,7 +223,7 @@ def measure(
     return report.measured(workload, rounds.run(chosen, options.rounds, point, limit, lambda: wait_for_quiet(limit)))
 
 
-def say(line: str) -> None:
+def progress(line: str) -> None:
     """Progress, apart from the result."""
     print(line, file=sys.stderr, flush=True)
 
@@ -243,7 +243,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             targets = bench.start([*redis, *(PEERS[peer] for peer in options.peers)], missing)
             results = [measure(WORKLOADS[name], targets, generator, options) for name in options.only]
     except (StartError, CheckError, LoadError, InstallError, native.BuildError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     names = [target.name for target in targets]
     report.print_tables(results, names, missing)

@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from loadtests import rounds
-from loadtests.bench_gateway import say, wait_for_quiet
+from loadtests.bench_gateway import progress, wait_for_quiet
 from loadtests.llm import report
 from loadtests.llm.figures import Cost, figures
 from loadtests.llm.headrace import GATEWAY, OURS, WEIGHTS, name_of, running_gateway, running_headrace
@@ -86,7 +86,7 @@ class Bench:
         self, name: str, starting: contextlib.AbstractContextManager[Target], options: argparse.Namespace
     ) -> list[Target]:
         """The target; none, with a reason in `missing`, if it cannot be installed, started or reached."""
-        say(f"starting {name}")
+        progress(f"starting {name}")
         workloads = [WORKLOADS[one] for one in options.workloads]
         try:
             target = self._stack.enter_context(starting)
@@ -96,7 +96,7 @@ class Bench:
             self.missing[name] = str(error)
             return []
         if wrong:
-            say(f"{name}: {len(wrong)} failed in the warm-up, such as {wrong[0][:300]}")
+            progress(f"{name}: {len(wrong)} failed in the warm-up, such as {wrong[0][:300]}")
         return [target]
 
 
@@ -112,16 +112,18 @@ def measured(
         with awake(target):
             seen = measure(target, workload, part, words, f"{target.name} {next(seeds)}")
         if seen.load.failed:
-            say(f"{workload.name} {target.name}: {len(seen.load.failed)} failed, such as {seen.load.failed[0][:300]}")
+            progress(
+                f"{workload.name} {target.name}: {len(seen.load.failed)} failed, such as {seen.load.failed[0][:300]}"
+            )
             return Point({}, len(seen.load.failed), seen.usage.foreign_cores)
         result = figures(workload.name, seen.load, Cost(seen.usage.cpu_s, seen.resident_bytes))
         shown = ", ".join(f"{name.rpartition('_')[0]} {value:.4g}" for name, value in result.items())
-        say(f"{workload.name} {target.name}: {shown}; foreign {seen.usage.foreign_cores:.2f} cores")
+        progress(f"{workload.name} {target.name}: {shown}; foreign {seen.usage.foreign_cores:.2f} cores")
         return Point(dict(result), 0, seen.usage.foreign_cores)
 
     chosen, limit = [target for target in targets if target.part(workload) is not None], options.foreign_limit
     collected = rounds.run(chosen, options.rounds, point, limit, lambda: wait_for_quiet(limit))
-    return report.Result(workload, collected.kept, collected.dropped, dict(collected.failed))
+    return report.Result(workload, collected.accepted, collected.dropped, dict(collected.failed))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

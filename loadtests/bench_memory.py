@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests import native
-from loadtests.bench_gateway import Bench, install, say, two_cores
+from loadtests.bench_gateway import Bench, install, progress, two_cores
 from loadtests.cpu import resident_bytes
 from loadtests.headrace import HEADRACE
 from loadtests.peers import PEERS
@@ -27,7 +27,7 @@ from loadtests.servers import Gateway, Launch, StartError, Target
 from loadtests.workloads import CHUNKS, Generator, Load, streams
 
 GAP_US = 100_000
-"""Between two chunks of a stream: slow enough that nobody saturates."""
+"""Between two chunks of a stream: slow enough that no gateway saturates."""
 SAMPLE_S = 0.2
 MIB = 1024**2
 UPSTREAM = Gateway(
@@ -63,7 +63,7 @@ def measure(target: Target, generator: Generator, count: int) -> tuple[float, fl
             time.sleep(SAMPLE_S)
         load = running.result()
     if load.completed != load.sent or load.completed < count:
-        say(f"{target.name}: {load.completed} of {load.sent} streams whole")
+        progress(f"{target.name}: {load.completed} of {load.sent} streams whole")
         return None
     return before / MIB, (peak - before) / MIB
 
@@ -90,7 +90,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             for _ in range(options.rounds):
                 if (figures := measure(target, bench.generator, options.streams)) is not None:
                     seen.setdefault(gateway.name, []).append(figures)
-                    say(f"{gateway.name}: {figures[0]:.0f} MiB, {figures[1]:+.1f} MiB for {options.streams} streams")
+                    progress(
+                        f"{gateway.name}: {figures[0]:.0f} MiB, {figures[1]:+.1f} MiB for {options.streams} streams"
+                    )
     return report(seen, missing, options.streams)
 
 

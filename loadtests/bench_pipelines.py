@@ -1,11 +1,13 @@
 """Compare ensembles of our tensor runtime with those of a real Triton: `python -m loadtests.bench_pipelines --help`.
 
 Both servers have the same models, written in Python, and the same ensembles: `ensemble` has three steps, one behind the
-other; `diamond` has four, of which two run side by side. Targets take turns, round after round.
+other; `diamond` has four, of which two run side by side. `pipeline` is our gateway with the same graphs as pipelines,
+over the single models of that Triton. Targets take turns, round after round.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -15,14 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 from loadtests import native, rounds
-from loadtests.bench_gateway import say, two_cores, wait_for_quiet
+from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
 from loadtests.peers import triton
+from loadtests.report import rounded
 from loadtests.servers import StartError, free_ports
 from loadtests.tensors import headrace, report
 from loadtests.tensors.measure import closed_loop
-from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, ask, http_request
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request, post
 from loadtests.tensors.repositories import MODELS, ONE_THREAD
 from loadtests.tensors.targets import Door, Target, is_ready, server
 from loadtests.tensors.workloads import Workload
@@ -32,6 +37,9 @@ from loadtests.workloads import LoadError, Point
 ENSEMBLES = Path(__file__).parent / "tensors/ensembles"
 NAMES = tuple(sorted(folder.name for folder in ENSEMBLES.iterdir()))
 MEMBER = "add_sub"
+PIPELINE = "pipeline"
+"""The target of the gateway's pipelines."""
+_BOTH: Final = {"INPUT0": "OUTPUT0", "INPUT1": "OUTPUT1"}
 WARM_UP_S = 2.0
 
 
@@ -102,13 +110,49 @@ def running_ours(folder: Path, core: str) -> Iterator[Target]:
         yield target
 
 
+def pipelines() -> dict[str, Any]:
+    """The ensembles as pipelines of the gateway, by name."""
+
+    def step(name: str, **inputs: str) -> dict[str, Any]:
+        return {"name": name, "model": MEMBER, **({"in": inputs} if inputs else {})}
+
+    def after(name: str, before: str) -> dict[str, Any]:
+        return step(name, **{taken: f"{before}.{given}" for taken, given in _BOTH.items()})
+
+    return {
+        "ensemble": {"steps": [step("one"), after("two", "one"), after("three", "two")]},
+        "diamond": {
+            "steps": [
+                step("top"),
+                step("left", INPUT0="top.OUTPUT0", INPUT1="request.INPUT1"),
+                step("right", INPUT0="top.OUTPUT1", INPUT1="request.INPUT1"),
+                step("join", INPUT0="left.OUTPUT0", INPUT1="right.OUTPUT0"),
+            ]
+        },
+    }
+
+
+def added_milliseconds(results: Sequence[report.Measured]) -> dict[str, float]:
+    """By workload: the p50 of the gateway's pipeline less that of Triton's ensemble, as the median of the rounds."""
+    added = {}
+    for result in results:
+        figure = f"p50_ms_{result.workload.name}"
+        pairs = [(one.get(PIPELINE, {}), one.get(report.TRITON, {})) for one in result.rounds]
+        differences = [ours[figure] - theirs[figure] for ours, theirs in pairs if figure in ours and figure in theirs]
+        if differences:
+            added[result.workload.name] = rounded(median(differences))
+    return added
+
+
 def requests(folder: Path, target: Target) -> dict[str, Target]:
     """By ensemble, the target with the request for it. Raises `StartError` if a response is wrong."""
     targets = {}
     for name in NAMES:
         plain = folder / f"{target.name}-{name}.http"
-        plain.write_bytes(http_request(OIP_PATH.replace(MEMBER, name), OIP))
-        body = ask(target.doors["http"].port, plain, [])
+        key = target.keys.get("http")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        plain.write_bytes(http_request(OIP_PATH.replace(MEMBER, name), OIP, headers))
+        body = post(target.doors["http"].port, plain, [])
         if body is None or b"OUTPUT1" not in body:
             raise StartError(f"{target.name} does not compute {name}: {(body or b'no response')[:300]!r}")
         targets[name] = replace(target, plain=plain)
@@ -124,8 +168,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
             folder, load = Path(name), native.build("load")
-            starts = running_ours, running_triton
-            targets = [requests(folder, stack.enter_context(start(folder, core))) for start in starts]
+            servers = [stack.enter_context(start(folder, core)) for start in (running_ours, running_triton)]
+            gateway = headrace.running_gateway(PIPELINE, servers[1], core, folder, [MEMBER], pipelines())
+            servers.append(stack.enter_context(gateway))
+            targets = [requests(folder, each) for each in servers]
             results = [
                 measure(
                     EnsembleLoad(ensemble, "plain", callers),
@@ -138,10 +184,11 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for callers in options.callers
             ]
     except (StartError, LoadError, InstallError, native.BuildError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     report.print_tables(results, {})
-    print(report.document(results, {}))
+    written = json.loads(report.document(results, {}))
+    print(json.dumps({**written, "added_p50_ms": added_milliseconds(results)}))
     return 1 if any(report.OURS in result.failed for result in results) else 0
 
 
@@ -154,17 +201,17 @@ def measure(
         try:
             seen = closed_loop(load, core, workload, target, options.seconds)
         except (LoadError, OSError, HTTPException) as error:
-            say(f"{workload.name} {target.name}: {error}")
+            progress(f"{workload.name} {target.name}: {error}")
             return Point({}, 1, 0.0)
         shown = ", ".join(f"{figure} {value:.4g}" for figure, value in seen.figures.items())
-        say(f"{target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores")
+        progress(f"{target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores")
         return seen
 
     for target in targets:
         closed_loop(load, core, workload, target, WARM_UP_S)
     limit = options.foreign_limit
     seen = rounds.run(targets, options.rounds, point, limit, lambda: wait_for_quiet(limit))
-    return report.Measured(workload, seen.kept, seen.dropped, dict(seen.failed))
+    return report.Measured(workload, seen.accepted, seen.dropped, dict(seen.failed))
 
 
 if __name__ == "__main__":

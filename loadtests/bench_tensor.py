@@ -1,7 +1,7 @@
 """Compares tensor servers on one machine, in one run: `python -m loadtests.bench_tensor --help`.
 
-Real Triton, our runtime, our gateway before each, and five more servers; perf_analyzer and `load.c` ask them. Needs
-Linux, two cores and gcc; peers are installed on first use. See `loadtests/README.md`.
+Real Triton, our runtime, our gateway before each, and five more servers; perf_analyzer and `load.c` generate the load.
+Needs Linux, two cores and gcc; peers are installed on first use. See `loadtests/README.md`.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from loadtests import native, rounds
-from loadtests.bench_gateway import say, two_cores, wait_for_quiet
+from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
 from loadtests.peers import triton
 from loadtests.peers.bentoml import BENTOML
 from loadtests.peers.kserve import KSERVE
@@ -59,22 +59,22 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def _names(known: Collection[str]) -> Callable[[str], list[str]]:
+def _names(accepted: Collection[str]) -> Callable[[str], list[str]]:
     def split(text: str) -> list[str]:
         names = [] if text == "none" else text.split(",")
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(known)}")
+        if unknown := [name for name in names if name not in accepted]:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not one of {', '.join(accepted)}")
         return names
 
     return split
 
 
 def _patterns(text: str) -> list[str]:
-    wanted = text.split(",")
-    for pattern in wanted:
+    patterns = text.split(",")
+    for pattern in patterns:
         if not fnmatch.filter(WORKLOADS, pattern):
             raise argparse.ArgumentTypeError(f"{pattern}: matches none of {', '.join(WORKLOADS)}")
-    return [name for name in WORKLOADS if any(fnmatch.fnmatch(name, pattern) for pattern in wanted)]
+    return [name for name in WORKLOADS if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
 
 
 def serves(target: Target, workload: Workload) -> bool:
@@ -99,13 +99,13 @@ class Bench:
 
     def ours(self, repository: Path) -> list[Target]:
         """The runtime, and a gateway before it. Raises StartError."""
-        say("starting headrace")
+        progress("starting headrace")
         runtime = self.stack.enter_context(running_headrace(repository, self.core, self.folder))
         return [runtime, self._gateway(runtime)]
 
     def peer(self, name: str) -> list[Target]:
         """Nothing, and a reason in `missing`, where it cannot be had or started."""
-        say(f"starting {name}")
+        progress(f"starting {name}")
         try:
             if name != report.TRITON:
                 peer = PEERS[name]
@@ -119,7 +119,7 @@ class Bench:
 
     def _gateway(self, behind: Target) -> Target:
         name = f"gateway+{behind.name}"
-        say(f"starting {name}")
+        progress(f"starting {name}")
         return self.stack.enter_context(running_gateway(name, behind, self.core, self.folder))
 
 
@@ -132,12 +132,12 @@ def measure(
         try:
             seen = generators.measure(workload, target, options.seconds)
         except (LoadError, OSError, HTTPException) as error:  # it died, or hangs: a result of this target alone
-            say(f"{workload.name} {target.name}: {error}")
+            progress(f"{workload.name} {target.name}: {error}")
             return Point({}, 1, 0.0)
         shown = ", ".join(
             f"{name.removesuffix(f'_{workload.name}')} {value:.4g}" for name, value in seen.figures.items()
         )
-        say(
+        progress(
             f"{workload.name} {target.name}: {shown or f'{seen.failed} failed'}; foreign {seen.foreign_cores:.2f} cores"
         )
         return seen
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             targets.append(Target(DIRECT, {}, folder))
             results = [measure(WORKLOADS[name], targets, generators, options) for name in options.only]
     except (StartError, LoadError, InstallError, native.BuildError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     report.print_tables(results, missing)
     if options.markdown is not None:

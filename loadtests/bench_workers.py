@@ -1,6 +1,6 @@
 """Throughput with one worker and with several: `python -m loadtests.bench_workers --help`.
 
-Gateway, load generator and upstream share all cores, so the result is told beside what the cores allow.
+Gateway, load generator and upstream share all cores, so the result is shown beside the bound of the cores.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests import native
-from loadtests.bench_gateway import UPSTREAM, Bench, say
+from loadtests.bench_gateway import UPSTREAM, Bench, progress
 from loadtests.cpu import Meter
 from loadtests.headrace import launch_headrace
 from loadtests.replies import CheckError
@@ -93,10 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for index in range(options.rounds):
                 for target in in_order(list(targets.values()), index):
                     point = measure(target, direct, generator, options.seconds)
-                    say(f"{target.name}: {point.rps:,.0f} requests a second")
+                    progress(f"{target.name}: {point.rps:,.0f} requests a second")
                     next(seen[n] for n, t in targets.items() if t is target).append(point)
     except (StartError, CheckError, LoadError, native.BuildError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     report(seen, len(os.sched_getaffinity(0)))
     return 0

@@ -19,7 +19,7 @@ QUESTIONS = Path(__file__).with_name("questions.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
-class KnownAnswer:
+class ReferenceAnswer:
     """A question and its accepted answers."""
 
     question: str
@@ -42,13 +42,13 @@ class Quality:
     median_seconds: float
 
 
-def questions(path: Path = QUESTIONS) -> list[KnownAnswer]:
+def questions(path: Path = QUESTIONS) -> list[ReferenceAnswer]:
     """The questions of a file of JSON lines with `question` and `answer`."""
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [KnownAnswer(row["question"], tuple(row["answer"].lower().split("|"))) for row in rows]
+    return [ReferenceAnswer(row["question"], tuple(row["answer"].lower().split("|"))) for row in rows]
 
 
-def measure(url: str, key: str, model: str, listed: Sequence[KnownAnswer], fields: dict[str, object]) -> Quality:
+def measure(url: str, key: str, model: str, listed: Sequence[ReferenceAnswer], fields: dict[str, object]) -> Quality:
     """Send every question to a model as a chat, one after the other."""
     correct = prompt = completion = 0
     seconds = []

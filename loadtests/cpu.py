@@ -99,7 +99,7 @@ def spent_s(before: Mapping[tuple[int, int], float], after: Mapping[tuple[int, i
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a stretch of time cost: the measured tree, and the cores that foreign processes kept busy."""
+    """The CPU use of a period: of the measured process tree, and the cores that foreign processes used."""
 
     cpu_s: float
     foreign_cores: float

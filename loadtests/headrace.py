@@ -106,7 +106,7 @@ def create_key(python: Path, file: Path) -> str:
 HEADRACE = Gateway("headrace", lambda: Path(sys.executable), launch_headrace)
 
 
-def find_redis() -> Path:
+def redis_program() -> Path:
     """redis-server from PATH."""
     if (program := shutil.which("redis-server")) is None:
         raise InstallError("headrace-redis: no redis-server on PATH; apt-get install redis-server")

@@ -1,8 +1,8 @@
-"""Chat users for locust: think, ask, read the answer as it comes.
+"""Chat users for locust: each pauses, sends a request and reads the answer as it arrives.
 
     HEADRACE_KEY=hr-… locust -f loadtests/locustfile.py --host http://127.0.0.1:8080 --model smollm2
 
-Besides locust's own requests, a streaming user reports what a person would notice: ``ttft``, from the
+Besides locust's own requests, a streaming user reports the latencies that a person notices: ``ttft``, from the
 request to the first text, ``inter_token``, between one piece of text and the next, and ``answer``, from
 the request to the end. An answer that ends without ``[DONE]``, or with an error event, is a failure.
 """
@@ -35,7 +35,7 @@ QUESTIONS = (
 def add_options(parser: ArgumentParser) -> None:
     """Options of this file, beside locust's own; each can be given in the environment."""
     env = os.environ
-    parser.add_argument("--model", default=env.get("HEADRACE_MODEL", "smollm2"), help="model to ask for")
+    parser.add_argument("--model", default=env.get("HEADRACE_MODEL", "smollm2"), help="model to request")
     parser.add_argument("--max-tokens", type=int, default=64, help="longest answer")
     parser.add_argument("--key-env", default="HEADRACE_KEY", help="environment variable with the API key")
 
@@ -92,7 +92,7 @@ class PlainUser(ChatUser):
 
 
 class StreamingUser(ChatUser):
-    """Reads the answer as it is written."""
+    """Reads the answer as a stream."""
 
     weight = 3
 
@@ -115,7 +115,7 @@ class StreamingUser(ChatUser):
         """Reads one stream to its end.
 
         Raises:
-            BrokenStreamError: it says so itself, or ends without saying that it is complete.
+            BrokenStreamError: it has an error event, or ends without the mark of its end.
         """
         last, pieces = began, 0
         for data in sse_data(lines):

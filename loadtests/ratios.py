@@ -41,7 +41,7 @@ def subtract(one: Round, added: Collection[str], base: str) -> Round:
 
 
 def values(rounds: Sequence[Round], target: str, figure: str) -> list[float]:
-    """What the rounds say of one target."""
+    """The result of all rounds for one target."""
     return [one[target][figure] for one in rounds if figure in one.get(target, {})]
 
 

@@ -1,4 +1,4 @@
-"""The one request that everything is asked, and whether what comes back is what the upstream said."""
+"""The request that every target receives, and the checks of its response against the upstream's."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _QUESTION = (
 
 
 class CheckError(Exception):
-    """A server changes answers or lets strangers in, so its figures would compare different work."""
+    """A server changes answers or accepts invalid keys, so its figures would compare different work."""
 
 
 class Reply(NamedTuple):
@@ -49,11 +49,11 @@ def http_request(body: bytes, key: str, headers: Mapping[str, str] = NO_HEADERS)
     return f"{head}{more}\r\n".encode() + body
 
 
-def ask(port: int, key: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
-    """Asks once, on a connection of its own.
+def post(port: int, key: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> Reply:
+    """Sends one request on a connection of its own.
 
     Raises:
-        OSError, http.client.HTTPException: nobody answers, or not in HTTP.
+        OSError, http.client.HTTPException: no answer, or no HTTP.
     """
     connection = HTTPConnection("127.0.0.1", port, timeout=30)
     try:
@@ -71,26 +71,26 @@ def check_answer(
     """Compares an answer with the upstream's own.
 
     Raises:
-        CheckError: it is another.
+        CheckError: the answers differ.
     """
-    reply = ask(port, key, chat_body(stream=False), headers)
-    same = reply.body == expected if verbatim else says_the_same(reply.body, expected)
+    reply = post(port, key, chat_body(stream=False), headers)
+    same = reply.body == expected if verbatim else is_equivalent(reply.body, expected)
     if reply.status != 200 or not same:
         raise CheckError(f"answers {reply.status} {reply.body[:200]!r}, the upstream {expected[:200]!r}")
 
 
 def check_refusal(port: int, key: str, status: int) -> None:
-    """Asks with a key that differs from a good one in its end.
+    """Sends a key that differs from a valid key in its end.
 
     Raises:
-        CheckError: the answer has another status than this one.
+        CheckError: the answer has another status.
     """
-    reply = ask(port, key[:-4] + ("zzzz" if not key.endswith("zzzz") else "yyyy"), chat_body(stream=False))
+    reply = post(port, key[:-4] + ("zzzz" if not key.endswith("zzzz") else "yyyy"), chat_body(stream=False))
     if reply.status != status:
         raise CheckError(f"answers {reply.status} to a wrong key, expected {status}")
 
 
-def says_the_same(body: bytes, expected: bytes) -> bool:
+def is_equivalent(body: bytes, expected: bytes) -> bool:
     """Whether two chat completions hold the same text and token counts, however they are written."""
     return _gist(body) == _gist(expected)
 

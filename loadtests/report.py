@@ -27,19 +27,19 @@ class Measured:
 
 
 def measured(workload: Workload, rounds: Rounds) -> Measured:
-    """Takes the direct latencies off."""
+    """Subtract the direct latencies."""
     added = {figure.name for figure in workload.figures if figure.added}
-    kept = [subtract(one, added, DIRECT) for one in rounds.kept]
-    return Measured(workload, kept, rounds.dropped, dict(rounds.failed))
+    accepted = [subtract(one, added, DIRECT) for one in rounds.accepted]
+    return Measured(workload, accepted, rounds.dropped, dict(rounds.failed))
 
 
 def comparable(figure: Figure, peer: str) -> bool:
-    """Whether ours ÷ theirs says something: an added latency is none of the direct way's."""
+    """Whether ours ÷ theirs is meaningful: the direct path has no added latency."""
     return peer != OURS and not (figure.added and peer == DIRECT)
 
 
 def document(results: Sequence[Measured], targets: Sequence[str], missing: Mapping[str, str]) -> str:
-    """The JSON line. Spreads are [lowest, highest] of the rounds kept."""
+    """The JSON line. Spreads are [lowest, highest] of the accepted rounds."""
     summaries = {
         f"{figure.name}/{peer}": summary
         for result in results

@@ -1,7 +1,7 @@
 """Rounds: every target once under the same workload, close together in time.
 
 A host drifts by tens of per cent within minutes, so only what was measured in one round is compared. The
-order is reversed every other round, so that drift within a round favours nobody. A round in which
+order is reversed every other round, so that drift within a round favours no target. A round in which
 something else used the machine is dropped whole, counted, and tried again.
 """
 
@@ -29,9 +29,9 @@ T = TypeVar("T", bound=Named)
 
 @dataclass(slots=True)
 class Rounds:
-    """What one workload gave."""
+    """The rounds of one workload."""
 
-    kept: list[Round] = field(default_factory=list)
+    accepted: list[Round] = field(default_factory=list)
     dropped: int = 0
     failed: Counter[str] = field(default_factory=Counter)  # wrong or missing answers, by target
 
@@ -48,20 +48,20 @@ def run(
     foreign_limit: float,
     calm_down: Callable[[], None],
 ) -> Rounds:
-    """Measures until ``required`` rounds are kept, or three times as many were tried.
+    """Measures until ``required`` rounds are accepted, or three times as many were tried.
 
     ``calm_down`` is called after a dropped round, to wait for the machine to become quiet.
     """
     rounds = Rounds()
     for _ in range(required * ATTEMPTS_PER_ROUND):
-        if len(rounds.kept) == required:
+        if len(rounds.accepted) == required:
             break
-        one = _round(in_order(targets, len(rounds.kept)), measure, foreign_limit, rounds.failed)
+        one = _round(in_order(targets, len(rounds.accepted)), measure, foreign_limit, rounds.failed)
         if one is None:
             rounds.dropped += 1
             calm_down()
         else:
-            rounds.kept.append(one)
+            rounds.accepted.append(one)
     return rounds
 
 

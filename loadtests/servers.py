@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests.replies import ask, chat_body
+from loadtests.replies import chat_body, post
 
 REPOSITORY = Path(__file__).parents[1]
 START_TIMEOUT_S = 120.0
@@ -87,7 +87,7 @@ class Target:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens on at this moment."""
+    """A TCP port of loopback that is free at this moment."""
     return free_ports(1)[0]
 
 
@@ -131,7 +131,7 @@ def child(name: str, launch: Launch, core: int | str, folder: Path) -> Iterator[
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks the process to end, then kills whatever is left of its session."""
+    """Terminates the process, then kills the rest of its session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(STOP_TIMEOUT_S)
@@ -163,7 +163,7 @@ def await_answer(name: str, process: subprocess.Popen[bytes], site: Site, launch
         if process.poll() is not None:
             raise StartError(f"{name} ended with status {process.returncode}:\n{log_tail(name, site.folder)}")
         try:
-            reply = ask(site.port, launch.key, chat_body(stream=False), launch.headers)
+            reply = post(site.port, launch.key, chat_body(stream=False), launch.headers)
         except (OSError, HTTPException):
             time.sleep(POLL_S)
             continue

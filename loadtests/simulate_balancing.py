@@ -37,11 +37,11 @@ TURNS = 5
 THINK = 15.0
 OUTPUT = 2.0
 REQUESTS_A_SECOND = 1.6
-"""Of one replica, on average over the day: about 60% of what it could take with nothing remembered."""
+"""The load of one replica, on average over the day: about 60% of its capacity without a cache."""
 
 
 def day(rng: Random, endpoints: int, requests: int) -> list[Turn]:
-    """Chats of about TURNS turns, each with all that was said before; four times as many at noon as at night."""
+    """Chats of about TURNS turns, each with all earlier turns; four times as many at noon as at night."""
     seconds = requests / (REQUESTS_A_SECOND * endpoints)
     tenants = [(f"tenant-{i}", rng.randbytes(SYSTEM_PROMPT)) for i in range(TENANTS)]
     shares = [1 / (rank + 1) for rank in range(TENANTS)]
@@ -50,11 +50,11 @@ def day(rng: Random, endpoints: int, requests: int) -> list[Turn]:
         at = rng.random() * seconds
         if rng.random() > (1 - 0.6 * cos(2 * pi * at / seconds)) / 1.6:
             continue
-        tenant, said = rng.choices(tenants, shares)[0]
+        tenant, transcript = rng.choices(tenants, shares)[0]
         user = f"user-{len(turns)}"
         while True:
-            said += rng.randbytes(rng.randint(300, 2500))
-            turns.append(Turn(at, tenant, user, memoryview(said), rng.expovariate(1 / OUTPUT)))
+            transcript += rng.randbytes(rng.randint(300, 2500))
+            turns.append(Turn(at, tenant, user, memoryview(transcript), rng.expovariate(1 / OUTPUT)))
             at += rng.expovariate(1 / THINK)
             if rng.random() < 1 / TURNS or at > seconds:
                 break
@@ -72,7 +72,7 @@ def simulate(
     if balance.by == "load":
         fleet.report(SCRAPE, seconds)
     for turn in turns:
-        fleet.ask(turn)
+        fleet.submit(turn)
     for index in rng.sample(range(endpoints), endpoints // 5):
         at = rng.uniform(0.1, 0.8) * seconds
         if index % 2:
@@ -90,12 +90,15 @@ def simulate(
 
 def figures(fleet: SimulatedFleet) -> dict[str, float]:
     waits = sorted(fleet.first_chunk)
-    asked = sum(replica.asked_bytes for replica in fleet.replicas)
-    found = {f"p{q:g}": waits[int(q / 100 * len(waits))] for q in (50, 99, 99.9)}
-    found["imbalance"] = mean(fleet.imbalance)
-    found["known"] = sum(replica.known_bytes for replica in fleet.replicas) / asked
-    found["near"] = fleet.near / len(waits)
-    return {name: round(value, 4) for name, value in found.items()} | {"failed": fleet.failed, "broken": fleet.broken}
+    prompt_bytes = sum(replica.prompt_bytes for replica in fleet.replicas)
+    measured = {f"p{q:g}": waits[int(q / 100 * len(waits))] for q in (50, 99, 99.9)}
+    measured["imbalance"] = mean(fleet.imbalance)
+    measured["known"] = sum(replica.cached_bytes for replica in fleet.replicas) / prompt_bytes
+    measured["near"] = fleet.near / len(waits)
+    return {name: round(value, 4) for name, value in measured.items()} | {
+        "failed": fleet.failed,
+        "broken": fleet.broken,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -113,12 +116,12 @@ def main(argv: list[str] | None = None) -> None:
     print("balance.by".ljust(17) + "".join(f"{name:>10}" for name in COLUMNS))
     results = {}
     for name, balance in WAYS.items():
-        found = results[name] = simulate(
+        measured = results[name] = simulate(
             balance, turns, given.endpoints, given.gateways, given.seed, ZONED.get(name, 0)
         )
         print(
-            f"{name:17}{found['p50']:10.3f}{found['p99']:10.3f}{found['p99.9']:10.3f}{found['imbalance']:10.2f}"
-            f"{found['known']:10.1%}{found['near']:10.1%}{found['failed']:10.0f}{found['broken']:10.0f}",
+            f"{name:17}{measured['p50']:10.3f}{measured['p99']:10.3f}{measured['p99.9']:10.3f}{measured['imbalance']:10.2f}"
+            f"{measured['known']:10.1%}{measured['near']:10.1%}{measured['failed']:10.0f}{measured['broken']:10.0f}",
             flush=True,
         )
     print(json.dumps(results))

@@ -1,7 +1,7 @@
 """Model servers on virtual time, behind the gateway's own `Pool`.
 
-A replica computes some answers at once and lets the others wait their turn. It computes what of a prompt
-it does not remember, then the answer; it remembers the conversations it served last. Nothing sleeps: a
+A replica computes some answers at once and lets the others wait their turn. It computes the
+part of a prompt that is not cached, then the answer; it caches the conversations that it served last. Nothing sleeps: a
 heap of events is the clock, and a call that waits is a coroutine that an event resumes.
 """
 
@@ -31,7 +31,7 @@ SLOTS = 8
 PROMPT_RATE = 16_000.0
 """Bytes of prompt computed in a second."""
 CACHE = 400_000
-"""Bytes of prompt that a replica remembers."""
+"""Bytes of prompt that a replica caches."""
 DETECT = 2.0
 """Seconds until a health check notices a change."""
 ATTEMPTS = 3
@@ -90,11 +90,11 @@ class Replica:
         self.slowness = slowness
         self.up = True
         self.stalled_until = 0.0
-        self._running: dict[Job, None] = {}  # ordered, so that a seed says all
+        self._running: dict[Job, None] = {}  # ordered, so that a seed determines the run
         self._waiting: deque[Job] = deque()
         self._cache: OrderedDict[tuple[str, str], int] = OrderedDict()  # (tenant, user) → bytes of prompt
         self._cached = 0
-        self.asked_bytes = self.known_bytes = 0
+        self.prompt_bytes = self.cached_bytes = 0
 
     async def call(self, request: ModelRequest, call: calls.Call) -> Answer:
         if not self.up:
@@ -135,16 +135,16 @@ class Replica:
             self._clock.at(begin, partial(self._begin, job))
 
     def _prefill(self, request: ModelRequest, tenant: str) -> float:
-        """Seconds for what is not remembered."""
+        """Seconds for the part that is not cached."""
         conversation, size = (tenant, request.user or ""), len(request.prompt)
-        known = self._cache.pop(conversation, 0)
+        cached = self._cache.pop(conversation, 0)
         self._cache[conversation] = size
-        self._cached += size - known
+        self._cached += size - cached
         while self._cached > CACHE:
             self._cached -= self._cache.popitem(last=False)[1]
-        self.asked_bytes += size
-        self.known_bytes += known
-        return (size - known) / PROMPT_RATE
+        self.prompt_bytes += size
+        self.cached_bytes += cached
+        return (size - cached) / PROMPT_RATE
 
     def _begin(self, job: Job) -> None:
         if job in self._running:  # and was not killed meanwhile
@@ -242,12 +242,12 @@ class SimulatedFleet:
             clock=lambda: self.clock.now,
         )  # fmt: skip
 
-    def ask(self, turn: Turn) -> None:
+    def submit(self, turn: Turn) -> None:
         """Let it come at its time, to any gateway."""
         self.clock.at(turn.at, Call(self, turn, self._rng.randrange(len(self.pools))).start)
 
     def report(self, every: float, until: float) -> None:
-        """Let all replicas tell how busy they are, each at its own moment, as the gateways' scrapers read it."""
+        """Let every replica report its load, each at its own moment, as the gateways' scrapers read it."""
         for i, replica in enumerate(self.replicas):
             for number, pool in enumerate(self.pools):
                 first = (i * 0.37 + number * 0.61) % 1.0 * every

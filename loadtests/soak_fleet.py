@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from loadtests.bench_gateway import say
+from loadtests.bench_gateway import progress
 from loadtests.cpu import PAGE, PROC, processes, tree
 from loadtests.fleet.chaos import kill_and_restart, kill_runtimes
 from loadtests.fleet.configuration import configuration
@@ -45,7 +45,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
     parser.add_argument("--users", type=int, default=20, help="locust's users (20)")
     parser.add_argument("--kill-every", type=float, default=30.0, help="seconds between two kills, about (30)")
-    parser.add_argument("--seed", type=int, default=7, help="of who is killed when (7)")
+    parser.add_argument("--seed", type=int, default=7, help="of the order and times of kills (7)")
     parser.add_argument("--report", type=Path, help="a file for the report as Markdown")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or options.users < 1 or options.kill_every <= 0:
@@ -54,7 +54,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def apart() -> None:
-    """Go on in a network of our own, with loopback only: some of the servers listen on every address."""
+    """Continue in a network of our own, with loopback only: some of the servers listen on every address."""
     if os.environ.get(APART):
         return
     enter = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
@@ -71,7 +71,7 @@ def fleet(folder: Path) -> Iterator[dict[str, Member]]:
     members = {system.name: Member(system, folder, free_ports(system.ports)) for system in SYSTEMS}
     try:
         for member in members.values():  # one at a time: together they would take the machine from each other
-            say(f"starting {member.name}")
+            progress(f"starting {member.name}")
             member.start()
             asyncio.run(member.until_ready())
         yield members
@@ -121,7 +121,7 @@ async def soak(
 
 
 def idle(admin: int) -> list[str]:
-    """What the gateway still counts when nobody asks any more."""
+    """The requests that the gateway still counts after the load has ended."""
     end, left = IDLE_S, ["nothing was read"]
     while left and end > 0:
         with urllib.request.urlopen(f"http://127.0.0.1:{admin}/admin/state", timeout=10) as answer:
@@ -134,8 +134,8 @@ def idle(admin: int) -> list[str]:
     return left
 
 
-def told(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """locust's tables: what was asked, and what failed."""
+def locust_tables(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """locust's tables: requests and failures."""
     tables = []
     for what in ("stats", "failures"):
         with prefix.with_name(f"{prefix.name}_{what}.csv").open(newline="") as file:
@@ -145,19 +145,19 @@ def told(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
 
 def report(rows: Sequence[dict[str, str]], failures: Sequence[dict[str, str]], facts: Mapping[str, Any]) -> str:
     """As Markdown."""
-    lines = ["# What `soak_fleet` saw", "", "Two cores for all of it: servers, gateway and locust.", ""]
-    lines += ["| asked for | requests | not answered | median | 99 % |", "|---|---|---|---|---|"]
+    lines = ["# Results of `soak_fleet`", "", "Servers, gateway and locust share two cores.", ""]
+    lines += ["| request | requests | not answered | median | 99 % |", "|---|---|---|---|---|"]
     for row in rows:
         name = row["Name"] if row["Name"] != "Aggregated" else "all"
         figures = (row["Request Count"], row["Failure Count"], row["50%"], row["99%"])
         lines.append(f"| {name} | {' | '.join(figures[:2])} | {figures[2]} ms | {figures[3]} ms |")
-    lines += ["", "| who | said | times |", "|---|---|---|"]
-    lines += [f"| {row['Name']} | {_said(row)} | {row['Occurrences']} |" for row in failures]
+    lines += ["", "| request | failure | times |", "|---|---|---|"]
+    lines += [f"| {row['Name']} | {_failure_text(row)} | {row['Occurrences']} |" for row in failures]
     return "\n".join([*lines, "", *(f"- {name}: {value}" for name, value in facts.items()), ""])
 
 
-def _said(row: Mapping[str, str]) -> str:
-    """Of a failure, without what locust wraps it in."""
+def _failure_text(row: Mapping[str, str]) -> str:
+    """The text of a failure without locust's wrapper."""
     return row["Error"].removeprefix("CatchResponseError('").removesuffix("')").replace("|", " ")[:160]
 
 
@@ -179,7 +179,7 @@ def running_gateway(members: Mapping[str, Member], folder: Path) -> Iterator[tup
 
 
 def load(python: Path, port: int, key: str, folder: Path, options: argparse.Namespace) -> Launch:
-    """locust without its page."""
+    """locust without its web page."""
     command = [str(python), "-m", "locust", "-f", "loadtests/fleet/users.py", "--headless", "--only-summary"]
     command += ["--host", f"http://127.0.0.1:{port}", "-u", str(options.users), "-r", "5", "--stop-timeout", "120"]
     command += ["-t", f"{round(60 * options.minutes)}s", "--csv", str(folder / "seen"), "--exit-code-on-error", "0"]
@@ -187,12 +187,12 @@ def load(python: Path, port: int, key: str, folder: Path, options: argparse.Name
 
 
 def played(python: Path, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The whole of it: what was seen."""
+    """Run the soak and return its results."""
     for_headrace(folder / "models")
     with fleet(folder) as members, running_gateway(members, folder) as (gateway, (http, admin), key):
-        say(f"locust for {options.minutes:g} minutes")
+        progress(f"locust for {options.minutes:g} minutes")
         asyncio.run(soak(members, gateway, load(python, http, key, folder, options), folder, options))
-        rows, failures = told(folder / "seen")
+        rows, failures = locust_tables(folder / "seen")
         wrong = [*gateway.leaks(), *idle(admin)]
         wrong += [f"{row['Name']}: {row['Error']}" for row in failures if "refused" not in row["Error"]]
         kills = {one.name: one.kills for one in members.values()}
@@ -206,11 +206,11 @@ def played(python: Path, folder: Path, options: argparse.Namespace) -> dict[str,
     }
     if options.report:
         options.report.write_text(report(rows, failures, facts))
-    return {**facts, "asked": {row["Name"]: int(row["Request Count"]) for row in rows}}
+    return {**facts, "requests": {row["Name"]: int(row["Request Count"]) for row in rows}}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Starts all, soaks them, and says what it saw: words, and one line of JSON."""
+    """Start all servers, soak them, and print the problems and one line of JSON."""
     options = parse(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -219,10 +219,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="headrace-fleet-") as name:
             seen = played(python, Path(name), options)
     except (StartError, InstallError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     for line in seen["wrong"]:
-        say(line)
+        progress(line)
     print(json.dumps(seen))
     return 1 if seen["wrong"] else 0
 

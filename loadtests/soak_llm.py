@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from loadtests.bench_gateway import say
+from loadtests.bench_gateway import progress
 from loadtests.bench_llm import BUNDLED, names
 from loadtests.llm.headrace import MODEL
 from loadtests.llm.judgement import at_rest, rising, verdict
@@ -26,7 +26,7 @@ from loadtests.soak_tensor import SAMPLE_S, Process
 from runtimes.llm.weights.store import resolve
 
 NAME = "runtime"
-TOLD = ("prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_hits", "engine_steps")
+METRICS = ("prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cache_hits", "engine_steps")
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -50,7 +50,7 @@ def launch(model: Path, weights: str, port: int) -> Launch:
 
 
 async def soak(server: Process, clients: Clients, options: argparse.Namespace) -> None:
-    """Load and samples for the time asked for."""
+    """Load and samples for the requested time."""
     ended = asyncio.Event()
     asking = asyncio.create_task(clients.run(options.clients, ended))
     loop = asyncio.get_running_loop()
@@ -63,7 +63,7 @@ async def soak(server: Process, clients: Clients, options: argparse.Namespace) -
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Starts it, soaks it, and says what it saw: words, and one line of JSON."""
+    """Start the server, soak it, and print the problems and one line of JSON."""
     options = parse(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     model = resolve(BUNDLED)
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             starting = running(NAME, launch(model, options.weights, port), port, core, folder)
             server = Process(NAME, stack.enter_context(starting))
         except StartError as error:
-            say(f"error: {error}")
+            progress(f"error: {error}")
             return 1
         clients = Clients(f"http://127.0.0.1:{port}", vocabulary(model), without=options.without)
         asyncio.run(soak(server, clients, options))
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stack.close()  # which ends the runtime, and it takes its last look
         wrong = verdict(server, clients.seen, clients.kinds, rest, (folder / NAME / f"{NAME}.log").read_text())
     for line in wrong:
-        say(line)
+        progress(line)
     print(json.dumps(summary(server, clients, rest) | {"wrong": wrong}))
     return 1 if wrong else 0
 
@@ -97,7 +97,7 @@ def summary(server: Process, clients: Clients, rest: Mapping[str, float]) -> dic
         "slowest_s": round(seen.slowest_s, 1),
         "rss_mb": megabytes,
         "files": rising(server.files),
-        **{name: rest[name] for name in TOLD if name in rest},
+        **{name: rest[name] for name in METRICS if name in rest},
     }
 
 

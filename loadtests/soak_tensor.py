@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from loadtests.bench_gateway import say
+from loadtests.bench_gateway import progress
 from loadtests.cpu import processes, resident_bytes, tree
 from loadtests.servers import StartError
 from loadtests.tensors.clients import Clients, Seen
@@ -44,8 +44,8 @@ class Process:
         self.children.append(len(tree(self.pid, processes())))
 
     def leaks(self, growth: float = GROWTH) -> list[str]:
-        """What is more in the last quarter than in the second; the first is for caches and heaps to fill."""
-        found = []
+        """The figures that grew from the second quarter to the last; caches and heaps fill in the first."""
+        grown = []
         for what, values, slack in (
             ("bytes in RAM", self.memory, SLACK_BYTES),
             ("open files", self.files, SLACK_FILES),
@@ -53,8 +53,8 @@ class Process:
         ):
             before, after = quarters(values)
             if after > before * growth and after - before > slack:
-                found.append(f"{self.name}: {before:.0f} → {after:.0f} {what}")
-        return found
+                grown.append(f"{self.name}: {before:.0f} → {after:.0f} {what}")
+        return grown
 
 
 def quarters(values: Sequence[float]) -> tuple[float, float]:
@@ -89,7 +89,7 @@ async def kill(runtime: int, every: float, rng: random.Random) -> int:
 
 
 async def soak(servers: Sequence[Process], clients: Sequence[Clients], options: argparse.Namespace) -> int:
-    """Load, kills and samples for the time asked for; the number of kills."""
+    """Load, kills and samples for the requested time. Returns the number of kills."""
     ended = asyncio.Event()
     asking = [asyncio.create_task(one.run(options.clients, ended)) for one in clients]
     killer = asyncio.create_task(kill(servers[0].pid, options.kill_every, random.Random(7)))
@@ -108,15 +108,15 @@ async def soak(servers: Sequence[Process], clients: Sequence[Clients], options: 
 
 def verdict(servers: Sequence[Process], seen: Sequence[Seen], kills: int) -> list[str]:
     """What is wrong, in words."""
-    found = [leak for one in servers for leak in one.leaks()]
-    found += [wrong for one in seen for wrong in one.wrong[:5]]
-    found += ["the gateway broke connections"] if seen[-1].broken else []
-    found += ["nobody was answered"] if not all(one.right for one in seen) else []
-    return [*found, *(["nothing was killed"] if not kills else [])]
+    problems = [leak for one in servers for leak in one.leaks()]
+    problems += [wrong for one in seen for wrong in one.wrong[:5]]
+    problems += ["the gateway broke connections"] if seen[-1].broken else []
+    problems += ["no request was answered"] if not all(one.right for one in seen) else []
+    return [*problems, *(["nothing was killed"] if not kills else [])]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Starts both, soaks them, and says what it saw: words, and one line of JSON."""
+    """Start both servers, soak them, and print the problems and one line of JSON."""
     options = parse(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     core = ",".join(str(one) for one in sorted(os.sched_getaffinity(0)))
@@ -131,15 +131,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             clients = [Clients(f"http://127.0.0.1:{one.doors['http'].port}", key=key) for one, key in ways]
             kills = asyncio.run(soak(servers, clients, options))
     except (StartError, InstallError) as error:
-        say(f"error: {error}")
+        progress(f"error: {error}")
         return 1
     seen = [one.seen for one in clients]
     wrong = verdict(servers, seen, kills)
     for line in wrong:
-        say(line)
-    told = {server.name: {"rss": quarters(server.memory), "files": quarters(server.files)} for server in servers}
+        progress(line)
+    usage = {server.name: {"rss": quarters(server.memory), "files": quarters(server.files)} for server in servers}
     answers = [{"right": one.right, "refused": dict(one.refused), "slowest_s": one.slowest_s} for one in seen]
-    print(json.dumps({"kills": kills, "servers": told, "answers": answers, "wrong": wrong}))
+    print(json.dumps({"kills": kills, "servers": usage, "answers": answers, "wrong": wrong}))
     return 1 if wrong else 0
 
 

@@ -23,14 +23,14 @@ HEADER = "Inference-Header-Content-Length"
 @events.init_command_line_parser.add_listener
 def add_options(parser: ArgumentParser) -> None:
     """Options of this file, beside locust's own."""
-    parser.add_argument("--model", default="add_sub", help="model to ask for")
+    parser.add_argument("--model", default="add_sub", help="model to request")
     parser.add_argument("--rows", type=int, default=1, help="rows of one request")
     parser.add_argument("--per-second", type=float, default=10, help="requests a second of one user")
     parser.add_argument("--key-env", default="HEADRACE_KEY", help="environment variable with the API key, if any")
 
 
 class TensorUser(FastHttpUser):
-    """Asks at a steady rate."""
+    """Sends requests at a steady rate."""
 
     abstract = True
 
@@ -49,7 +49,7 @@ class TensorUser(FastHttpUser):
         count = 16 * self.rows
         return [random.randrange(1000) for _ in range(count)], [random.randrange(1000) for _ in range(count)]
 
-    def ask(self, body: bytes, headers: dict[str, str], expected: list[int]) -> None:
+    def send(self, body: bytes, headers: dict[str, str], expected: list[int]) -> None:
         """Post it, and check the sum."""
         headers = {**self.headers, **headers, "Content-Type": "application/json"}
         with self.client.post(self.path, data=body, headers=headers, catch_response=True) as response:
@@ -73,11 +73,11 @@ class JsonUser(TensorUser):
             {"name": f"INPUT{i}", "datatype": "INT32", "shape": [self.rows, 16], "data": data}
             for i, data in enumerate((one, other))
         ]
-        self.ask(json.dumps({"inputs": inputs}).encode(), {}, [x + y for x, y in zip(one, other, strict=True)])
+        self.send(json.dumps({"inputs": inputs}).encode(), {}, [x + y for x, y in zip(one, other, strict=True)])
 
     def sum(self, response: Any) -> list[int]:
-        found: list[int] = next(out for out in response.json()["outputs"] if out["name"] == "OUTPUT0")["data"]
-        return found
+        sums: list[int] = next(out for out in response.json()["outputs"] if out["name"] == "OUTPUT0")["data"]
+        return sums
 
 
 class BinaryUser(TensorUser):
@@ -100,7 +100,7 @@ class BinaryUser(TensorUser):
         head = json.dumps({"inputs": inputs, "outputs": [output]}).encode()
         blobs = struct.pack(f"<{len(one) * 2}i", *one, *other)
         expected = [x + y for x, y in zip(one, other, strict=True)]
-        self.ask(head + blobs, {HEADER: str(len(head))}, expected)
+        self.send(head + blobs, {HEADER: str(len(head))}, expected)
 
     def sum(self, response: Any) -> list[int]:
         data: bytes = response.content[int(response.headers[HEADER]) :]

@@ -1,7 +1,7 @@
-"""What is asked of every target, and the figures that come of it.
+"""The workloads of every target, and the resulting figures.
 
 The names of figures are the keys of the benchmark's JSON line. An *added* latency is the target's less
-that of asking the upstream directly, in the same round.
+that of the direct path to the upstream, in the same round.
 """
 
 import json
@@ -18,11 +18,11 @@ CHUNKS = 64  # tokens of a streamed answer, and
 GAP_US = 10_000  # the time between them: without one, chunks coalesce and the figure ranks nothing
 MIN_ARRIVALS = 300  # of an open-loop point, or its p99 is a matter of one request
 EXPECTED = "expected.json"  # file with the upstream's own answer
-GRACE_S = 60.0  # beyond the time asked for; load.c itself waits 30 s at most for the last answers
+GRACE_S = 60.0  # beyond the requested time; load.c itself waits 30 s at most for the last answers
 
 
 class LoadError(Exception):
-    """The load generator failed; the message holds what it said."""
+    """The load generator failed; the message holds its output."""
 
 
 class Spread(NamedTuple):
@@ -81,7 +81,7 @@ class Workload:
 
     @property
     def stream(self) -> bool:
-        """Whether answers are asked for as SSE."""
+        """Whether responses are SSE."""
         return self.arguments[0] == "stream"
 
 

@@ -60,7 +60,7 @@ class FetchProgress:
 def largest_file(folder: Path) -> int:
     """Bytes of the largest file under `folder`, which another process may rename or delete files and folders in."""
     largest = 0
-    # `os.walk` passes over a folder that is gone by the time it is read; `Path.rglob` raises for it.
+    # `os.walk` skips a folder that is deleted before it is read; `Path.rglob` raises for it.
     for parent, _, names in os.walk(folder):
         for name in names:
             try:

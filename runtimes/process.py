@@ -27,7 +27,7 @@ def importing() -> Iterator[None]:
 
 
 def stop_signal(*, exit_with_parent: bool) -> asyncio.Event:
-    """Set by SIGTERM, SIGINT and, if so asked, the end of the parent. Raises `CannotStart`."""
+    """An event set by SIGTERM, SIGINT and, if requested, the end of the parent. Raises `CannotStart`."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

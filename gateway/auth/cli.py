@@ -120,7 +120,7 @@ def _create_yaml(settings: Config, tenant: str, label: str, ends: float | None, 
 
 
 def _written(role: str, scopes: dict[str, Names | None], labels: Names | None) -> dict[str, Any]:
-    """What a YAML file would say."""
+    """The value that a YAML file would contain."""
     named = {kind: names for kind, names in scopes.items() if names}
     pairs = [pair.partition("=") for pair in labels or ()]
     if wrong := next((name for name, equals, _ in pairs if not equals), None):

@@ -11,19 +11,19 @@ from gateway.auth.tokens import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What is known of credentials under one configuration, and the keys of one moment."""
+    """Authenticates credentials under one configuration, with the keys of one moment."""
 
     keys: KeyTable
     tokens: Tokens
-    """Outlives configurations, as the keys that it has fetched do."""
+    """Survives reloads, as do the keys that it has fetched."""
     certificates: Certificates
     tenants: Container[str]
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
-        """Who asks. Raises `CredentialError`.
+        """The principal of a request. Raises `CredentialError`.
 
-        A key or a token counts before a certificate, and when it is refused the certificate does not help. Three
-        parts joined by dots are a token, which no key has; all else is checked as a key.
+        A key or a token takes precedence over a certificate; if it is refused, the certificate is not tried. A
+        credential of three parts joined by dots is a token, since no key contains dots; any other is checked as a key.
         """
         if token is None and certificate is not None:
             return self.certificates.authenticate(certificate, now_utc)

@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 
 _LIBPQ: dict[str, dict[str, object]] = {"psycopg": {"prepare_threshold": None}, "psycopg2": {}}
-"""Drivers that take libpq's settings, and what each takes beside: prepared statements do not pass PgBouncer."""
+"""Drivers that accept libpq's settings, with additional arguments: prepared statements do not work behind PgBouncer."""
 _LOCK_TIMEOUT = 5.0
 """Seconds a statement waits for another process's write."""
 
@@ -28,16 +28,17 @@ def sqlite_path(database: str) -> Path | None:
 
 
 _FRESH = 1.0
-"""Seconds within which a file may change again and show the same time: its clock ticks in milliseconds."""
+"""Seconds within which two changes of a file may have the same time: the file system's clock has a coarse resolution.
+"""
 
 Stamp = tuple[tuple[int, int, int], ...]
 
 
 def stamp(database: str, now: float) -> Stamp | None:
-    """What changes with every write to a SQLite database, and costs no look into it.
+    """A stamp that changes with every write to a SQLite database, read without opening the database.
 
-    None when that cannot be told: for any other database, for a file that is missing, and for one written so
-    recently (before `now`, in Unix seconds) that another write could leave the same stamp.
+    None if the stamp is unreliable: for any other database, for a missing file, and for a file written so recently
+    (before `now`, in Unix seconds) that another write could leave the same stamp.
     """
     path = sqlite_path(database)
     if path is None:
@@ -59,9 +60,9 @@ def stamp(database: str, now: float) -> Stamp | None:
 
 
 def open_engine(database: str) -> Engine:
-    """An engine for the database; SQLite's file and folder are made if they are not there.
+    """An engine for the database; creates SQLite's file and folder if they are missing.
 
-    Raises `KeyConfigError` for a URL that cannot be used, `StoreUnavailable` where the file cannot be made.
+    Raises `KeyConfigError` for a URL that cannot be used, `StoreUnavailable` if the file cannot be created.
     """
     path = sqlite_path(database)
     if path is not None:
@@ -72,7 +73,7 @@ def open_engine(database: str) -> Engine:
     try:
         arguments: dict[str, object] = {}
         if url.get_driver_name() in _LIBPQ:
-            # What libpq calls them: a server that vanished is noticed, and no thread waits for it for ever.
+            # libpq's keepalive settings: a server that vanished is detected, and no thread waits for it for ever.
             arguments = {"connect_timeout": 5, "tcp_user_timeout": 10_000, "client_encoding": "utf8"}
             arguments |= _LIBPQ[url.get_driver_name()]
         return create_engine(
@@ -84,7 +85,10 @@ def open_engine(database: str) -> Engine:
 
 
 def use_write_ahead_log(connection: Connection) -> None:
-    """Readers of this SQLite file never wait for a writer from now on; the file remembers it."""
+    """Enable the write-ahead log: readers of this SQLite file never wait for a writer.
+
+    The setting is stored in the file.
+    """
     give_up = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
@@ -98,7 +102,7 @@ def use_write_ahead_log(connection: Connection) -> None:
 
 
 def private_folder(folder: Path) -> None:
-    """Make a folder that only its owner can enter; one that exists is left as it is."""
+    """Create a folder with access for its owner only; an existing folder is not changed."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -125,5 +129,5 @@ def _sqlite_engine(path: Path) -> Engine:
         # mode=rw: a file deleted under a running gateway is an error then, and not a new, empty database.
         return sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=_LOCK_TIMEOUT, check_same_thread=False)
 
-    # No pool: a pooled connection would go on reading a file that was deleted or replaced since.
+    # No pool: a pooled connection would continue to read a file that was deleted or replaced since.
     return create_engine("sqlite://", creator=connect, poolclass=NullPool)

@@ -1,28 +1,28 @@
 """Errors of keys and of their database outside of a request.
 
     KeysError
-    ├── KeyConfigError      the configuration says something about keys that cannot work
-    ├── WrongGrant          what should come with a new key is not possible
+    ├── KeyConfigError      the configuration of keys cannot work
+    ├── WrongGrant          the requested role, scopes or labels of a new key are not possible
     ├── NoSuchKey           no key has this id
     ├── KeyEnded            the key is revoked, expired or replaced already
     ├── StoreMismatch       the database was written with another pepper or by another release
     └── StoreUnavailable    the database cannot be reached, read or written right now
 
-A request only ever sees `adapters.errors.CredentialError`. Messages are for the operator: they never hold a
-key, a hash or a database password.
+Clients receive only `adapters.errors.CredentialError`. Messages are for the operator and never contain a key, a hash or
+a database password.
 """
 
 
 class KeysError(Exception):
-    """Base of all."""
+    """The base of all errors of keys."""
 
 
 class KeyConfigError(KeysError):
-    """Fix the configuration (or the file it points to), then try again."""
+    """Fix the configuration (or the file that it names), then try again."""
 
 
 class WrongGrant(KeysError):
-    """Change what was asked for, then try again. `field` says which part, as it is written in JSON."""
+    """Change the request, then try again. `field` names the wrong part as in JSON."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}" if field else reason)
@@ -35,12 +35,12 @@ class NoSuchKey(KeysError):
 
 
 class KeyEnded(KeysError):
-    """The change makes no sense any more: the key has ended."""
+    """The key has ended, so the change has no effect."""
 
 
 class StoreMismatch(KeysError):
-    """The database is there, but its keys could not be checked with what this process knows."""
+    """The database is available, but its keys cannot be verified with this process's pepper or release."""
 
 
 class StoreUnavailable(KeysError):
-    """Try again later; keys that are already in memory stay valid meanwhile."""
+    """Try again later; keys that are in memory stay valid meanwhile."""

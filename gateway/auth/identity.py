@@ -16,7 +16,7 @@ from gateway.auth.watch import KeyWatcher
 
 
 class Identity:
-    """`open`, then run all of `works` until the end, then `close`. `configure` on a reload."""
+    """Runs `open`, then all of `works` until the end, then `close`. `configure` on a reload."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Identity:
         on_change: Callable[[KeyTable], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_change` is given the keys when they have changed, and not when the configuration has."""
+        """`on_change` is called when the keys have changed, but not when the configuration has."""
         self.tokens = Tokens(config.auth.jwt, clock)
         self.store: KeyStore
         self.keys: KeyTable
@@ -36,7 +36,10 @@ class Identity:
         self._pepper = b""
 
     async def open(self) -> None:
-        """Know every key before the first request. Raises `KeysError`; an issuer that is away can be waited for."""
+        """Load every key before the first request.
+
+        Raises `KeysError`; an unavailable issuer does not prevent the start.
+        """
         pepper = self._pepper = await asyncio.to_thread(load_pepper, self._config)
         self.store = await asyncio.to_thread(KeyStore, self._config.state.database, pepper)
         try:
@@ -48,37 +51,37 @@ class Identity:
         await self.tokens.load()
 
     def secret(self, purpose: str) -> bytes:
-        """A secret of this deployment for one purpose, once opened: the same in all of its processes, for ever."""
+        """A secret of this deployment for one purpose, after `open`: always the same in all of its processes."""
         return derived(self._pepper, purpose)
 
     def works(self) -> Iterator[tuple[str, Coroutine[object, object, None]]]:
-        """What keeps it up to date, each with a name."""
+        """Background tasks that refresh the keys, each with a name."""
         yield "keys", self._watcher.run()
         yield "tokens", self.tokens.run()
 
     def check(self, config: Config) -> None:
-        """Raises `KeyConfigError` where `configure` would."""
+        """Validate a configuration. Raises `KeyConfigError` if `configure` would."""
         self._watcher.check(config)
 
     def configure(self, config: Config) -> KeyTable:
-        """The keys under another configuration, from now on. Raises `KeyConfigError` and goes on with the old one."""
+        """Apply another configuration to the keys. On an error the old one stays. Raises `KeyConfigError`."""
         self.keys = self._watcher.configure(config)
         self._config = config
         self.tokens.files_may_have_changed()
         return self.keys
 
     def credentials(self) -> Credentials:
-        """For who authenticates without a snapshot, which has them compiled: not on a client's way."""
+        """An authenticator for callers without a snapshot, outside the path of a request."""
         tenants = {tenant.name for tenant in self._config.tenants}
         return Credentials(self.keys, self.tokens, Certificates(self._config.tenants), tenants)
 
     @property
     def database_available(self) -> bool:
-        """Whether the last look at the database succeeded."""
+        """Whether the last read of the database succeeded."""
         return self._watcher.available
 
     def close(self) -> None:
-        """Give up the database."""
+        """Close the database."""
         self.store.close()
 
     def _changed(self, keys: KeyTable) -> None:

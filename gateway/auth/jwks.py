@@ -20,10 +20,10 @@ MAX_BYTES = 256 * 1024
 MAX_KEYS = 64
 FETCH_SECONDS = 5.0
 UNKNOWN_KEY_SECONDS = 30.0
-"""Between two fetches that tokens with an unknown key cause, and between two attempts in an outage."""
+"""Seconds between two fetches that tokens with an unknown key cause, and between two attempts in an outage."""
 _MIN_RSA_BITS = 2048
 
-# The one key type and curve that each algorithm takes (RFC 7518, 3.1; RFC 8037, 3.1).
+# The one key type and curve of each algorithm (RFC 7518, 3.1; RFC 8037, 3.1).
 _KEY_OF: dict[str, tuple[str, str | None]] = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -39,7 +39,7 @@ _KEY_OF: dict[str, tuple[str, str | None]] = {
 
 
 class JwksError(Exception):
-    """Why a key set could not be had, for ops."""
+    """The reason why a key set is not available, for operators."""
 
 
 class KeySet:
@@ -54,7 +54,7 @@ class KeySet:
         return len({kid for kid, _ in self._keys})
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """The key that a token names; a token that names none gets the only one that fits."""
+        """The key that a token names; for a token without a key id, the only key that fits."""
         if kid is not None:
             return self._keys.get((kid, algorithm))
         fitting = [key for (_, made_for), key in self._keys.items() if made_for == algorithm]
@@ -62,7 +62,7 @@ class KeySet:
 
 
 def parse(body: bytes, algorithms: Sequence[str]) -> KeySet:
-    """A JWK set as keys. What is not for verifying with these algorithms is left out. Raises `JwksError`."""
+    """Decode a JWK set. Keys that cannot verify with these algorithms are skipped. Raises `JwksError`."""
     try:
         entries = msgspec.json.decode(body)["keys"]
     except (msgspec.DecodeError, RecursionError, TypeError, KeyError):
@@ -110,13 +110,13 @@ def _public_key(entry: dict[str, Any], algorithm: str) -> PyJWK | None:
 
 
 class Jwks:
-    """The last good key set of one issuer, kept up to date by `run`. An outage changes nothing but its age."""
+    """The last good key set of one issuer, refreshed by `run`. An outage changes only its age."""
 
     def __init__(self, config: JwtConfig, clock: Callable[[], float], on_change: Callable[[], None]) -> None:
         assert config.jwks is not None
         self.name = config.name
         self.error = ""
-        """Why the last fetch failed; empty when it did not."""
+        """Why the last fetch failed; empty after a success."""
         self._source = config.jwks
         self._algorithms = config.algorithms
         self._interval = config.refresh
@@ -133,11 +133,11 @@ class Jwks:
 
     @property
     def age(self) -> float:
-        """Seconds since the keys were last read; infinite when they never were."""
+        """Seconds since the keys were last read; infinite before the first read."""
         return self._clock() - self._fetched
 
     def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """A key known now. An unknown one is asked for, seldom, and later tokens have it."""
+        """The key of a token, from memory. An unknown key id requests a fetch, at a limited rate, for later tokens."""
         key = self._keys.find(kid, algorithm)
         if key is None and (now := self._clock()) >= self._next_fetch:
             self._next_fetch = now + UNKNOWN_KEY_SECONDS
@@ -145,12 +145,12 @@ class Jwks:
         return key
 
     def file_may_have_changed(self) -> None:
-        """Read a file again now; a URL keeps its time."""
+        """Read a file again now; a URL is fetched at its interval only."""
         if self._source.startswith("file:"):
             self._fetch_now.set()
 
     async def run(self) -> None:
-        """Fetch when it is time or when asked, until cancelled."""
+        """Fetch at intervals and on request, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(UNKNOWN_KEY_SECONDS if self.error else self._interval):
@@ -159,7 +159,7 @@ class Jwks:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """One attempt. What fails is logged once, and the keys stay."""
+        """One attempt. A failure is logged once, and the keys stay."""
         try:
             body = await self._read()
             if body != self._body:
@@ -195,7 +195,10 @@ def _read_file(path: Path) -> bytes:
 
 
 async def _fetch(url: str) -> bytes:
-    """At most a little more than `MAX_BYTES`. No redirect is followed: the YAML says whom to trust."""
+    """Fetch at most a little more than `MAX_BYTES`.
+
+    Redirects are not followed: only the YAML file names trusted hosts.
+    """
     body = bytearray()
     try:
         async with (

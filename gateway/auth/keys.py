@@ -1,9 +1,9 @@
 """The form of an API key: `hr-<id>-<secret>`, 59 characters.
 
-The id (12 characters of base32) is public: it finds the key's record, and logs and reports may show it. The
-secret (43 URL-safe characters, 256 bits) is shown once, when the key is issued. What is kept is
-HMAC-SHA256(pepper, whole key): a stolen database is of no use without the pepper, and since a hash does not
-have a key's form, it is never accepted in a key's place.
+The id (12 characters of base32) is public: it identifies the key's record, and logs and reports may contain it. The
+secret (43 URL-safe characters, 256 bits) is shown once, when the key is issued. The stored value is HMAC-SHA256(pepper,
+whole key): a stolen database is of no use without the pepper, and since a hash does not have a key's form, it is never
+accepted in place of a key.
 """
 
 import hashlib
@@ -31,17 +31,17 @@ _DAY = 86400.0
 
 
 ROLES: frozenset[str] = frozenset(get_args(Role))
-"""Those that give authority."""
+"""Roles that give authority."""
 USER: frozenset[str] = frozenset({"user"})
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks, from the credential alone. What it may do is the tenant's business, in the snapshot.
+    """The identity of a client, from the credential alone. The snapshot has the rights of its tenant.
 
-    `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`. `roles` holds
-    names of the issuer too, which routes may match and which give no authority. `labels` are a key's.
+    `key_id` stays the same for one holder: a key's public id, `jwt:ISSUER:SUBJECT` or `cert:NAME`. `roles` also
+    contains an issuer's role names, which routes may match and which give no authority. `labels` are a key's.
     """
 
     tenant: str
@@ -49,12 +49,12 @@ class Principal:
     roles: frozenset[str] = USER
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS, hash=False)
     scope: Scope | None = None
-    """None narrows nothing, and costs nothing."""
+    """None restricts nothing and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key just issued: the only moment at which its plaintext exists on this side."""
+    """A new key: the plaintext exists only here."""
 
     id: str
     plaintext: str = field(repr=False)
@@ -62,7 +62,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class KeyRecord:
-    """What is known of a key: whose it is, its 32-byte hash, and its end in Unix seconds."""
+    """A stored key: its principal, its 32-byte hash, and its expiry in Unix seconds."""
 
     principal: Principal
     digest: bytes = field(repr=False)
@@ -70,7 +70,7 @@ class KeyRecord:
 
 
 def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:
-    """Whoever holds a credential that these come with."""
+    """The principal of a credential with these rights."""
     roles = USER | {grant.role}
     return Principal(
         tenant, key_id, USER if roles == USER else roles, grant.labels or NO_LABELS, Scope.of(grant.scopes)
@@ -78,7 +78,7 @@ def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:
 
 
 def new_key() -> ApiKey:
-    """A fresh key. Nothing is stored."""
+    """Generate a key. Nothing is stored."""
     key_id = "".join(secrets.choice(ID_CHARS) for _ in range(ID_LENGTH))
     return ApiKey(key_id, f"hr-{key_id}-{secrets.token_urlsafe(32)}")
 
@@ -90,12 +90,12 @@ def id_of(token: str) -> str | None:
 
 
 def is_id(text: str) -> bool:
-    """Whether a text is what `new_key` makes ids of."""
+    """Whether a text has the form of a key id."""
     return _ID.fullmatch(text) is not None
 
 
 def holder_id(kind: str, name: str) -> str:
-    """A `key_id` for who has no key: bounded, harmless in a log, and different for different names."""
+    """A `key_id` for a holder without a key: bounded, safe in a log, and different for different names."""
     clean = _HARMFUL.sub("_", name[:_NAME_LENGTH])
     if clean != name:
         clean += "~" + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
@@ -103,15 +103,15 @@ def holder_id(kind: str, name: str) -> str:
 
 
 def digest(pepper: bytes, plaintext: str) -> bytes:
-    """What is kept of a key: 32 bytes."""
+    """The stored hash of a key: 32 bytes."""
     return hmac.digest(pepper, plaintext.encode(), "sha256")
 
 
 def bearer(authorization: str | None, x_api_key: str | None = None) -> str | None:
-    """The credential among a request's headers, unchecked; None when there is none.
+    """The credential among a request's headers, unchecked; None without one.
 
-    `Authorization: Bearer KEY` is how OpenAI's clients send it, `x-api-key: KEY` is how Anthropic's do. With
-    both, the bearer token counts.
+    OpenAI's clients send `Authorization: Bearer KEY`, Anthropic's `x-api-key: KEY`. If both are present, the bearer
+    token counts.
     """
     if authorization is not None:
         scheme, _, token = authorization.strip().partition(" ")

@@ -39,7 +39,7 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         )
         for key in issued
     ]  # fmt: skip
-    written_keys(config)  # raises for those that can never be used
+    written_keys(config)  # raises for keys that can never be used
     return lines + [_written(tenant.name, key, now) for tenant in config.tenants for key in tenant.keys]
 
 
@@ -57,7 +57,7 @@ def as_json(keys: Iterable[ListedKey]) -> str:
 
 
 def show_table(keys: Iterable[ListedKey]) -> None:
-    """Print for people, on a terminal of 80 columns too: days without times, and all that few keys have in `notes`."""
+    """Print for people, on a terminal of 80 columns too: days without times, and rare attributes of keys in `notes`."""
     from rich.console import Console  # 40 ms, which a start of the gateway does not need
     from rich.markup import escape
     from rich.table import Column, Table

@@ -15,10 +15,11 @@ _MAX_LENGTH = 4096
 
 
 def load_pepper(config: Config) -> bytes:
-    """`auth.pepper`, else the file `pepper` beside the SQLite database, which is made the first time.
+    """`auth.pepper`, else the contents of the file `pepper` beside the SQLite database, which is created on the first
+    start.
 
-    The file holds the same text that `auth.pepper` would, so it can be moved there as it is. Raises
-    `KeyConfigError`, and `StoreUnavailable` where the file cannot be written.
+    The file contains the same text as `auth.pepper` would, so it can be copied there unchanged. Raises
+    `KeyConfigError`, and `StoreUnavailable` if the file cannot be written.
     """
     if config.auth.pepper is not None:
         return _checked(config.auth.pepper.get_secret_value(), "auth.pepper")
@@ -32,12 +33,12 @@ def load_pepper(config: Config) -> bytes:
 
 
 def derived(pepper: bytes, purpose: str) -> bytes:
-    """A secret of the deployment for one purpose: the same in every process that has the pepper, and no way back."""
+    """Derive a secret of the deployment for one purpose: the same in every process with the pepper, irreversible."""
     return hmac.digest(pepper, b"headrace\0" + purpose.encode(), "sha256")
 
 
 def pepper_path(config: Config) -> Path | None:
-    """Where the pepper's file is, or None when it has none."""
+    """The path of the pepper's file; None if the pepper is not in a file."""
     if config.auth.pepper is not None:
         return None
     database = sqlite_path(config.state.database)
@@ -59,7 +60,7 @@ def _from_file(path: Path) -> bytes:
         if not path.exists():
             _make(path)
         with path.open("rb") as file:
-            # Group bits are let through: Kubernetes sets them on every file of a volume with an fsGroup.
+            # Group bits are accepted: Kubernetes sets them on every file of a volume with an fsGroup.
             if os.fstat(file.fileno()).st_mode & 0o007:
                 raise KeyConfigError(f"{path} is open to every user of this machine: run `chmod 600 {path}`")
             text = file.read(_MAX_LENGTH + 2).decode("ascii", "replace")
@@ -69,7 +70,9 @@ def _from_file(path: Path) -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Written whole under another name, then linked: of two processes one wins, and none reads half a file."""
+    """Write the whole file under another name, then link it: if two processes race, one wins, and neither reads half a
+    file.
+    """
     private_folder(path.parent)
     descriptor, draft = tempfile.mkstemp(prefix=".pepper-", dir=path.parent)  # mode 0600
     try:

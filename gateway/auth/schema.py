@@ -5,7 +5,7 @@ from sqlalchemy import BigInteger, Column, Double, Integer, MetaData, String, Ta
 SCHEMA_VERSION = 2
 
 _metadata = MetaData()
-# Times are Unix seconds: SQLite has no type for a moment, and each is only compared with a clock's number.
+# Times are Unix seconds: SQLite has no type for a time, and each is only compared with a clock's value.
 keys = Table(
     "keys",
     _metadata,
@@ -22,8 +22,8 @@ keys = Table(
     Column("scopes", Text),
     Column("labels", Text),
 )
-# One row: `epoch` moves with every change of a key, `pepper_check` tells a wrong pepper before any key is refused.
-# Whoever writes to the database updates it first, and so waits for whoever did before.
+# One row: `epoch` moves with every change of a key, `pepper_check` detects a wrong pepper before any key is refused.
+# Every writer updates this row first, and so waits for the writer before it.
 state = Table(
     "keys_state",
     _metadata,
@@ -49,7 +49,7 @@ audit = Table(
     Column("digest", String(64), nullable=False),
 )
 
-# The second line behind the digests: what this product never does, the database refuses to do.
+# A second protection beside the digests: the database refuses what this product never does.
 APPEND_ONLY = {
     "sqlite": (
         "CREATE TRIGGER audit_update BEFORE UPDATE ON audit BEGIN "

@@ -8,7 +8,7 @@ from policies.globs import GlobSet
 
 
 class Scope:
-    """Compiled once, with the record of the credential. A kind that is None is not narrowed."""
+    """Compiled once, with the record of the credential. A kind that is None is not restricted."""
 
     __slots__ = ("_fronts", "_models", "_routes", "names")
 
@@ -23,14 +23,14 @@ class Scope:
             for kind, names in (("models", models), ("fronts", fronts), ("routes", routes))
             if names is not None
         }
-        """As written: kind to names."""
+        """The names of each kind, as configured."""
         self._models = GlobSet(self.names["models"]) if "models" in self.names else None
         self._fronts = frozenset(self.names["fronts"]) if "fronts" in self.names else None
         self._routes = frozenset(self.names["routes"]) if "routes" in self.names else None
 
     @classmethod
     def of(cls, config: ScopesConfig | None) -> "Scope | None":
-        """The compiled form of what the file or a request says; None of nothing."""
+        """Compile the scopes of the file or of a request; None without scopes."""
         return None if config is None else cls(config.models, config.fronts, config.routes)
 
     def __eq__(self, other: object) -> bool:
@@ -43,14 +43,14 @@ class Scope:
         return f"Scope({', '.join(f'{kind}={names}' for kind, names in self.names.items())})"
 
     def allows_model(self, name: str) -> bool:
-        """Whether a model's name, as the client writes it, is among them."""
+        """Whether the scope includes a model, by the name that the client requests."""
         return self._models is None or name in self._models
 
     def allows_route(self, name: str | None) -> bool:
-        """Whether the route of that name may be taken. One without a name is never among some."""
+        """Whether the scope includes the route of that name. A list of routes never includes a route without a name."""
         return self._routes is None or name in self._routes
 
     def check_front(self, operation: str) -> None:
-        """Raises `Forbidden` for an operation that is not among them."""
+        """Raises `Forbidden` for an operation outside the scope."""
         if self._fronts is not None and operation not in self._fronts:
             raise Forbidden(f"This credential is not for `{operation}`: its scopes name other operations.")

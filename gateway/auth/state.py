@@ -39,7 +39,7 @@ class StateDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """To read in."""
+        """A transaction that reads."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -48,7 +48,7 @@ class StateDatabase:
 
     @contextmanager
     def change(self, *, moves_epoch: bool) -> Iterator[Connection]:
-        """To write in. It begins with the state's one row, which is the lock by which writers take turns."""
+        """A transaction that writes. It begins with an update of the state's one row, which serializes the writers."""
         with self.transaction() as connection:
             if connection.dialect.name == "postgresql":
                 connection.exec_driver_sql(_LOCK_TIMEOUT)
@@ -57,7 +57,7 @@ class StateDatabase:
             yield connection
 
     def checked_epoch(self, connection: Connection) -> int:
-        """The epoch of a database that this process can work with. Raises `StoreMismatch`."""
+        """The epoch of a database that this process supports. Raises `StoreMismatch`."""
         row = connection.execute(select(state.c.schema_version, state.c.epoch, state.c.pepper_check)).one_or_none()
         if row is None or row.schema_version != SCHEMA_VERSION:
             raise StoreMismatch(_other_schema(row.schema_version if row else 0))
@@ -70,7 +70,7 @@ class StateDatabase:
         return epoch
 
     def close(self) -> None:
-        """Give up pooled connections."""
+        """Close pooled connections."""
         self._engine.dispose()
 
     def _prepare(self) -> None:
@@ -83,7 +83,7 @@ class StateDatabase:
             self._check_or_replace_pepper(connection)
 
     def _check_or_replace_pepper(self, connection: Connection) -> None:
-        """While no key depends on it, the pepper may still be changed."""
+        """Record the pepper while no key depends on it."""
         if version_of(connection) == SCHEMA_VERSION:
             other = update(state).where(state.c.pepper_check != self._pepper_check, ~exists(select(keys.c.id)))
             changed = connection.execute(other.values(pepper_check=self._pepper_check)).rowcount
@@ -93,7 +93,7 @@ class StateDatabase:
 
 
 def this_process() -> Actor:
-    """Who acts where nobody asked."""
+    """The actor of an act without a request."""
     return Actor(f"gateway@{socket.gethostname()}")
 
 
@@ -107,6 +107,6 @@ def _other_schema(stored: int) -> str:
 
 
 def _unavailable(error: DBAPIError | PoolTimeout) -> StoreUnavailable:
-    """The driver's own sentence only: SQLAlchemy's adds the statement and its parameters."""
+    """The driver's own message only: SQLAlchemy's adds the statement and its parameters."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     return StoreUnavailable(f"the key database cannot be used now: {' '.join(str(cause).split())}")

@@ -1,7 +1,7 @@
 """Issued keys, in the state database. Every method blocks: call it in a thread from async code.
 
-Every change moves the epoch and writes its entry of the audit log, in one transaction. Gateways poll that one
-number, and read the keys again when it differs from the one they know.
+Every change moves the epoch and writes its entry of the audit log, in one transaction. Gateways poll the epoch, and
+read the keys again when it differs from the one that they have read.
 """
 
 import json
@@ -44,7 +44,7 @@ class StoredKey:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def status(self, now: float) -> Status:
-        """`replaced` is a key that was rotated and still works until its overlap is over."""
+        """`replaced` is a key that was rotated and still works until its overlap ends."""
         if self.revoked_at is not None:
             return "revoked"
         if self.expires_at is not None and self.expires_at <= now:
@@ -53,14 +53,14 @@ class StoredKey:
 
 
 class LiveKeys(NamedTuple):
-    """The keys that could be accepted, and the epoch at which they were read."""
+    """The keys that are neither revoked nor expired, and the epoch at which they were read."""
 
     epoch: int
     records: tuple[KeyRecord, ...]
 
 
 class KeyStore:
-    """Opening one makes its tables. Methods raise `StoreUnavailable` and `StoreMismatch`."""
+    """Creates missing tables when it opens. Methods raise `StoreUnavailable` and `StoreMismatch`."""
 
     def __init__(self, database: str, pepper: bytes) -> None:
         """`database` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
@@ -108,9 +108,10 @@ class KeyStore:
         expires_at: float | None = None,
         tenant: str | None = None,
     ) -> ApiKey:
-        """Issue a key in another's place; the old one ends after `overlap` seconds, or earlier if it would.
+        """Issue a key in place of another one; the old one ends after `overlap` seconds, or at its own expiry if that
+        is earlier.
 
-        Without `expires_at` the new key ends when the old one would have. Role, scopes and labels stay. Raises
+        Without `expires_at` the new key has the expiry of the old one. Role, scopes and labels stay. Raises
         `NoSuchKey`, and `KeyEnded` when the old one is revoked, expired or replaced already.
         """
         new = new_key()
@@ -130,22 +131,22 @@ class KeyStore:
         return new
 
     def find(self, key_id: str) -> StoredKey:
-        """One key, whatever has become of it. Raises `NoSuchKey`."""
+        """One key, also an ended one. Raises `NoSuchKey`."""
         with self._database.transaction() as connection:
             return _find(connection, key_id)
 
     def read_all(self, tenant: str | None = None) -> tuple[StoredKey, ...]:
-        """Every key ever issued, oldest first; or one tenant's."""
+        """Every key ever issued, oldest first; or those of one tenant."""
         with self._database.transaction() as connection:
             return _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)))
 
     def read_epoch(self) -> int:
-        """A number that every change of a key makes another."""
+        """A number that changes with every change of a key."""
         with self._database.transaction() as connection:
             return self._database.checked_epoch(connection)
 
     def stamp(self, now: float) -> Stamp | None:
-        """While it stays the same nothing has been written; None when only the epoch can tell."""
+        """A stamp that stays the same while nothing is written; None if only the epoch is reliable."""
         return stamp(self._url, now)
 
     def read_live(self, now: float) -> LiveKeys:
@@ -154,7 +155,7 @@ class KeyStore:
             keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
         )
         with self._database.transaction() as connection:
-            # The epoch first: a change that slips in between is then read twice, and not missed.
+            # The epoch first: a change in between is then read twice, and not missed.
             epoch = self._database.checked_epoch(connection)
             return LiveKeys(epoch, tuple(map(_record, connection.execute(query))))
 
@@ -172,7 +173,7 @@ class KeyStore:
             return audit.read(connection, limit, before)
 
     def verify_audit(self, head: str | None = None) -> Verdict:
-        """Whether the log is whole, and still holds what was its head once."""
+        """Whether the log is intact, and still contains an earlier head."""
         with self._database.transaction() as connection:
             result = audit.verify(connection, self._pepper)
             if head is not None and not result.problem and not audit.holds(connection, head):
@@ -180,7 +181,7 @@ class KeyStore:
             return result
 
     def close(self) -> None:
-        """Give up pooled connections."""
+        """Close pooled connections."""
         self._database.close()
 
     def _insert(self, connection: Connection, key: ApiKey, row: dict[str, Any], now: float) -> None:
@@ -218,7 +219,7 @@ def _record(row: Row[Any]) -> KeyRecord:
     return KeyRecord(principal, bytes.fromhex(row.hash), math.inf if row.expires_at is None else row.expires_at)
 
 
-# Many keys share what comes with them, and every change of one reads all.
+# Many keys have the same attributes, and every change of one reads all.
 @lru_cache(maxsize=1024)
 def _scope(text: str | None) -> Scope | None:
     return Scope(**json.loads(text)) if text else None

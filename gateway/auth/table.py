@@ -12,9 +12,9 @@ from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
-"""The one sentence for every credential that is not accepted, whatever its kind and the reason."""
+"""The one message for every credential that is not accepted, whatever its kind and the reason."""
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
-# Stands in for a record that does not exist, so that refusing takes the same work whatever the reason is.
+# Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NOBODY = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
 
 
@@ -22,10 +22,11 @@ _PRINT_KEY = secrets.token_bytes(32)
 
 
 class KeyTable:
-    """Holds one set of keys. Every principal it returns belongs to a tenant of the configuration it was built from.
+    """Holds one set of keys. Every principal that it returns belongs to a tenant of the configuration it was built
+    from.
 
-    A key that was accepted once is known again by its fingerprint, which costs a quarter of the HMAC. There is one
-    for each key at the most, and it says nothing outside this process.
+    A key that was accepted once is recognized by its fingerprint, which costs a quarter of the HMAC. There is at most
+    one fingerprint for each key, and it is useless outside this process.
     """
 
     __slots__ = ("_accepted", "_pepper", "_records")
@@ -39,10 +40,10 @@ class KeyTable:
     def build(
         cls, config: Config, pepper: bytes, issued: Iterable[KeyRecord] = (), demo: ApiKey | None = None
     ) -> "KeyTable":
-        """Put together the keys of the file, of the database (`issued`) and the demo key.
+        """Combine the keys of the file, of the database (`issued`) and the demo key.
 
-        An issued key whose tenant has left the file is not accepted; where the file and the database hold
-        the same id, the file counts. Raises `KeyConfigError` when a key of the file can never be used.
+        An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
+        the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
         """
         tenants = {tenant.name for tenant in config.tenants}
         records = {r.principal.key_id: r for r in issued if r.principal.tenant in tenants}
@@ -56,7 +57,7 @@ class KeyTable:
         return len(self._records)
 
     def authenticate(self, token: str | None, now_utc: float) -> Principal:
-        """Who holds this key at `now_utc` (Unix seconds). Raises `CredentialError`.
+        """The principal of a key at `now_utc` (Unix seconds). Raises `CredentialError`.
 
         Runs on every request. The error is the same for a key that is malformed, unknown, wrong, revoked or expired.
         """
@@ -81,13 +82,13 @@ class KeyTable:
 
 
 def demo_tenant(config: Config) -> str:
-    """Whose the demo key is: the tenant named `demo`, else the first."""
+    """The tenant of the demo key: the one named `demo`, else the first."""
     names = [tenant.name for tenant in config.tenants]
     return "demo" if "demo" in names else names[0]
 
 
 def written_keys(config: Config) -> dict[str, KeyRecord]:
-    """The keys kept in the file itself, by id."""
+    """The keys of the file itself, by id."""
     records: dict[str, KeyRecord] = {}
     problems: list[str] = []
     for tenant in config.tenants:

@@ -1,7 +1,7 @@
 """Output and errors that the commands over the state database share.
 
-Standard output holds what a script wants; everything else goes to standard error. Exit status 2 is a wrong
-argument or configuration, 1 a change that could not be made.
+Standard output has the results for scripts; everything else goes to standard error. Exit status 2 is a wrong argument
+or configuration, 1 a change that could not be made.
 """
 
 import getpass
@@ -27,7 +27,7 @@ ConfigFile = Annotated[
 
 
 def settings_of(path: Path | None) -> Config:
-    """What the file says. Raises `ConfigError`."""
+    """Load the configuration file. Raises `ConfigError`."""
     return load(path or default_path())
 
 
@@ -47,7 +47,7 @@ def terminal_user() -> Actor:
 
 @contextmanager
 def plain_errors() -> Iterator[None]:
-    """A sentence and an exit status for everything that can go wrong."""
+    """The message and the exit status of every expected error."""
     try:
         yield
     except (ConfigError, KeyConfigError) as error:
@@ -60,11 +60,11 @@ def plain_errors() -> Iterator[None]:
 
 
 def print_status(text: str) -> None:
-    """For the person, beside what a script reads."""
+    """Print a message for people, on standard error."""
     typer.echo(text, err=True)
 
 
 def stop(sentence: str, *, status: int = 2) -> NoReturn:
-    """Say why, and leave."""
+    """Print the reason and exit."""
     print_status(f"error: {sentence}")
     raise typer.Exit(status)

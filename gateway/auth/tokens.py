@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519), verified in memory with keys fetched before (RFC 8725 for known attacks)."""
+"""JSON Web Tokens (RFC 7519), verified in memory with keys fetched before (RFC 8725 lists the attacks)."""
 
 import asyncio
 import hashlib
@@ -22,7 +22,7 @@ _REQUIRED = ["iss", "aud", "exp", "sub"]
 
 
 class _Verified(NamedTuple):
-    """What a token's verification gave, and the Unix seconds between which it need not be done again."""
+    """The result of a token's verification, and the Unix seconds between which it stays valid."""
 
     principal: Principal
     since: float
@@ -30,31 +30,31 @@ class _Verified(NamedTuple):
 
 
 class Tokens:
-    """Every issuer of the configuration, and the tokens verified lately, by digest."""
+    """Every issuer of the configuration, and the recently verified tokens, by digest."""
 
     def __init__(self, issuers: Sequence[JwtConfig], clock: Callable[[], float]) -> None:
         self._verified: dict[bytes, _Verified] = {}
-        # A key that was withdrawn takes the tokens it signed along.
+        # The withdrawal of a key also ends the tokens that it signed.
         self._issuers = [_Issuer(config, clock, self._verified.clear) for config in issuers]
         self.key_sets = [issuer.jwks for issuer in self._issuers if issuer.jwks is not None]
 
     async def load(self) -> None:
-        """The first fetch of all keys. One that fails is tried again by `run`: the gateway starts without."""
+        """Fetch all keys for the first time. `run` repeats failed fetches: the gateway starts without these keys."""
         await asyncio.gather(*(keys.refresh() for keys in self.key_sets))
 
     async def run(self) -> None:
-        """Keep all keys up to date until cancelled."""
+        """Refresh all keys until cancelled."""
         async with asyncio.TaskGroup() as group:
             for keys in self.key_sets:
                 group.create_task(keys.run())
 
     def files_may_have_changed(self) -> None:
-        """Read the keys that lie in files again, soon."""
+        """Read keys in files again soon."""
         for keys in self.key_sets:
             keys.file_may_have_changed()
 
     def authenticate(self, token: str, now_utc: float, tenants: Container[str]) -> Principal:
-        """Who a token speaks for, one of `tenants`. Raises `CredentialError`, the same for every reason."""
+        """The principal of a token, one of `tenants`. Raises `CredentialError`, the same for every reason."""
         if not self._issuers or len(token) > MAX_TOKEN:
             raise CredentialError(REFUSED)
         digest = hashlib.sha256(token.encode()).digest()
@@ -70,12 +70,12 @@ class Tokens:
         try:
             unverified = jwt.decode_complete(token, options={"verify_signature": False})
             header, name = unverified["header"], unverified["payload"].get("iss")
-            if "crit" not in header:  # no extension is understood here
+            if "crit" not in header:  # no extension is supported here
                 for issuer in self._issuers:
                     if issuer.name == name and (verified := issuer.verify(token, header, now_utc)):
                         return verified
         except (jwt.PyJWTError, ValueError, TypeError, ArithmeticError, RecursionError):
-            pass  # whatever a token is made of, this is all that is said of it
+            pass  # the one message for every defect of a token
         raise CredentialError(REFUSED)
 
     def _remember(self, digest: bytes, verified: _Verified) -> None:
@@ -96,7 +96,10 @@ class _Issuer:
         self._config = config
 
     def verify(self, token: str, header: dict[str, Any], now_utc: float) -> _Verified | None:
-        """None where this entry does not accept the token. Raises what a claim of the wrong type makes raise."""
+        """The result of a token; None if this entry does not accept it.
+
+        Propagates the errors of claims of a wrong type.
+        """
         config, algorithm = self._config, header.get("alg")
         if algorithm not in config.algorithms:
             return None
@@ -129,7 +132,7 @@ class _Issuer:
         return tenant
 
     def _roles(self, claims: dict[str, Any]) -> frozenset[str]:
-        """The names that the claim holds, and the roles that the file maps them to.
+        """The names in the claim, and the roles that the file maps them to.
 
         Authority comes from the mapping only: an issuer grants no role by using the role's name. An issuer of one
         tenant grants no authority over others.
@@ -141,7 +144,7 @@ class _Issuer:
         return USER | mapped | (named - ROLES - self._config.roles.keys())
 
     def _scope(self, claims: dict[str, Any]) -> Scope | None:
-        """What the claim narrows; None where it narrows nothing."""
+        """The scopes of the claim; None if it restricts nothing."""
         named: dict[str, list[str]] = {}
         for text in _texts(claims, self._config.claims.scope) or ():
             for entry in text.split():
@@ -152,14 +155,14 @@ class _Issuer:
 
 
 def _check_types(claims: dict[str, Any]) -> None:
-    """What PyJWT is milder about than RFC 7519 is: `"exp": "1800000000"`, and nobody as the subject."""
+    """Checks that PyJWT omits and RFC 7519 requires: `"exp": "1800000000"` and an empty subject are refused."""
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(isinstance(time, int | float) for time in times) or not claims["sub"]:
         raise TypeError("a claim is not of its type")
 
 
 def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
-    """A claim that is a text or a list of texts; None where there is none. Raises `TypeError` for another."""
+    """A claim that is a text or a list of texts; None if absent. Raises `TypeError` for any other value."""
     given = _claim(claims, path) if path is not None else None
     if given is None:
         return None
@@ -170,7 +173,7 @@ def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
 
 
 def _claim(claims: dict[str, Any], path: str) -> object:
-    """What a claim holds; None where there is none. A name may hold dots itself, as URLs do."""
+    """The value of a claim; None if absent. A claim's name may contain dots itself, as URLs do."""
     if path in claims:
         return claims[path]
     value: object = claims

@@ -12,22 +12,22 @@ from gateway.auth.errors import KeysError, StoreUnavailable
 _log = logging.getLogger(__name__)
 MAX_WAITING = 1000
 RETRY = 1.0
-"""Seconds until the next try, while the database is away."""
+"""Seconds until the next attempt while the database is unavailable."""
 _PATIENCE = 10.0
-"""Seconds after which a database that neither answers nor fails counts as away."""
+"""Seconds after which a database that neither answers nor fails counts as unavailable."""
 
 Write = Callable[[Sequence[tuple[float, Act]]], None]
 
 
 class Trail:
-    """Acts wait in memory while the database is away, and a thread writes them, in order.
+    """Acts wait in memory while the database is unavailable, and a thread writes them, in order.
 
-    Each is logged too, so that one which is lost (more than `MAX_WAITING` wait, or the process ends while the
-    database is away) is at least in the log. `lost` counts them.
+    Each act is logged too, so that a lost one (more than `MAX_WAITING` wait, or the process ends while the database is
+    unavailable) is at least in the log. `lost` counts them.
     """
 
     def __init__(self, write: Write) -> None:
-        """`write` blocks. Raises `KeysError` and has then written nothing."""
+        """`write` blocks. If it raises `KeysError`, it has written nothing."""
         self._write = write
         self._waiting: deque[tuple[float, Act]] = deque()
         self._noted = asyncio.Event()
@@ -36,7 +36,7 @@ class Trail:
         self.lost = 0
 
     def note(self, act: Act) -> None:
-        """Take one. Never blocks."""
+        """Queue one act. Never blocks."""
         _log.info("audit: %s %s %s by %s", act.action, act.target, act.outcome, act.actor.id)
         if len(self._waiting) >= MAX_WAITING:
             self.lost += 1
@@ -58,7 +58,7 @@ class Trail:
                 await asyncio.sleep(RETRY)
 
     async def aclose(self) -> None:
-        """One last try to write what is left."""
+        """One last attempt to write the queued acts."""
         try:
             while self._waiting:
                 await self._write_out()
@@ -71,7 +71,7 @@ class Trail:
             self._writing = asyncio.create_task(asyncio.to_thread(self._write_batch, tuple(self._waiting)))
         done, _ = await asyncio.wait((self._writing,), timeout=_PATIENCE)
         if not done:
-            # A thread cannot be stopped: the next try waits for the same one.
+            # A thread cannot be stopped: the next attempt waits for the same one.
             raise StoreUnavailable("the key database does not answer")
         writing, self._writing = self._writing, None
         for _ in range(writing.result()):

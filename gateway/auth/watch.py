@@ -14,18 +14,18 @@ from gateway.auth.table import KeyTable
 
 _log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.25
-"""Seconds between two looks at the epoch: a revocation counts everywhere well within a second."""
+"""Seconds between two reads of the epoch: every process applies a revocation well within a second."""
 _FULL_LOOK = 5.0
-"""Seconds after which the epoch is read although the database's file says that nothing was written."""
+"""Seconds after which the epoch is read although the database's file appears unchanged."""
 _PATIENCE = 10.0
-"""Seconds after which a database that neither answers nor fails counts as away."""
+"""Seconds after which a database that neither answers nor fails counts as unavailable."""
 
 
 class KeyWatcher:
-    """Polls the store's epoch, and hands over a new `KeyTable` when it has moved.
+    """Polls the store's epoch, and passes a new `KeyTable` to `on_change` when the epoch has moved.
 
-    A database that is away changes nothing: the current keys stay valid, which is logged once, and changes
-    count again when it is back. `available` says which of the two it is.
+    While the database is unavailable, the current keys stay valid, and the outage is logged once; changes take effect
+    when it returns. `available` reports the state.
     """
 
     def __init__(
@@ -49,41 +49,41 @@ class KeyWatcher:
         self.available = True
 
     async def load(self) -> KeyTable:
-        """The first table, to be had before the first request.
+        """The first table, before the first request.
 
-        Raises `KeysError`: a gateway that does not know its keys would refuse valid ones.
+        Raises `KeysError`: a gateway without its keys would refuse valid ones.
         """
         self._live = await asyncio.to_thread(self._read_if_moved) or self._live
         return self.configure(self._config)
 
     def check(self, config: Config) -> None:
-        """Raises `KeyConfigError` where `configure` would."""
+        """Validate a configuration. Raises `KeyConfigError` if `configure` would."""
         self._build(config)
 
     def configure(self, config: Config) -> KeyTable:
-        """The table under another configuration, which later changes of the store will be joined with.
+        """The table under another configuration, which later changes of the store are combined with.
 
-        Raises `KeyConfigError` and goes on with the old one. Does not call `on_change`.
+        On an error the old configuration stays. Does not call `on_change`. Raises `KeyConfigError`.
         """
         table = self._build(config)
         self._config = config
         return table
 
     async def run(self) -> None:
-        """Poll until cancelled. What `on_change` raises ends it: a watcher never fails in silence."""
+        """Poll until cancelled. An exception of `on_change` ends it: a watcher never fails silently."""
         while True:
             await asyncio.sleep(POLL_INTERVAL)
             if await asyncio.to_thread(self._may_have_moved):
                 await self.poll()
 
     async def poll(self) -> None:
-        """One look at the store."""
+        """One poll of the store."""
         self._looked = time.monotonic()
         if self._reading is None:
             self._reading = asyncio.create_task(asyncio.to_thread(self._read_if_moved))
         done, _ = await asyncio.wait((self._reading,), timeout=_PATIENCE)
         if not done:
-            # A thread cannot be stopped: the next look waits for the same one, so that no more are stuck.
+            # A thread cannot be stopped: the next poll waits for the same one, so that only one is blocked.
             self._lost("the key database does not answer")
             return
         reading, self._reading = self._reading, None
@@ -105,7 +105,9 @@ class KeyWatcher:
         self.available = False
 
     def _may_have_moved(self) -> bool:
-        """Opening a SQLite database four times a second would be most of what an idle gateway does."""
+        """Check the file's stamp first: opening a SQLite database four times a second would dominate an idle gateway's
+        CPU.
+        """
         seen, self._stamp = self._stamp, self._store.stamp(time.time())
         return self._stamp is None or self._stamp != seen or time.monotonic() - self._looked > _FULL_LOOK
 

@@ -16,13 +16,13 @@ from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryE
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 5.0
-"""How long a start waits for a source, and a reload before it refuses."""
+"""How long a start waits for a source, and how long a reload waits before it is refused."""
 BACKOFF = (0.5, 30.0)
-"""Seconds until a source that failed is asked again, doubled from the first to the second."""
+"""Seconds until a failed source is queried again, doubled from the first to the second."""
 
 
 def source_of(config: DiscoverConfig) -> EndpointSource:
-    """What `config` names. Raises `DiscoveryError` when it cannot be used here."""
+    """The source that `config` names. Raises `DiscoveryError` when it cannot be used here."""
     if config.kubernetes is not None:
         return EndpointSlices(config.kubernetes, config.scheme)
     if config.file is not None:
@@ -31,18 +31,17 @@ def source_of(config: DiscoverConfig) -> EndpointSource:
 
 
 class Discoverer:
-    """What is found, from `start` to `stop`.
+    """Runs one source from `start` to `stop`, and holds its last targets.
 
-    A source that cannot be asked changes nothing: its last word stays, without an end, for health checks see
-    who is dead. A source that says there is nothing is believed after `grace` only, for an empty answer is more
-    often a mistake than the truth.
+    A source that fails changes nothing: its last targets stay without a time limit, since health checks exclude dead
+    endpoints. An empty list takes effect after `grace` only, since it is more often a mistake than the truth.
     """
 
     def __init__(self, pool: str, config: DiscoverConfig, clock: Callable[[], float], rng: Random) -> None:
         self.config = config
         self.targets: tuple[DiscoveredEndpoint, ...] = ()
         self.error = ""
-        """Why the source told nothing, or nothing of use; empty when all is well."""
+        """Why the last query of the source failed or was not usable; empty after a success."""
         self.on_change: Callable[[], None] = _nobody
         self._pool = pool
         self._source = source_of(config)
@@ -55,7 +54,7 @@ class Discoverer:
 
     @property
     def age(self) -> float:
-        """Seconds since the source said something; infinite before the first time."""
+        """Seconds since the source's last report; infinite before the first."""
         return self._clock() - self._heard
 
     def start(self) -> None:
@@ -69,7 +68,7 @@ class Discoverer:
             self._giving_up.cancel()
 
     async def first(self) -> bool:
-        """Wait, a while, until the source has said what there is; whether it has."""
+        """Wait a bounded time for the first report of the source; whether it has come."""
         try:
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._reported.wait()
@@ -89,7 +88,7 @@ class Discoverer:
             await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
 
     def _report(self, targets: Iterable[DiscoveredEndpoint]) -> None:
-        # In one order everywhere, so that all gateways leave out the same ones.
+        # One order everywhere, so that all gateways omit the same targets.
         endpoints = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
         self._heard = self._clock()
         self._reported.set()
@@ -124,4 +123,4 @@ class Discoverer:
 
 
 def _nobody() -> None:
-    """Nobody uses it yet, or any more."""
+    """The change callback of a source without a pool."""

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 RecordType = Literal["A", "AAAA", "SRV"]
 LOOKUP_SECONDS = 5.0
 NOTHING_SECONDS = 5.0
-"""Until a name without records is asked for again: its TTL says how long others may believe that."""
+"""Seconds until a name without records is queried again: its TTL states how long others may cache the absence."""
 
 
 class Lookup:
-    """One resolver; whole sets of records and how long they hold."""
+    """One resolver; whole sets of records and how long they are valid."""
 
     def __init__(self, config: DiscoverConfig) -> None:
         self._resolver = _resolver(config.nameserver)
         self._cached: dict[tuple[str, str], list[str]] = {}
 
     async def query(self, name: str, kind: RecordType) -> "Answer | None":
-        """The records; None where there are none or no such name. Raises `DiscoveryError` when nobody could say."""
+        """The records; None without records or without such a name. Raises `DiscoveryError` when no server answered."""
         from dns.exception import DNSException
         from dns.resolver import NXDOMAIN, LifetimeTimeout, NoAnswer
 
@@ -33,13 +33,13 @@ class Lookup:
             return await self._resolver.resolve(name, kind, lifetime=LOOKUP_SECONDS, search=True)
         except (NXDOMAIN, NoAnswer):
             return None
-        except LifetimeTimeout:  # its own words differ each time, and would be logged each time
+        except LifetimeTimeout:  # the resolver's own message differs each time, and would be logged each time
             raise DiscoveryError(f"{name} {kind} is not answered within {LOOKUP_SECONDS:g} s") from None
         except (DNSException, OSError, ValueError) as error:
             raise DiscoveryError(f"{name} {kind} cannot be looked up: {error}") from None
 
     async def addresses(self, host: str) -> "ResolvedHost":
-        """Of both families. One that cannot be looked up keeps what it had, and the other counts."""
+        """Addresses of both families. If the query of one family fails, its last addresses stay."""
         v4, v6 = await asyncio.gather(self.query(host, "A"), self.query(host, "AAAA"), return_exceptions=True)
         resolved = ResolvedHost([], float("inf"))
         for kind, answer in (("A", v4), ("AAAA", v6)):
@@ -63,7 +63,7 @@ class Lookup:
 
 
 class ResolvedHost(NamedTuple):
-    """The addresses of one host, and for how many seconds they hold; infinite when there are none."""
+    """The addresses of one host, and for how many seconds they are valid; infinite without addresses."""
 
     addresses: list[str]
     ttl: float
@@ -120,7 +120,10 @@ class ServiceRecords:
 
 
 def relative(weights: list[int]) -> list[float]:
-    """SRV weights, 0 … 65535, as ours, which average 1. A weight of 0 is a very small share, unless all have it."""
+    """Convert SRV weights, 0 … 65535, to weights that average 1.
+
+    A weight of 0 is a very small share, unless all have it.
+    """
     mean = sum(weights) / len(weights) if weights else 0
     return [max(weight / mean, 0.01) if mean else 1.0 for weight in weights]
 
@@ -133,7 +136,7 @@ def held(ttl: float, config: DiscoverConfig) -> float:
 
 
 def url(scheme: str, address: str, port: int) -> str:
-    """An endpoint's. An IPv6 address stands in brackets."""
+    """The URL of an endpoint. An IPv6 address is in brackets."""
     return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
@@ -149,7 +152,7 @@ def _resolver(nameserver: str | None) -> "Resolver":
         except DNSException as error:
             raise DiscoveryError(f"the system's resolver cannot be used: {error}") from None
     written = re.fullmatch(r"(?:\[(.+)\]|([0-9.]+))(?::(\d+))?", nameserver)
-    assert written is not None  # its shape in the configuration
+    assert written is not None  # in the form of the configuration
     resolver = Resolver(configure=False)
     resolver.port = int(written[3] or 53)
     try:

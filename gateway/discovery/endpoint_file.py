@@ -22,10 +22,10 @@ class _Listed(Section):
 
 
 class EndpointFile:
-    """Looked at twice a second. What is not right as a whole changes nothing.
+    """Reads the file twice a second. A file with any error changes nothing.
 
-    Polling sees network mounts and the symbolic links of Kubernetes' volumes too. After the first time, content
-    is taken when two looks agree, so never while it is being written.
+    Polling detects changes on network mounts and through the symbolic links of Kubernetes' volumes too. After the first
+    read, content is accepted when two reads agree, so never while it is being written.
     """
 
     def __init__(self, path: Path) -> None:

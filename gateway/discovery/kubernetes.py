@@ -17,25 +17,25 @@ from gateway.discovery.target import DiscoveryError, Report
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 PAGE = 500
 MAX_LINE = 8 * 1024**2
-"""Of a page of slices or an event; a slice has at most 1000 endpoints."""
+"""Bytes of a page of slices or of an event; a slice has at most 1000 endpoints."""
 MAX_SLICES = 5_000
 ANSWER_SECONDS = 10.0
 PAUSE_SECONDS = 0.2
-"""Between two requests, for a server that ends each watch at once."""
+"""Seconds between two requests, for a server that ends each watch at once."""
 LATE_SECONDS = 5.0
-"""How much longer than asked for a watch may last: then its connection is half open."""
+"""Seconds that a watch may exceed its requested duration: after that its connection is considered half open."""
 
 
 class _GoneError(Exception):
-    """The version watched from is too old: only a new list helps."""
+    """The version of the watch is too old: a new list is required."""
 
 
 class EndpointSlices:
-    """A list, then a watch that continues from its version, then again.
+    """Lists the slices, then watches for changes from the list's version, repeatedly.
 
-    Every `resync` the list is read anew whatever the watch said, so that an event that was lost cannot keep a
-    dead endpoint. A watch that the server ends earlier goes on from the last version seen (bookmarks count);
-    410 Gone means that there is none to go on from.
+    Every `resync` the list is read again, independent of the watch, so that a lost event cannot preserve a dead
+    endpoint. A watch that the server ends earlier continues from the last version received (bookmarks count); after 410
+    Gone the list is read again.
     """
 
     def __init__(self, config: KubernetesConfig, scheme: str) -> None:
@@ -103,7 +103,7 @@ class EndpointSlices:
             return
 
     def _take(self, event: Mapping[str, Any]) -> bool:
-        """Note an event; whether it changed what is known."""
+        """Apply an event; whether it changed the slices."""
         kind, item = event.get("type"), event["object"]
         if kind == "ERROR":
             if item.get("code") == 410:
@@ -124,7 +124,7 @@ class EndpointSlices:
 
 
 class Access:
-    """How to reach the API server, from inside the cluster or as configured. Raises `DiscoveryError`."""
+    """The connection to the API server, from inside the cluster or as configured. Raises `DiscoveryError`."""
 
     def __init__(self, config: KubernetesConfig) -> None:
         self.namespace = config.namespace or _read(ACCOUNT / "namespace", "kubernetes.namespace")

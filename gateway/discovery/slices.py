@@ -11,8 +11,8 @@ Slice = Mapping[str, Any]
 def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name: str) -> list[DiscoveredEndpoint]:
     """The endpoints that are ready or, when none is, those that serve while they terminate.
 
-    (The rule of kube-proxy: a service whose pods all leave has them until they are gone.) A pod with an address
-    of each family stands in two slices and counts once, by IPv4.
+    This is kube-proxy's rule: a service whose pods all terminate uses them until they have ended. A pod with an address
+    of each family is in two slices and counts once, by IPv4.
     """
     by_pod: dict[str, tuple[bool, DiscoveredEndpoint]] = {}
     for one in sorted(slices, key=lambda one: str(one.get("addressType"))):  # IPv4 comes before IPv6
@@ -34,7 +34,7 @@ def targets(slices: Iterable[Slice], scheme: str, port: str | None, server_name:
 def _usable(endpoint: Mapping[str, Any]) -> bool | None:
     """True when ready, False when it serves although it terminates, None for neither.
 
-    A condition that is not given counts as met, save `terminating`.
+    A condition that is absent counts as met, except `terminating`.
     """
     conditions = endpoint.get("conditions") or {}
     terminating = conditions.get("terminating") is True
@@ -44,7 +44,7 @@ def _usable(endpoint: Mapping[str, Any]) -> bool | None:
 
 
 def _port(one: Slice, named: str | None) -> int | None:
-    """The number of the port that is wanted, by name or number; of the only one, when none is named."""
+    """The number of the configured port, by name or number; of the only port, when none is configured."""
     ports = [port for port in _entries(one.get("ports")) if isinstance(port.get("port"), int)]
     for port in ports:
         if named in (port.get("name"), str(port["port"])) or (named is None and len(ports) == 1):

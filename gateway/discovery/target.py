@@ -7,22 +7,22 @@ from typing import Protocol
 from config.schema.config import EndpointConfig
 
 MAX_TARGETS = 1000
-"""In a pool. Each has a task, connections and a health check of its own."""
+"""Endpoints in a pool. Each has a task, connections and a health check of its own."""
 
 
 class DiscoveryError(Exception):
-    """Why a source told nothing: one sentence for ops."""
+    """Why a source's query failed: one sentence for operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredEndpoint:
-    """An address and what is known about it."""
+    """An address and its attributes."""
 
     url: str
     weight: float = 1.0
     zone: str | None = None
     server_name: str | None = None
-    """Whom its certificate must be for, where the URL has an address and not a name."""
+    """The name that its certificate must have, if the URL has an address instead of a name."""
 
     @classmethod
     def of(cls, written: EndpointConfig) -> "DiscoveredEndpoint":
@@ -30,12 +30,15 @@ class DiscoveredEndpoint:
 
 
 Report = Callable[[Iterable[DiscoveredEndpoint]], None]
-"""What a source calls with all endpoints that there are now, none left out."""
+"""The callback of a source: receives all current endpoints."""
 
 
 class EndpointSource(Protocol):
-    """Somewhere that endpoints are listed."""
+    """A source of endpoints."""
 
     async def follow(self, report: Report) -> None:
-        """Report what is there and, until cancelled, each change. Raises `DiscoveryError` when it cannot go on."""
+        """Report the current endpoints and, until cancelled, each change.
+
+        Raises `DiscoveryError` when it cannot continue.
+        """
         ...

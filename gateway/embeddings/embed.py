@@ -26,11 +26,11 @@ AT_ONCE = 8
 INLINE = 1024 * 1024
 """Bytes of an answer that are pooled at once; more of them are in a thread."""
 FRESH_SECONDS = 60.0
-"""How long what a model tells of its inputs is believed."""
+"""Seconds for which the metadata of a model's inputs are cached."""
 
 
 class Embedder:
-    """What is known of one model: its tokenizer, and how its vectors are made. Raises `TokenizerError`."""
+    """The configuration of one model: its tokenizer, and how its vectors are computed. Raises `TokenizerError`."""
 
     def __init__(self, config: EmbeddingsConfig) -> None:
         self.config = config
@@ -73,7 +73,7 @@ class Embed:
         return answer
 
     async def _metadata_of(self, model: str, request: ModelRequest, call: Call) -> ModelMetadata:
-        """The model's inputs, asked for once in a while."""
+        """The metadata of the model's inputs, cached for `FRESH_SECONDS`."""
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
             query = ModelQuery(model=model, version=request.version)

@@ -14,7 +14,9 @@ from config.schema.config import EmbeddingsConfig
 
 FILE = "tokenizer.json"
 INLINE = 16 * 1024
-"""Characters that are made tokens at once; more of them are in a thread, so that nobody else waits."""
+"""Characters that are tokenized on the event loop; longer texts are tokenized in a thread, which delays no other
+request.
+"""
 SLICE = 64 * 1024
 """Tokens that are looked at in one turn of the loop."""
 LONGEST_WORD = 100
@@ -70,7 +72,7 @@ class TextBatch(NamedTuple):
 
 
 class TextTokenizer:
-    """Makes tokens of texts as one model wants them."""
+    """Tokenizes texts for one model."""
 
     def __init__(self, config: EmbeddingsConfig) -> None:
         self._tokenizer = tokenizer(config)

@@ -19,7 +19,7 @@ _FLOATS: Mapping[str, np.dtype[Any]] = {
     "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
 }  # fmt: skip
 SMALLEST = 1e-12
-"""A vector shorter than that is left as it is."""
+"""A vector shorter than that is not normalized."""
 
 
 def inputs_of(rows: list[Row], config: EmbeddingsConfig, model: ModelMetadata) -> list[Tensor]:

@@ -109,7 +109,7 @@ class Policy:
         """Add the target of the matching route to an explanation."""
         model = self.config.models[self._index(explanation.model)]
         if model.pipeline is not None:
-            return self._piped(explanation, model, model.pipeline, request)
+            return self._piped(explanation, model, model.pipeline, request, facts)
         last = explanation.routes[-1]
         if not last.matches:
             raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
@@ -134,16 +134,31 @@ class Policy:
         )
 
     def _piped(
-        self, explanation: Explanation, model: ModelConfig, pipeline: PipelineConfig, request: ModelRequest
+        self,
+        explanation: Explanation,
+        model: ModelConfig,
+        pipeline: PipelineConfig,
+        request: ModelRequest,
+        facts: Facts,
     ) -> Explanation:
-        """Add the steps of a pipeline to an explanation."""
+        """Add the steps of a pipeline, and the pools of their models, to an explanation."""
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == explanation.tenant)
         return replace(
             explanation,
-            steps=drawn(pipeline),
+            steps=drawn(pipeline, facts, {name: self._served_by(name) for name in pipeline.models()}),
             cost=None if model.price is None else str(_cost(Price(model.price), request)),
             limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
         )
+
+    def _served_by(self, name: str) -> str:
+        """The pools of a model, or that it is a pipeline."""
+        resolved = self.catalogue.find(name)
+        if resolved is None:
+            return "unknown"
+        model = self.config.models[self._index(resolved.rules.model)]
+        if model.pipeline is not None:
+            return "a pipeline"
+        return ", ".join(dict.fromkeys(pool for route in model.routes for pool in route.pools()))
 
     def _index(self, name: str | None) -> int:
         return next(i for i, model in enumerate(self.config.models) if model.name == name)

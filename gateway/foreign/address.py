@@ -17,7 +17,7 @@ KEY = "HEADRACE_UPSTREAM_KEY"
 def pool_at(
     url: str, protocol: str | dict[str, Any], key: str | None, key_header: str | None, ca: Path | None
 ) -> PoolConfig:
-    """As it would be written. Says what is wrong, and ends the command with status 2."""
+    """The pool as the YAML file would define it. Reports an invalid address and exits with status 2."""
     written: dict[str, Any] = {"name": "probed", "protocol": protocol, "endpoints": [{"url": url}]}
     if key:
         written |= {"key": key, "key_header": key_header}

@@ -11,12 +11,12 @@ from policies.routing.facts import Facts
 
 Scope = tuple[Per, tuple[str, ...] | None, Count, int]
 Stores = Mapping[str, Store]
-"""By who counts together."""
+"""Stores of allowances, by the scope of counting."""
 OTHER_KEYS = "(others)"
 
 
 class Account:
-    """One tenant's limits, what it holds and what it has spent. Outlives reloads."""
+    """The limits of one tenant, its reservations and its spend. Survives reloads."""
 
     __slots__ = (
         "_limits",
@@ -37,19 +37,20 @@ class Account:
         self._limits: dict[Scope, Limit] = {}
         self.in_flight = 0
         self.reserved_tokens: float = 0
-        """Estimates of the requests in flight."""
+        """Sum of the estimates of the requests in flight."""
         self.spent: Counter[tuple[str, str]] = Counter()
         """Picos by key and currency, since this process began; keys beyond `MAX_SUBJECTS` are `OTHER_KEYS`."""
         self.always: tuple[Allowance, ...] = ()
-        """What every request draws on, whatever its key, model and user."""
+        """The allowances that every request uses, whatever its key, model and user."""
         self.is_plain = True
-        """Whether that is all that any request draws on."""
+        """Whether `always` contains every allowance that a request uses."""
 
     def configure(self, limits: Sequence[LimitsConfig], now: float, utc: float) -> None:
         """Apply the limits of a (new) configuration.
 
-        A limit of the same scope goes on with what was used: the first of a scope in the file takes over from
-        the first there was, and so on. The enforced ones come first: what they refuse counts in no shadow.
+        A limit of the same scope continues with its usage: the first of a scope in the file replaces the first of the
+        old configuration, and so on. Enforced limits come first: a request that they refuse does not count in a shadow
+        limit.
         """
         old, self._limits = self._limits, {}
         for scope, config in zip(_scopes(limits), limits, strict=True):
@@ -68,17 +69,19 @@ class Account:
         return any(limit.config.count == "exact" for limit in self.limits)
 
     def allowances(self, facts: Facts, model: str, now: float, utc: float) -> tuple[Allowance, ...]:
-        """What a request draws on. `model` is the configured one, where `facts` has the one asked for."""
+        """The allowances that a request uses. `model` is the configured name; `facts` has the requested name."""
         requested = facts.model
         return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(requested))
 
     def of_key(self, key: str, now: float, utc: float) -> tuple[Allowance, ...]:
-        """What every request with a key draws on, whatever its model and user, and that is counted on this host."""
+        """The allowances that every request with a key uses, whatever its model and user, if they are counted on this
+        host.
+        """
         limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
         return tuple(limit.of_key(key, now, utc) for limit in limits if limit.config.enforce != "shadow")
 
     def charge(self, key: str, cost: Money) -> None:
-        """Remember what a key has spent."""
+        """Add to the spend of a key."""
         entry = (key, cost.currency)
         if entry not in self.spent and len(self.spent) >= MAX_SUBJECTS:
             entry = (OTHER_KEYS, cost.currency)
@@ -86,7 +89,7 @@ class Account:
 
 
 class ModelAccount(Account):
-    """The limits of one model, for all tenants together. Every request for it draws on all of them."""
+    """The limits of one model, for all tenants together. Every request for it uses all of them."""
 
     __slots__ = ()
 
@@ -102,7 +105,7 @@ class ModelAccount(Account):
 
 
 def _scopes(limits: Iterable[LimitsConfig]) -> list[Scope]:
-    """Whom each is for, of which models, who counts, and which one of that scope it is."""
+    """The scope of each limit: its subject, its models, where it is counted, and its index among those of one scope."""
     seen: Counter[tuple[Per, tuple[str, ...] | None, Count]] = Counter()
     scopes = []
     for limit in limits:

@@ -1,4 +1,4 @@
-"""What one subject of a limit has left: the tenant, one key, one model or one end user."""
+"""The remaining amount of one subject of a limit: the tenant, one key, one model or one end user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONCURRENCY_RETRY_AFTER = 1.0
 
 
 class Refusal(NamedTuple):
-    """Which unit is not to be had, and for how many seconds."""
+    """The exhausted unit, and the seconds until it is available."""
 
     wait: float
     unit: Unit
@@ -25,29 +25,29 @@ class Refusal(NamedTuple):
 
 
 class Shadowed(NamedTuple):
-    """A limit in shadow that would have refused."""
+    """A limit in shadow mode that would have refused the request."""
 
     unit: Unit
     per: Per
 
 
 class Hold:
-    """What one request has taken of one allowance."""
+    """The amounts that one request has taken from one allowance."""
 
     __slots__ = ("allowance", "picos", "reserved", "window")
 
     def __init__(self, allowance: Allowance, reserved: dict[int, float], picos: int, window: int) -> None:
         self.allowance = allowance
         self.reserved = reserved
-        """By the unit's place in `Amounts`; units that are settled only."""
+        """By the unit's index in `Amounts`; only units that are settled."""
         self.picos = picos
         self.window = window
 
 
 class Allowance:
-    """Buckets, a budget and a number at once; None where there is no limit. Outlives reloads.
+    """Buckets, a budget and a concurrency limit together; None for an absent limit. Survives reloads.
 
-    Its numbers are its own, for one process; a subclass keeps them where several can see them.
+    The numbers are those of one process; a subclass stores them where several processes can read them.
     """
 
     __slots__ = ("buckets", "concurrency", "config", "in_shadow", "requests", "settled", "spend")
@@ -59,27 +59,28 @@ class Allowance:
         self.configure(config, now, utc)
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
-        """A new limit: rates keep the share that was used, budgets what was spent."""
+        """Apply a new limit: rates preserve the used share, budgets the spent amount."""
         self.config = config
         self.in_shadow = config.enforce == "shadow"
         rates: list[tuple[Rated, RateLimit | None]] = [(unit, getattr(config, unit)) for unit in RATED]
         self.buckets = {u: _bucket(self.buckets.get(u), rate, now) for u, rate in rates if rate is not None}
         self.requests = self.buckets.get("requests")
         self.settled = tuple((RATED.index(u), bucket) for u, bucket in self.buckets.items() if u != "requests")
-        """The units of which an estimate is taken and the truth charged, by their place in `Amounts`."""
+        """The units that are reserved by an estimate and charged by the actual usage, by their index in `Amounts`."""
         self.spend = _budget(self.spend, config, utc)
         self.concurrency.limit = config.concurrency or sys.maxsize
 
     @property
     def units(self) -> list[Unit]:
-        """What it limits."""
+        """The limited units."""
         others: list[tuple[Unit, object]] = [("spend", self.config.spend), ("concurrency", self.config.concurrency)]
         return [*self.buckets, *(unit for unit, limit in others if limit is not None)]
 
     def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
-        """A place, a request, and the estimated `amounts` and `picos`; None when one is not to be had.
+        """Take a concurrency slot, a request, and the estimated `amounts` and `picos`; None if one of them is not
+        available.
 
-        Nothing is taken then, and `refusals` says which.
+        Nothing is taken then, and `refusals` lists the exhausted units.
         """
         if not self.concurrency.take():
             return None
@@ -114,7 +115,7 @@ class Allowance:
                 bucket.settle(estimate, 0, now)
 
     def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
-        """Charge the truth instead of the estimates. Once for each hold."""
+        """Charge the actual usage instead of the estimates. Once for each hold."""
         self.concurrency.release()
         for i, bucket in self.settled:
             bucket.settle(hold.reserved.get(i, 0.0), amounts[i], now)
@@ -122,17 +123,17 @@ class Allowance:
             budget.settle(hold.picos, picos, hold.window)
 
     def undo(self, hold: Hold, now: float) -> None:
-        """As if it had never been: another limit refused the request."""
+        """Undo a hold: another limit refused the request."""
         if self.requests is not None:
             self.requests.settle(1, 0, now)
         Allowance.settle(self, hold, NOTHING, 0, now)
 
     def look(self, now: float, utc: float) -> bool:
-        """Read what is kept elsewhere, before it is told of. False where nothing can be told."""
+        """Refresh the numbers from shared storage before a report; False if it is not available."""
         return True
 
     def refusals(self, amounts: Amounts, picos: int, now: float, utc: float) -> list[Refusal]:
-        """Each unit that is not to be had; takes nothing."""
+        """Each unit that is not available; takes nothing."""
         exceeded: list[Refusal] = []
         concurrency = self.concurrency
         if concurrency.in_flight >= concurrency.limit:
@@ -147,7 +148,7 @@ class Allowance:
         return exceeded
 
     def remaining(self, now: float, utc: float) -> dict[str, float]:
-        """What can be taken now, by unit; money in whole units."""
+        """The available amount by unit; money in whole units."""
         left: dict[str, float] = {unit: bucket.remaining(now) for unit, bucket in self.buckets.items()}
         if self.spend is not None:
             left["spend"] = self.spend.remaining(utc) / PICOS
@@ -156,7 +157,7 @@ class Allowance:
         return left
 
     def is_idle(self, now: float, utc: float) -> bool:
-        """Nothing in flight and nothing owed: a new one would grant the same."""
+        """Nothing is in flight and nothing is owed: a new allowance would grant the same."""
         return (
             self.concurrency.in_flight == 0
             and all(bucket.reset(now) <= 0 for bucket in self.buckets.values())

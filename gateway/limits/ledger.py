@@ -1,8 +1,8 @@
 """The ledger of all limits: reserves before a request, settles after it.
 
-The numbers are this process' own, or those of all processes of the host where there is a table, or Redis' where a
-limit says so. Every reservation is settled exactly once, by whoever ends the request. Nothing is awaited between
-looking and taking, save for an exact count of Redis, so no other request comes in between.
+The numbers are this process's own, or those of all processes of the host if there is a table, or Redis's for limits
+that select it. Every reservation is settled exactly once, at the end of its request. Nothing is awaited between check
+and reservation, except for an exact count in Redis, so no other request comes in between.
 """
 
 import time
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # which needs an extra
 
 SOON = 0.01
-"""Seconds to wait where what was refused elsewhere would be granted by now."""
+"""Seconds to wait if a limit that refused elsewhere would grant the request by now."""
 _WHOM = {"tenant": "the whole tenant", "key": "each key", "model": "each model", "user": "each user"}
 
 
 class Reservation:
-    """What one request holds of its tenant's limits until it is settled."""
+    """The amounts that one request holds of its tenant's limits until it is settled."""
 
     __slots__ = ("_account", "_holds", "_key", "_part", "_settled", "_tokens", "shadowed")
 
@@ -52,26 +52,26 @@ class Reservation:
         self._tokens = tokens
         self._settled = False
         self.shadowed = shadowed
-        """Limits in shadow that would have refused the request."""
+        """Limits in shadow mode that would have refused the request."""
         self._part = part
-        """Whether another reservation already counts the request: this one only holds further allowances."""
+        """Whether another reservation already counts the request: this one only holds additional allowances."""
         if not part:
             account.in_flight += 1
             account.reserved_tokens += tokens
 
     def add(self, holds: Iterable[Hold], shadowed: tuple[Shadowed, ...]) -> None:
-        """What was had after waiting."""
+        """Add the holds that were obtained after a wait."""
         self._holds += holds
         self.shadowed += shadowed
 
     def undo(self, now: float) -> None:
-        """As if it had never been: another limit refused the request."""
+        """Undo the reservation: another limit refused the request."""
         if not self._settled:
             self._leave()
             _undo(self._holds, now)
 
     def settle(self, amounts: Amounts, cost: Money | None, now: float) -> None:
-        """Charge what was truly used and give back the rest. Once; later calls change nothing."""
+        """Charge the actual usage and release the rest. Once; later calls change nothing."""
         if self._settled:
             return
         self._leave()
@@ -91,10 +91,10 @@ class Reservation:
 
 
 class Ledger:
-    """The accounts of all tenants. `wall` gives Unix seconds, which budgets of the calendar go by.
+    """The accounts of all tenants. `wall` returns Unix seconds, which determine the windows of budgets.
 
-    With a `table`, what is used is counted in it, with all other processes that are attached to it; limits that say
-    so are counted in `redis`, with all other gateways.
+    With a `table`, usage is counted in it, together with all other processes attached to it; limits with another scope
+    of counting are counted in `redis`, together with all other gateways.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class Ledger:
     ) -> None:
         self.accounts: dict[str, Account] = {}
         self.models: dict[str, ModelAccount] = {}
-        """Of models that have limits of their own."""
+        """Accounts of models with limits of their own."""
         self.awaited: frozenset[str] = frozenset()
-        """Tenants whose requests may have to wait for an exact count: for them, `reserve_exactly`."""
+        """Tenants whose requests may have to wait for an exact count; `reserve_exactly` is required for them."""
         self.redis = redis
         self._wall = wall
         self._stores: Stores = {"host": in_memory if table is None else shared(table)}
@@ -117,7 +117,10 @@ class Ledger:
             self._stores = {**self._stores, **redis.stores}
 
     def configure(self, tenants: Iterable[TenantConfig], now: float, models: Iterable[ModelConfig] = ()) -> None:
-        """Apply a (new) configuration. A tenant that left and has nothing in flight is forgotten."""
+        """Apply a (new) configuration.
+
+        An account without a tenant in the file and without requests in flight is deleted.
+        """
         tenants, utc = list(tenants), self._wall()
         for tenant in tenants:
             account = self.accounts.get(tenant.name)
@@ -136,7 +139,7 @@ class Ledger:
         self.awaited = frozenset(name for name, account in self.accounts.items() if everybody or account.awaits)
 
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
-        """What a request for the configured `model` draws on."""
+        """The allowances that a request for the configured `model` uses."""
         account = self.accounts[facts.tenant]
         of_tenant = account.always if account.is_plain else account.allowances(facts, model, now, self._wall())
         if self.models and (limits := self.models.get(model)) is not None:
@@ -144,7 +147,7 @@ class Ledger:
         return of_tenant
 
     def shown(self, tenant: str, now: float) -> tuple[Allowance, ...]:
-        """What to tell a tenant of, whose request draws on nothing."""
+        """The allowances that a tenant's response headers report for a request that uses no limit."""
         account = self.accounts.get(tenant)
         if account is None:
             return ()
@@ -153,10 +156,11 @@ class Ledger:
         return account.always
 
     def reserve_early(self, tenant: str, key: str, now: float) -> Reservation | None:
-        """Before a body is received: take a request, and a place, of what every request of the key draws on.
+        """Before a body is received: take a request and a concurrency slot from the allowances that every request of
+        the key uses.
 
-        It is undone where the request is reserved as a whole. Raises `LimitExceeded` for a request that is refused
-        whatever its body holds. None where there is nothing to take.
+        It is undone when the request is reserved as a whole. Raises `LimitExceeded` for a request that is refused
+        whatever its body contains. None if there is nothing to take.
         """
         account = self.accounts.get(tenant)
         if account is None:
@@ -170,16 +174,16 @@ class Ledger:
     def reserve(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
-        """Take one request, a place, and the estimated `amounts` and `cost`, of every allowance or of none.
+        """Take one request, a slot, and the estimated `amounts` and `cost`, from every allowance or from none.
 
-        Raises `LimitExceeded`, which names the one that has to be waited for longest.
+        Raises `LimitExceeded`, which names the limit with the longest wait.
         """
         return self._reserve(facts.tenant, facts.key, allowances, amounts, cost, now)
 
     async def reserve_part(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
-        """Take the same for a part of a request that another reservation counts already, of further allowances.
+        """Take the same for a part of a request that another reservation already counts, from additional allowances.
 
         Raises `LimitExceeded` and `LimitsUnavailable`.
         """
@@ -222,7 +226,7 @@ class Ledger:
     async def reserve_exactly(
         self, facts: Facts, allowances: Sequence[Allowance], amounts: Amounts, cost: Money | None, now: float
     ) -> Reservation:
-        """As `reserve`, for a tenant with limits that Redis counts exactly. Raises `LimitsUnavailable` too."""
+        """`reserve` for a tenant with limits that Redis counts exactly. Raises `LimitsUnavailable` too."""
         return await self._with_exact(partial(self.reserve, facts), facts, allowances, amounts, cost, now)
 
     async def _with_exact(
@@ -234,7 +238,7 @@ class Ledger:
         cost: Money | None,
         now: float,
     ) -> Reservation:
-        """Reserve by `take`, and in Redis where a limit is exact."""
+        """Reserve by `take`, and in Redis for exact limits."""
         exact = [allowance for allowance in allowances if isinstance(allowance, ExactAllowance)]
         if not exact:
             return take(allowances, amounts, cost, now)
@@ -264,7 +268,7 @@ class Ledger:
         now: float,
         utc: float,
     ) -> LimitExceeded:
-        """Names the tightest of the limits that refuse: the one that has to be waited for longest."""
+        """The error that names the tightest of the limits that refuse: the one with the longest wait."""
         enforced = [a for a in allowances if not a.in_shadow]
         refusals = [r for a in enforced for r in a.refusals(amounts, picos, now, utc)]
         worst = max(refusals, key=lambda r: r.wait, default=Refusal(SOON, refused.units[0], refused))
@@ -288,6 +292,6 @@ def _undo(holds: Iterable[Hold], now: float) -> None:
 
 
 def _shadowed(allowance: Allowance, amounts: Amounts, picos: int, now: float, utc: float) -> tuple[Shadowed, ...]:
-    """A limit in shadow that refuses, by its tightest unit."""
+    """The record of a limit in shadow mode that refuses, by its tightest unit."""
     worst: Refusal | None = max(allowance.refusals(amounts, picos, now, utc), key=lambda r: r.wait, default=None)
     return () if worst is None else (Shadowed(worst.unit, allowance.config.per),)

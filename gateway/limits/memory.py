@@ -7,7 +7,7 @@ from config.schema.config import HttpConfig
 
 
 class Memory:
-    """One for a process. Outlives reloads."""
+    """The budget of one process. Survives reloads."""
 
     def __init__(self, http: HttpConfig) -> None:
         self.process = Budget(http.held_by_all)
@@ -15,14 +15,14 @@ class Memory:
         self._most = http.held_by_tenant
 
     def of(self, tenant: str) -> Budget:
-        """A tenant's budget, which is a part of the process'."""
+        """A tenant's budget, which is a part of the process's."""
         budget = self.tenants.get(tenant)
         if budget is None:
             budget = self.tenants[tenant] = Budget(self._most, self.process, tenant)
         return budget
 
     def configure(self, tenants: Iterable[str]) -> None:
-        """Forget tenants that have left and hold nothing."""
+        """Delete budgets of removed tenants that hold nothing."""
         current = set(tenants)
         for name in [name for name, budget in self.tenants.items() if name not in current and budget.held == 0]:
             del self.tenants[name]

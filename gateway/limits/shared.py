@@ -1,9 +1,9 @@
-"""The table in shared memory in which all workers count limits, and what each worker holds.
+"""The table in shared memory in which all workers count limits, and the amounts that each worker holds.
 
-One file in memory, of rows of words. A row is one subject's of one limit; each process has beside it a column
-for what it holds of that row, so that what a dead one held can be given back. Words are written one at a time
-under the row's lock, after a copy of row and column has gone into the writer's journal: who takes a lock over
-from the dead puts that copy back, and all is as if the dead one had not begun.
+One file in memory, with rows of words. A row is one subject of one limit; beside it each process has a column for the
+amounts that it holds of the row, so that those of a dead process can be released. Words are written one at a time under
+the row's lock, after a copy of row and column has been written to the writer's journal: a process that takes a lock
+over from a dead one restores that copy, which undoes the unfinished change.
 """
 
 import mmap
@@ -19,28 +19,28 @@ from gateway.limits import mutexes
 from gateway.limits.mutexes import LimitsUnavailable, Mutexes
 
 # ── words of a row ────────────────────────────────────────────────────────────────────────────────────────
-KEY = 0  # two words; 0 for a row that nobody has
+KEY = 0  # two words; 0 for a free row
 IN_FLIGHT = 2
-IDLE_AT, IDLE_UTC = 3, 4  # from when on, by both clocks, a new row would grant the same
-LONGEST = 5  # period of its rates
+IDLE_AT, IDLE_UTC = 3, 4  # when a new row would grant the same, by both clocks
+LONGEST = 5  # period of the rates
 USED = 6  # of the budget: low word, high word
 WINDOW, START, END, PERIOD = 8, 9, 10, 11
 RATES = 12  # of each unit: level, at, capacity
 ROW = 28
 # ── words of a column ─────────────────────────────────────────────────────────────────────────────────────
 HELD = 0  # in flight
-# 1 to 4: what is reserved of each unit that is settled, as its place in `Amounts` is
+# 1 to 4: the reserved amount of each unit that is settled, by its index in `Amounts`
 HELD_PICOS, HELD_WINDOW = 5, 7
 COLUMN = 8
-# ── words of a journal: the row's number and 1, whose column, and both as they were ──────────────────────
+# ── words of a journal: the row's number + 1, the process of the column, and both as they were before ─────
 JOURNAL = 64
 
 STRIPES = 256
-"""Locks of rows; a row's is its number modulo that."""
+"""Number of row locks; a row's lock is its number modulo that."""
 PROBED = 32
-"""A key's row is one of so many, from its own number on."""
+"""A key's row is one of this many, from the key's own number on."""
 FEW, MANY = 2**14, 2**16
-"""Rows for tenants and models, of which the configuration has so many, and for keys and users, who come and go."""
+"""Rows for tenants and models, whose number the configuration bounds, and for keys and users, which vary."""
 _MAGIC = 0x4845_4144_5241_4345
 _HEADER = 64
 
@@ -48,7 +48,7 @@ Key = tuple[int, int]
 
 
 class SharedTable:
-    """The table as one process sees it. `create` in the parent of all, `attach` in each of them."""
+    """The table in one process. `create` in the parent of all processes, `attach` in each of them."""
 
     def __init__(self, fd: int, workers: int, few: int, many: int, me: int) -> None:
         self.fd = fd
@@ -59,7 +59,7 @@ class SharedTable:
         self._rows = self._columns + (workers + 1) * rows * COLUMN * 8
         size = self._rows + rows * ROW * 8
         if os.fstat(fd).st_size < size:
-            os.ftruncate(fd, size)  # holes: a page is there once it is written to
+            os.ftruncate(fd, size)  # a sparse file: a page exists after its first write
         self._memory = mmap.mmap(fd, size)
         self._bytes = memoryview(self._memory)
         self._locks = Mutexes(self._memory, _HEADER, STRIPES + 1, me + 1, self._undo)
@@ -67,11 +67,11 @@ class SharedTable:
         self._journal, self._old_row, self._old_column = self._journal_of(me)
         self.wall: Callable[[], float] = time.time
         self.late: list[Callable[[], None]] = []
-        """What is still to be settled: its lock could not be had."""
+        """Settlements that are pending because their lock was not available."""
 
     @classmethod
     def create(cls, workers: int, *, few: int = FEW, many: int = MANY) -> "SharedTable":
-        """For at most so many processes at a time. `fd` is for them to attach to, and goes on to children."""
+        """Create a table for `workers` processes at most. Children inherit `fd` and attach to it."""
         if not hasattr(os, "memfd_create"):
             raise OSError("several workers can share limits on Linux only")
         fd = os.memfd_create("headrace-limits", 0)
@@ -84,7 +84,10 @@ class SharedTable:
 
     @classmethod
     def attach(cls, source: int | str | os.PathLike[str], *, worker: int) -> "SharedTable":
-        """As process number `worker`, which no other that lives is. What that number held before is given back."""
+        """Attach as process number `worker`, which no other live process is.
+
+        Releases the amounts that the number held before.
+        """
         fd = os.dup(source) if isinstance(source, int) else os.open(source, os.O_RDWR | os.O_CLOEXEC)
         magic, workers, few, many = memoryview(os.pread(fd, 32, 0).ljust(32, b"\0")).cast("Q")
         if magic != _MAGIC:
@@ -98,11 +101,11 @@ class SharedTable:
         return table
 
     def close(self) -> None:
-        """Only the descriptor: the memory goes with the process."""
+        """Close the descriptor: the memory is released with the process."""
         os.close(self.fd)
 
     def settle_late(self) -> None:
-        """What could not be settled in its time. What cannot be now either stays."""
+        """Retry the pending settlements. Those that still fail stay."""
         late, self.late = self.late, []
         for settle in late:
             settle()
@@ -117,15 +120,15 @@ class SharedTable:
         return self._bytes[start : start + ROW * 8], self._bytes[column : column + COLUMN * 8]
 
     def key(self, scope: str, subject: str) -> Key:
-        """Of a subject under a limit. Never two zeros."""
+        """The key of a subject under a limit. Never two zeros."""
         digest = blake2b(f"{scope}\0{subject}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
         return int.from_bytes(digest[:8], "little") | 1, int.from_bytes(digest[8:], "little")
 
     def find(self, key: Key, scope: str, *, lasting: bool, now: float, utc: float) -> int | None:
-        """The number of the key's row, which may be new; None where there is no room.
+        """The number of the key's row, which may be new; None if there is no room.
 
-        A row that is idle is as good as a new one, so it makes room. Keys and users of one limit stay within a
-        quarter of the rows, so that those that one tenant makes up cannot crowd out all others.
+        An idle row is equivalent to a new one, so it makes room. Keys and users of one limit use at most a quarter of
+        the rows, so that the invented names of one tenant cannot displace all others.
         """
         self.lock(STRIPES)
         try:
@@ -156,7 +159,7 @@ class SharedTable:
         return q[IN_FLIGHT] == 0 and bool(d[IDLE_AT] <= now and d[IDLE_UTC] <= utc)
 
     def _claim(self, row: int, key: Key, now: float, utc: float) -> bool:
-        """Where a process is killed on the way, the row is nobody's or the key's, and full of zeros."""
+        """If the process is killed in the middle, the row is either free or the key's, and full of zeros."""
         self.lock(row % STRIPES)
         try:
             q = self._words(row)
@@ -174,7 +177,7 @@ class SharedTable:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _journal_of(self, worker: int) -> tuple[memoryview, memoryview, memoryview]:
-        """Two words, of which the first is 0 while nothing is being written, and the old row and column."""
+        """Two words, of which the first is 0 while no write is in progress, and the old row and column."""
         start = _HEADER + (STRIPES + 1) * mutexes.SIZE + worker * JOURNAL * 8
         row = start + 16
         column = row + ROW * 8
@@ -182,7 +185,7 @@ class SharedTable:
         return words, self._bytes[row:column], self._bytes[column : column + COLUMN * 8]
 
     def begin(self, row: int, worker: int, base: memoryview, column: memoryview) -> None:
-        """From here to `commit` the old row and column count, should this process die. Its lock is held."""
+        """Begin a change: until `commit` the old row and column count if this process dies. Its lock is held."""
         self._old_row[:] = base
         self._old_column[:] = column
         journal = self._journal
@@ -190,23 +193,23 @@ class SharedTable:
         journal[0] = row + 1
 
     def commit(self) -> None:
-        """What was written since `begin` counts."""
+        """End a change: the writes since `begin` count."""
         self._journal[0] = 0
 
     def _undo(self, owner: int) -> None:
-        """Put back the row at which a process died. Its lock is held."""
+        """Restore the row of a process that died in the middle of a change. Its lock is held."""
         journal, old_row, old_column = self._journal_of(owner - 1)
         if journal[0]:
             row, column = self.views(journal[0] - 1, journal[1])
             row[:], column[:] = old_row, old_column
             journal[0] = 0
 
-    # ── the dead ──────────────────────────────────────────────────────────────────────────────────────
+    # ── dead processes ────────────────────────────────────────────────────────────────────────────────────
 
     def release_worker(self, worker: int, now: float | None = None) -> bool:
-        """Give back what a process held that is no more: its requests in flight, and what was reserved for them.
+        """Release the amounts that a dead process held: its requests in flight, and their reservations.
 
-        True when that is all; False where some row was in use for too long: call again.
+        True when all are released; False if a row was locked for too long: call again.
         """
         now = time.monotonic() if now is None else now
         done = True
@@ -225,7 +228,10 @@ class SharedTable:
         return True
 
     def _held(self, worker: int) -> list[int]:
-        """Rows of which a process holds something. Read from the file, for to touch a hole would fill it."""
+        """Rows of which a process holds an amount.
+
+        Read from the file, since reading a hole through the mapping would fill it.
+        """
         size = (self._few + self._many) * COLUMN * 8
         column = memoryview(os.pread(self.fd, size, self._columns + worker * size)).cast("Q")
         return [row for row, held in enumerate(column[HELD::COLUMN].tolist()) if held]

@@ -38,10 +38,10 @@ PERIODS: tuple[Period, ...] = get_args(Period)
 
 
 class SharedAllowance(Allowance):
-    """Reads its row under the row's lock, counts as any allowance does, and writes what has changed.
+    """Reads its row under the row's lock, counts like `Allowance`, and writes the changes.
 
-    A row that was idle may have gone to somebody else since; then it looks for another, and where there is no
-    room draws on `spare`, the one that newcomers share.
+    An idle row may have been given to another subject since; then the allowance selects another row, and without room
+    uses `spare`, which new subjects share.
     """
 
     __slots__ = ("_base", "_column", "_d", "_held", "_key", "_lasting", "_longest", "_q", "_rates", "_reserved", "_row",
@@ -67,14 +67,14 @@ class SharedAllowance(Allowance):
 
     @property
     def has_row(self) -> bool:
-        """Whether there was room for it."""
+        """Whether the table had room for a row."""
         return self._row >= 0
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
         super().configure(config, now, utc)
         rates = [(RATES + 3 * RATED.index(unit), getattr(config, unit), b) for unit, b in self.buckets.items()]
         self._words = tuple((i, i + 1, i + 2, bucket, rate.period / rate.amount) for i, rate, bucket in rates)
-        """Of each rate: where its numbers are, what counts them, and in how many seconds it earns one."""
+        """For each rate: the index of its words, its bucket, and the seconds for one unit."""
         self._longest = max((rate.period for _, rate, _ in rates), default=0.0)
 
     def _find(self, now: float, utc: float) -> bool:
@@ -89,7 +89,7 @@ class SharedAllowance(Allowance):
         self._held, self._reserved = self._column.cast("Q"), self._column.cast("d")
         return True
 
-    # ── what any allowance does ───────────────────────────────────────────────────────────────────────
+    # ── the interface of an allowance ─────────────────────────────────────────────────────────────────────
 
     def take(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
         table = self._table
@@ -108,7 +108,7 @@ class SharedAllowance(Allowance):
 
     def settle(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
         try:
-            self._table.lock(self._stripe)  # what holds of a row keeps it
+            self._table.lock(self._stripe)  # a row with holds is not given away
         except LimitsUnavailable:
             self._table.late.append(partial(self.settle, hold, amounts, picos, now))
             return
@@ -142,13 +142,13 @@ class SharedAllowance(Allowance):
         return super().remaining(now, utc)
 
     def is_idle(self, now: float, utc: float) -> bool:
-        """Whether this process may forget where the numbers are: the numbers themselves stay."""
+        """Whether this process may drop the row's number: the numbers themselves stay in the table."""
         return self._row < 0 or self._held[HELD] == 0
 
     # ── the row ───────────────────────────────────────────────────────────────────────────────────────
 
     def _open(self, now: float, utc: float) -> bool:
-        """Lock the row, which is then this one's; False where it has none."""
+        """Lock the row of this subject; False without a row."""
         table, key = self._table, self._key
         while self._row >= 0 or self._find(now, utc):
             table.lock(self._stripe)
@@ -177,7 +177,7 @@ class SharedAllowance(Allowance):
             if (written := d[capacity]) == bucket.capacity:
                 bucket.level = d[level]
                 bucket.at = d[at]
-            elif written:  # another amount, in another process or an older configuration: the share used stays
+            elif written:  # another amount, in another process or an older configuration: the used share stays
                 bucket.level = d[level] / written * bucket.capacity
                 bucket.at = d[at]
             else:
@@ -251,7 +251,7 @@ class SharedAllowance(Allowance):
 
 
 def shared(table: SharedTable) -> Store:
-    """A store of allowances that counts in the table."""
+    """A store of allowances that count in the table."""
 
     def make(
         scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float

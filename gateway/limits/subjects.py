@@ -12,29 +12,28 @@ from policies.globs import GlobSet
 from policies.routing.facts import Facts
 
 Spare = Callable[[], Allowance]
-"""The one that newcomers share."""
+"""Returns the allowance that new subjects share."""
 Store = Callable[[str, str, LimitsConfig, Spare | None, float, float], Allowance | None]
-"""Makes the allowance of a scope's subject, or none where there is no room and it has a `Spare`; by both clocks."""
+"""Creates the allowance of a scope's subject; None without room if it has a `Spare`. Takes the time of both clocks."""
 MAX_SUBJECTS = 10_000
 SCANNED = 8
 MAX_NAME = 128
 WHOLE = "tenant"
-"""The subject of a limit for all together."""
+"""The subject of a limit for the whole tenant."""
 _OTHERS = "others"
 
 
 def in_memory(scope: str, subject: str, config: LimitsConfig, spare: Spare | None, now: float, utc: float) -> Allowance:
-    """For one process, which needs nobody else's name for it."""
+    """A store of allowances of one process, which needs no names."""
     return Allowance(config, now, utc)
 
 
 class Limit:
-    """One limit of a tenant, and the allowances under it. Outlives reloads.
+    """One limit of a tenant, and its allowances. Survives reloads.
 
-    At most `MAX_SUBJECTS` are remembered, for a client can make up users. Forgetting one that owes something
-    would forgive it, so only one that is idle (nothing in flight, every bucket full, nothing spent in the
-    window) makes room, looked for among those unused for longest. Where there is none, newcomers share one
-    more allowance: together they get what one of them would.
+    At most `MAX_SUBJECTS` are stored, since a client can invent users. Evicting a subject with a debt would forgive the
+    debt, so only an idle one (nothing in flight, every bucket full, nothing spent in the window) is evicted, from the
+    least recently used ones. If there is none, new subjects share one additional allowance.
     """
 
     __slots__ = ("_allowances", "_max", "_models", "_scope", "_store", "config")
@@ -56,19 +55,19 @@ class Limit:
         return iter(self._allowances.values())
 
     def configure(self, config: LimitsConfig, now: float, utc: float) -> None:
-        """New amounts for the same scope."""
+        """Apply new amounts for the same scope."""
         self.config = config
         for allowance in self._allowances.values():
             allowance.configure(config, now, utc)
 
     @property
     def is_for_all(self) -> bool:
-        """Whether every request of the tenant draws on one allowance."""
+        """Whether every request of the tenant uses one allowance."""
         return self.config.per == "tenant" and self._models is None
 
     @property
     def is_for_each_request(self) -> bool:
-        """Whether tenant and key alone tell which allowance a request draws on."""
+        """Whether tenant and key alone determine the allowance of a request."""
         return self.config.per in ("tenant", "key") and self._models is None
 
     def of_key(self, key: str, now: float, utc: float) -> Allowance:
@@ -80,11 +79,11 @@ class Limit:
         return self._models is None or model in self._models
 
     def allowance(self, facts: Facts, model: str, now: float, utc: float) -> Allowance:
-        """The one that a request of `facts` for the configured `model` draws on."""
+        """The allowance of a request with `facts` for the configured `model`."""
         return self.of(_subject(self.config.per, facts, model), now, utc)
 
     def of(self, subject: str, now: float, utc: float) -> Allowance:
-        """A subject's."""
+        """The allowance of a subject."""
         allowance = self._allowances.get(subject)
         if allowance is None:
             return self._newcomer(subject, now, utc)
@@ -110,7 +109,7 @@ class Limit:
         return allowance
 
     def _made_room(self, now: float, utc: float) -> bool:
-        """Looks at a few only; those in use go to the end, so that the next look is at others."""
+        """Examines a few subjects only; those in use move to the end, so that the next search examines others."""
         for name in list(islice(self._allowances, SCANNED)):
             if name != _OTHERS and self._allowances[name].is_idle(now, utc):
                 del self._allowances[name]
@@ -120,9 +119,9 @@ class Limit:
 
 
 def _subject(per: Per, facts: Facts, model: str) -> str:
-    """A request without a user counts for its key, so that leaving it out escapes nothing.
+    """The subject of a request. A request without a user counts for its key, so that omitting the user evades no limit.
 
-    Prefixes keep a user from taking a key's name.
+    Prefixes prevent a user from using a key's name.
     """
     if per == "tenant":
         return WHOLE
@@ -131,6 +130,6 @@ def _subject(per: Per, facts: Facts, model: str) -> str:
     if per == "key" or not facts.user:
         return f"key:{facts.key}"
     user = facts.user
-    if len(user) > MAX_NAME:  # what is remembered of a client's text is bounded
+    if len(user) > MAX_NAME:  # the stored part of a client's text is bounded
         user = sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
     return f"user:{user}"

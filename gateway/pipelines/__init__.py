@@ -22,7 +22,7 @@ switch.py     the first branch whose condition holds
 guard.py      blocks what its model classifies as forbidden; examiner.py examines, guarded.py holds streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
-leaves/       nodes that contain no others: templates
+leaves/       nodes that contain no others: template, rerank, judge
 
 To add a kind of node:
 

@@ -139,5 +139,5 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "switch": _switch,
     "cascade": _cascade,
     "guard": _guard,
-    "template": lambda _, config: leaves.template(config),
+    **leaves.KINDS,
 }

@@ -11,7 +11,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, rewritten
+from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, rewritten
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.executor import Pipeline
@@ -85,7 +85,7 @@ class ClientModelCalls:
             cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
             reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
         part = call.part()
-        part.repeatable = request.repeatable or decision.retry.methods == "all"
+        part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         part.models = ClientModelCalls(
             services,
@@ -100,7 +100,11 @@ class ClientModelCalls:
             answer = await snapshot.plan(decision).call(request, part)
         except BaseException as error:
             settle.failed(error)
+            if decision.hide_model_errors:
+                hide_model_error(error)
             raise
+        if decision.hide_model_errors:
+            answer.when_ended(lambda _, error: hide_model_error(error))
         answer.when_ended(lambda answer, _: settle(answer.usage))
         return answer
 

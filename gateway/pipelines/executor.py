@@ -14,7 +14,7 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.pipelines.metadata import PipelineMetadata
-from gateway.pipelines.outgoing import answer_from
+from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.part import run_recorded
 from gateway.pipelines.passed import PassedStream, has_several, with_usage
 from gateway.pipelines.request import PipelineRequest
@@ -42,6 +42,8 @@ class Pipeline:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             return await self._query(request, call)
+        if request.sequence:
+            raise Unsupported(f"The model `{self.name}` is a pipeline, which has no state between requests.")
         call = self._bounded(call)
         incoming = PipelineRequest(request, call, self._metadata.of)
         scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
@@ -80,6 +82,7 @@ class Pipeline:
             answer.usage = usage
             if call.step is None and answer.form.wire == "openai" and has_several(call.trace):
                 answer.body = with_usage(answer.body, usage)
+            answer = as_stream(incoming.request, answer)
         if call.step is None and (unusual := _unusual(call)):  # the outermost pipeline names the steps of all
             answer.headers += ((STEPS, unusual),)
         return answer

@@ -22,6 +22,7 @@ class Step:
         self._inputs = config.inputs
         self._on_error = config.on_error
         self._at_least = config.at_least
+        self._effects = config.effects
 
     async def run(self, scope: StepScope) -> Output | None:
         """Return the output; None if the step failed and the pipeline goes on without it. Raises `InferenceError`."""
@@ -50,6 +51,7 @@ class Step:
         if self._inputs:
             inputs = {name: await scope.value(reference) for name, reference in self._inputs.items()}
         call = scope.call.of_step(trace, scope.call.deadline)
+        call.repeatable = call.repeatable and not self._effects
         output = await self.node.run(scope.inner(call=call, inputs=inputs, name=self.name, is_live=scope.is_live))
         if self.is_read:
             await output.read()

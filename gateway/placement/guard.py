@@ -1,9 +1,9 @@
 """Runs a server of another project: forwards its log, stops it on a signal, and never lets it outlive the gateway.
 
-A program of its own, with the standard library only: `python -I -S guard.py NAME SIGNAL SECONDS -- COMMAND…`. It stays
-between the gateway and the server, which needs to know nothing of either: SIGTERM and the end of standard input, which
-is a pipe from the gateway, both stop the server, its children and its children's children. Where the guard itself is
-killed the kernel kills the server, and the gateway what is left of the group that all of them are in.
+A separate program that uses only the standard library: `python -I -S guard.py NAME SIGNAL SECONDS -- COMMAND…`. It runs
+between the gateway and the server. SIGTERM and the end of standard input, which is a pipe from the gateway, both stop
+the server with all of its descendants. If the guard itself is killed, the kernel kills the server, and the gateway
+kills the rest of their process group.
 """
 
 import contextlib
@@ -20,17 +20,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 MAX_LINE = 3500
-"""Bytes; a longer line is cut into several, so that each is written whole, whoever else writes to the same pipe."""
+"""Bytes; a longer line is split, so that each part is written atomically although other processes write to the same
+pipe.
+"""
 CHUNK = 65536
 KILL_SECONDS = 5.0
-"""For the kernel to end those that were killed."""
+"""Seconds for the kernel to end killed processes."""
 _STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
 _COLOURS = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class OutputLines:
-    """Bytes as they come → one line of our log for each of theirs."""
+    """Converts the server's output to lines of the gateway's log."""
 
     def __init__(self, name: str, write: Callable[[bytes], object]) -> None:
         self._name = name
@@ -38,7 +40,7 @@ class OutputLines:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """A progress bar's carriage return ends a line too."""
+        """The carriage return of a progress bar ends a line too."""
         *lines, self._rest = re.split(rb"[\r\n]+", self._rest + data)
         for line in lines:
             self._log(line)
@@ -47,7 +49,7 @@ class OutputLines:
             self._rest = self._rest[MAX_LINE:]
 
     def close(self) -> None:
-        """What came last need not have ended."""
+        """Log the last line, which may lack its end."""
         self._log(self._rest)
         self._rest = b""
 
@@ -76,7 +78,7 @@ class Guard:
             signal.signal(number, lambda *_: None)  # they wake the selector
 
     def run(self, command: list[str]) -> int:
-        """Its exit status; negative for the signal that ended it."""
+        """The server's exit status; negative for the signal that ended it."""
         _prctl(_SET_SUBREAPER, 1)
         try:
             self._server = subprocess.Popen(  # noqa: S603 - it is what an operator wrote, and no shell reads it
@@ -101,7 +103,7 @@ class Guard:
         return self._server.returncode
 
     def _wait(self, sources: selectors.BaseSelector) -> None:
-        """For the next thing to do."""
+        """Wait for the next event."""
         left = None if self._deadline is None else self._deadline - time.monotonic()
         if left is not None and left <= 0:
             self._kill()
@@ -123,7 +125,7 @@ class Guard:
             self._server.send_signal(self._stop_signal)
 
     def _kill(self) -> None:
-        """Everyone that came of it. Whose parent has ended is our child since then."""
+        """Kill every descendant. A process whose parent has ended is a child of the guard."""
         end = time.monotonic() + KILL_SECONDS
         while (pids := list(_descendants(os.getpid()))) and time.monotonic() < end:
             for pid in pids:
@@ -133,7 +135,7 @@ class Guard:
             time.sleep(0.01)
 
     def _reap(self) -> None:
-        """Children that were somebody else's. The server's own end is looked for by who started it."""
+        """Reap adopted children. The server itself is reaped through its `Popen`."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 self._server.poll()
@@ -144,7 +146,7 @@ class Guard:
                     os.waitpid(ended.si_pid, 0)
 
     def _read_to_the_end(self) -> None:
-        """What is still in the pipe; one that is held open by somebody who hides is not waited for."""
+        """Read the rest of the pipe without waiting for a descendant that still holds it open."""
         os.set_blocking(self._output, False)
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._output, CHUNK):
@@ -153,7 +155,7 @@ class Guard:
 
 
 def _descendants(ancestor: int) -> Iterator[int]:
-    """The ids of all processes below it."""
+    """The ids of all descendants of a process."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -165,7 +167,7 @@ def _descendants(ancestor: int) -> Iterator[int]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """What the server does before it is one."""
+    """The function that the server's process runs before `exec`."""
 
     def die_with() -> None:
         _prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -176,18 +178,18 @@ def _die_with(parent: int) -> Callable[[], None]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """On Linux; elsewhere the pipe has to do."""
+    """Linux only; on other systems the pipe alone stops the server."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _to_stderr(line: bytes) -> None:
-    with contextlib.suppress(OSError):  # nobody reads it any more
+    with contextlib.suppress(OSError):  # the other end of the pipe is closed
         os.write(sys.stderr.fileno(), line)
 
 
 def _end_like(status: int) -> int:
-    """By the same signal, if it was one."""
+    """End by the server's signal, if a signal ended it."""
     if status < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -status != signal.SIGKILL:
@@ -197,7 +199,7 @@ def _end_like(status: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """The server's exit status."""
+    """Run the guard; returns the server's exit status."""
     name, stop_signal, stop_seconds, _, *command = arguments
     return _end_like(Guard(name, int(stop_signal), float(stop_seconds)).run(command))
 

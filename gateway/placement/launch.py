@@ -6,22 +6,22 @@ from pathlib import Path
 
 
 class CannotLaunch(Exception):
-    """What is missing, in a sentence for ops."""
+    """The missing requirement, in a sentence for operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`address`: as an endpoint's URL. `stop_seconds`: what it may take to end, once it is told to by SIGTERM."""
+    """The launch of a runtime. `address`: an endpoint's URL. `stop_seconds`: the time between SIGTERM and SIGKILL."""
 
     command: list[str]
     address: str
     stop_seconds: float
     env: Mapping[str, str]
-    """All that it gets."""
+    """The whole environment of the process."""
     cwd: Path | None = None
 
     @property
     def socket(self) -> Path | None:
-        """Where it listens, if that is a file."""
+        """The path of the Unix socket where it listens; None for TCP."""
         kind, _, path = self.address.partition(":")
         return Path(path) if kind == "unix" else None

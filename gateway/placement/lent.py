@@ -8,7 +8,7 @@ from gateway.placement.runtime import OnExit
 
 
 class LentRuntime:
-    """Its health is what probes say: nobody tells of its exit."""
+    """A runtime of the supervisor. Only probes report its health: its exit is not reported here."""
 
     def __init__(self, name: str, config: RuntimeConfig, address: str, in_use: Counter[str]) -> None:
         self.name = name
@@ -19,32 +19,32 @@ class LentRuntime:
 
     @property
     def pid(self) -> int | None:
-        """The supervisor knows."""
+        """Unknown here: the supervisor has the process."""
         return None
 
     def start(self) -> None:
-        """It runs, or will."""
+        """Count a user. The supervisor has started the runtime."""
         self._in_use[self.address] += 1
 
     async def stop(self) -> None:
-        """It goes on for others."""
+        """Remove a user. The runtime continues for the other workers."""
         self._in_use[self.address] -= 1
 
 
 class LentRuntimes:
-    """Hands out what is lent by pool, and knows which of it is still in use."""
+    """Returns the lent runtimes by pool, and counts the users of each."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self.addresses = addresses
-        """By pool; replaced before a new configuration is prepared."""
+        """Addresses by pool; replaced before a new configuration is prepared."""
         self._in_use: Counter[str] = Counter()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> LentRuntime:
         return LentRuntime(name, config, self.addresses[name], self._in_use)
 
     def in_use(self) -> list[str]:
-        """The addresses that requests may still go to."""
+        """The addresses that requests may still use."""
         return [address for address, count in self._in_use.items() if count > 0]
 
     def close(self) -> None:
-        """Nothing here is ours."""
+        """Does nothing: the supervisor owns the runtimes."""

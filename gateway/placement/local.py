@@ -28,7 +28,7 @@ STOP_SECONDS = 10.0
 
 
 class LocalRuntimes:
-    """Starts each one here, as a child, with its socket in a folder that only this user may enter."""
+    """Starts each runtime as a child process, with its socket in a folder that only this user can enter."""
 
     def __init__(self) -> None:
         self._folder = TemporaryFolder()
@@ -55,15 +55,15 @@ class LocalRuntimes:
         return LocalRuntime(name, config, launch, on_exit, partial(self._ports.give_back, ports))
 
     def close(self) -> None:
-        """All have been stopped."""
+        """Remove the folder; all runtimes have been stopped."""
         self._folder.cleanup()
 
 
 class LocalRuntime:
-    """One child process. It listens at `address`; `on_exit` is called as soon as it is gone, `release` at the end.
+    """One child process. It listens at `address`; `on_exit` is called as soon as it has exited, `release` at the end.
 
-    The child holds the other end of a pipe to us and leaves when it closes: however this process ends, even
-    by SIGKILL, no orphan stays.
+    The child holds the other end of a pipe to this process and exits when it closes: however this process ends, even by
+    SIGKILL, no orphan stays.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LocalRuntime:
 
     @property
     def pid(self) -> int | None:
-        """The child's, while there is one."""
+        """The process id of the child; None without a child."""
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
@@ -108,9 +108,9 @@ class LocalRuntime:
             self.restarts += 1
 
     async def _run_once(self) -> str:
-        """Run the child until it ends; how it ended."""
+        """Run the child until it ends; returns how it ended."""
         launch = self._launch
-        self._forget_socket()  # others than ours find it in use
+        self._forget_socket()  # a server of another project would find it in use
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *launch.command,
@@ -133,7 +133,7 @@ class LocalRuntime:
         return f"ended with status {code}" if code >= 0 else f"was killed by signal {-code}"
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL; returns when it is gone."""
+        """SIGTERM, then SIGKILL; returns when the child has exited."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -158,7 +158,7 @@ class LocalRuntime:
 
 
 def _kill_group(leader: int) -> None:
-    """Those of its children that it left behind. They are in the group that it led."""
+    """Kill the descendants that the child left behind. They are in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, signal.SIGKILL)
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from gateway.placement.launch import CannotLaunch
 
 CHOICES = range(20_000, 32_768)
-"""Below those that systems give to outgoing connections, one of which could else have it when the child comes back."""
+"""Below the range of ephemeral ports, one of which another connection could use when the child restarts."""
 ATTEMPTS = 200
 
 
 class Ports:
-    """Each is somebody's from `take` to `give_back`, whether he listens or not."""
+    """Reserved ports. Each is reserved from `take` to `give_back`, whether its owner listens or not."""
 
     def __init__(self) -> None:
         self._taken: set[int] = set()
 
     def take(self) -> int:
-        """One that nobody listens on. Raises `CannotLaunch`."""
+        """Reserve a port that no process listens on. Raises `CannotLaunch`."""
         for _ in range(ATTEMPTS):
             port = random.choice(CHOICES)
             if port not in self._taken and _is_free(port):
@@ -27,7 +27,7 @@ class Ports:
         raise CannotLaunch(f"no port from {CHOICES[0]} to {CHOICES[-1]} is free")
 
     def give_back(self, ports: Iterable[int]) -> None:
-        """They may be another's."""
+        """Release reserved ports."""
         self._taken.difference_update(ports)
 
 

@@ -14,13 +14,13 @@ from gateway.placement.environment import environment
 from gateway.placement.launch import CannotLaunch, Launch
 
 GUARD_SECONDS = 8.0
-"""What the guard needs to kill what does not stop, beyond the time that the server has."""
+"""Seconds for the guard to kill the server's processes after the server's own time to stop."""
 _HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _PLACES = re.compile(r"\{(?:(socket)|port(?::([a-z][a-z0-9_-]{0,31}))?)\}")
 
 
 def launch(name: str, config: ProgramRuntime, socket: Path, port: Callable[[], int]) -> Launch:
-    """Of the runtime of the pool `name`, which may listen on the `socket`. Raises `CannotLaunch`."""
+    """The launch of the runtime of the pool `name`, which may listen on the `socket`. Raises `CannotLaunch`."""
     if config.cwd is not None and not Path(config.cwd).is_dir():
         raise CannotLaunch(f"cwd: there is no folder {config.cwd}")
     if isinstance(config, VllmRuntime):
@@ -52,7 +52,7 @@ def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[],
 
 
 def _program(written: str, env: Mapping[str, str], cwd: str | None) -> str:
-    """Where it is: by the `PATH`, or from the working directory."""
+    """The path of the program: by the `PATH`, or relative to the working directory."""
     path = Path(cwd or "") / written
     if "/" not in written:
         executable = shutil.which(written, path=env.get("PATH"))
@@ -93,7 +93,7 @@ def _vllm_program(venv: str | None) -> Path:
 
 
 def _vllm_model(written: str) -> list[str]:
-    """As vLLM is told. Of the Hub's it fetches what it wants itself."""
+    """The model argument of vLLM, which fetches models of the Hugging Face hub itself."""
     hub = _HUB.fullmatch(written)
     if hub is None:
         if written.startswith("hf:"):

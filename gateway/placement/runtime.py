@@ -19,23 +19,23 @@ class Runtime(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Its process, where that is known and there is one."""
+        """The id of its process; None if it is unknown or not running."""
 
     def start(self) -> None:
-        """Want it to run, until `stop`."""
+        """Start it and keep it running until `stop`."""
 
     async def stop(self) -> None:
-        """Want it no more."""
+        """Release it."""
 
 
 class Runtimes(Protocol):
-    """Where runtimes come from."""
+    """A source of runtimes."""
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> Runtime:
-        """The runtime of the pool `name`; `on_exit` hears why, when it is known to have ended.
+        """The runtime of the pool `name`; `on_exit` receives the reason, if its end is observed.
 
         Raises `CannotLaunch`.
         """
 
     def close(self) -> None:
-        """None is needed any more; all have been stopped."""
+        """Release the resources of all runtimes, which have been stopped."""

@@ -43,7 +43,7 @@ class StoredExchange:
 
     @property
     def repeated(self) -> dict[str, Any]:
-        """The fields of the answer that say so."""
+        """The fields of the answer that report how it is stored."""
         conversation = None if self.conversation is None else {"id": self.conversation}
         fields = {"store": self.stores, "previous_response_id": self.previous}
         return fields if conversation is None else {**fields, "conversation": conversation}

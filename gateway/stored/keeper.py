@@ -71,7 +71,7 @@ class Keeper:
     # ── writes ────────────────────────────────────────────────────────────────────────────────────────
 
     def require_room(self) -> None:
-        """Refuse a request whose response could not be kept. Raises `CapacityError`."""
+        """Refuse a request whose response could not be stored. Raises `CapacityError`."""
         if len(self._waiting) >= MAX_WAITING or self._size >= MAX_WAITING_BYTES:
             raise _unavailable()
 
@@ -157,8 +157,10 @@ class Keeper:
         await self.read(lambda store: store.delete_response(tenant, id_, now))
 
     async def read(self, query: Callable[[ResponseStore], T]) -> T:
-        """Ask the store in a thread. Raises `CapacityError` where the database does not answer, and `CallerError` for
-        a history that is too long."""
+        """Query the store in a thread.
+
+        Raises `CapacityError` if the database does not answer, and `CallerError` for a history that is too long.
+        """
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 return await self._in_thread(query)

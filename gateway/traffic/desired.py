@@ -44,7 +44,7 @@ class Overrides:
         self.weights.pop(id_, None)
 
     def trim(self, now: float) -> None:
-        """Drop added endpoints whose time is over, and the oldest changes beyond `MAX_OVERRIDES`."""
+        """Drop expired added endpoints, and the oldest changes beyond `MAX_OVERRIDES`."""
         for id_ in [id_ for id_, one in self.added.items() if one.until <= now]:
             self.forget(id_)
         for changes in (self.removed, self.drained, self.weights):

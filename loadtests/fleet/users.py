@@ -1,5 +1,5 @@
-"""People of all kinds, for locust: every answer is checked, and one that is not true is a failure that begins with
-`wrong`. One that says truthfully that nobody could answer begins with `refused`.
+"""Users of all kinds for locust. Every answer is checked. A wrong answer is a failure whose text begins with `wrong`; a
+correct error of an unavailable server is a failure whose text begins with `refused`.
 """
 
 # locust is not among the types that are checked here.
@@ -15,11 +15,11 @@ from locust import FastHttpUser, between, task
 from loadtests.fleet.work import ADDERS, SCALE
 
 TRUTHFUL = {429, 502, 503, 504}
-"""Who may have been killed in the midst of an answer, or is not back yet."""
+"""Statuses of a server that was killed during an answer or has not restarted yet."""
 
 
 def refused(response: Any) -> str:
-    """What is told of a response that is no answer; empty of one that is."""
+    """The failure text of a response; empty if the response is an answer."""
     status, text = response.status_code, response.text or ""
     if status == 200:
         return ""
@@ -29,7 +29,7 @@ def refused(response: Any) -> str:
 
 
 class User(FastHttpUser):
-    """Asks, looks, thinks a little."""
+    """Sends a request, checks the answer and pauses."""
 
     abstract = True
     wait_time = between(0.1, 0.5)
@@ -38,8 +38,8 @@ class User(FastHttpUser):
     def on_start(self) -> None:
         self.headers = {"Authorization": f"Bearer {os.environ['HEADRACE_KEY']}"}
 
-    def ask(self, path: str, body: Any, name: str, check: Any) -> None:
-        """Post it; `check` gets the answer's document and says what is wrong with it, if anything is."""
+    def post(self, path: str, body: Any, name: str, check: Any) -> None:
+        """Post a body. `check` returns the error in the answer's document, or an empty text."""
         with self.client.post(path, json=body, headers=self.headers, name=name, catch_response=True) as response:
             if refusal := refused(response):
                 response.failure(refusal)
@@ -64,11 +64,11 @@ class Adder(User):
             rows = {"INPUT0": one, "INPUT1": other}
             inputs = [{"name": name, "datatype": "INT32", "shape": shape, "data": row} for name, row in rows.items()]
 
-        def check(told: Any) -> str:
-            data = [value for row in told["outputs"][:1] for value in row["data"]][:16]
+        def check(document: Any) -> str:
+            data = [value for row in document["outputs"][:1] for value in row["data"]][:16]
             return "" if data == total else f"{data} instead of {total}"
 
-        self.ask(f"/v2/models/add-{system}/infer", {"id": "1", "inputs": inputs}, f"add-{system}", check)
+        self.post(f"/v2/models/add-{system}/infer", {"id": "1", "inputs": inputs}, f"add-{system}", check)
 
 
 class Scaler(User):
@@ -79,11 +79,11 @@ class Scaler(User):
         numbers = [float(random.randrange(1000)) for _ in range(4)]
         inputs = [{"name": "x", "datatype": "FP32", "shape": [2, 2], "data": numbers}]
 
-        def check(told: Any) -> str:
-            (data,) = [output["data"] for output in told["outputs"] if output["name"] == "y"]
+        def check(document: Any) -> str:
+            (data,) = [output["data"] for output in document["outputs"] if output["name"] == "y"]
             return "" if data == [SCALE * number for number in numbers] else f"{data} of {numbers}"
 
-        self.ask("/v2/models/scale/infer", {"inputs": inputs}, "scale", check)
+        self.post("/v2/models/scale/infer", {"inputs": inputs}, "scale", check)
 
 
 class Sorter(User):
@@ -97,13 +97,13 @@ class Sorter(User):
         data = [ord(character) for character in ("import os\nprint(os.getcwd())\n" * 80)[:2048]]
         inputs = [{"name": "bytes", "datatype": "INT32", "shape": [1, 2048], "data": data}]
 
-        def check(told: Any) -> str:
-            scores = told["outputs"][0]["data"]
+        def check(document: Any) -> str:
+            scores = document["outputs"][0]["data"]
             label = scores.index(max(scores))
             before, Sorter.label = Sorter.label, label
             return "" if before in (None, label) else f"label {label} after {before}"
 
-        self.ask("/v2/models/magika/infer", {"inputs": inputs}, "magika", check)
+        self.post("/v2/models/magika/infer", {"inputs": inputs}, "magika", check)
 
 
 class Talker(User):
@@ -113,23 +113,23 @@ class Talker(User):
     wait_time = between(0.5, 2)
 
     def body(self, *, stream: bool) -> dict[str, Any]:
-        said = random.choice(("What is a headrace?", "Count to ten.", "Name a river."))
+        question = random.choice(("What is a headrace?", "Count to ten.", "Name a river."))
         return {
             "model": "chat",
             "max_tokens": 12,
             "stream": stream,
-            "messages": [{"role": "user", "content": said}],
+            "messages": [{"role": "user", "content": question}],
         }
 
     @task
     def chat(self) -> None:
-        def check(told: Any) -> str:
-            choice = told["choices"][0]
-            said, why = choice["message"]["content"], choice["finish_reason"]
-            right = said and why in ("stop", "length") and told["usage"]["completion_tokens"] > 0
-            return "" if right else json.dumps(told)[:300]
+        def check(document: Any) -> str:
+            choice = document["choices"][0]
+            content, why = choice["message"]["content"], choice["finish_reason"]
+            right = content and why in ("stop", "length") and document["usage"]["completion_tokens"] > 0
+            return "" if right else json.dumps(document)[:300]
 
-        self.ask("/v1/chat/completions", self.body(stream=False), "chat", check)
+        self.post("/v1/chat/completions", self.body(stream=False), "chat", check)
 
     @task
     def stream(self) -> None:
@@ -141,6 +141,6 @@ class Talker(User):
             elif not events:
                 answer.failure(f"wrong: a stream without events: {answer.text}")
             elif "error" in json.loads(events[-1] if events[-1] != "[DONE]" else "{}"):
-                answer.failure("refused: the stream broke, and said so")
+                answer.failure("refused: the stream ended with an error event")
             elif events[-1] != "[DONE]":
                 answer.failure(f"wrong: the stream ended with {events[-1][:200]}")

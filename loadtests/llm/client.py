@@ -1,7 +1,7 @@
 """The client of the LLM benchmark: it holds a number of requests in flight, and records when each segment arrives.
 
 It shares its cores with the server, so nothing is parsed before the load is over: see ``events``. A connection for
-each request, which the server closes, says where an answer ends without reading it.
+each request, which the server closes, marks the end of an answer without parsing it.
 """
 
 import asyncio

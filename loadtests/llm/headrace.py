@@ -32,7 +32,7 @@ def socket_of(folder: Path, name: str) -> Path:
 
 
 def launch(model: Path, weights: str, port: int, socket: Path) -> Launch:
-    """Two threads, as everybody; the rest is what a user gets who asks for nothing."""
+    """Two threads, as every peer; all other settings are the defaults."""
     command = [sys.executable, "-m", "runtimes.llm", "--model", str(model), "--served-name", MODEL]
     doors = ["--port", str(port), "--socket", str(socket)]
     bounds = ["--max-model-len", str(MODEL_LENGTH), "--max-num-seqs", str(SEQUENCES)]
@@ -50,7 +50,7 @@ def running_headrace(model: Path, weights: str, core: str, folder: Path) -> Iter
 
 @contextlib.contextmanager
 def running_gateway(behind: Target, core: str, folder: Path) -> Iterator[Target]:
-    """The gateway, and as one target with it the runtime behind: what a client asks is computed by both."""
+    """The gateway and the runtime behind it, measured as one target: both use CPU for each request."""
     http, admin = free_ports(2)
     home = folder / "gateway-files"
     home.mkdir()

@@ -38,7 +38,7 @@ def at_rest(port: int) -> Mapping[str, float]:
 def verdict(server: Process, seen: Seen, kinds: Sequence[str], rest: Mapping[str, float], log: str) -> list[str]:
     """What is wrong, in words."""
     problems = [*server.leaks(GROWTH), *seen.wrong[:5]]
-    problems += [f"nobody was answered: {kind}" for kind in kinds if not seen.right[kind]]
+    problems += [f"no request was answered: {kind}" for kind in kinds if not seen.right[kind]]
     problems += [f"at rest {name} is {rest[name]:g}" for name in IDLE if rest[name]]
     problems += [] if WHOLE.search(log) else ["the KV cache was not found whole at the end"]
     return problems + [line for line in log.splitlines() if " ERROR " in line][:5]

@@ -15,7 +15,7 @@ from loadtests.llm.headrace import MODEL
 from loadtests.llm.workloads import Word
 
 LONGEST_S = 120.0
-KNOWN = "1, 2, 3, 4, 5, 6, 7, 8,"
+COUNTING = "1, 2, 3, 4, 5, 6, 7, 8,"
 SCHEMA = {
     "type": "object",
     "properties": {"colour": {"enum": ["red", "green", "blue"]}, "count": {"type": "integer"}},
@@ -31,9 +31,9 @@ REFUSED: Sequence[tuple[int, Mapping[str, object]]] = (
     (400, {"prompt": [10**9]}),
     (400, {"prompt": [7] * 5000}),
     (400, {"prompt": "a", "logit_bias": {"99999999": 1}}),
-    (404, {"prompt": "a", "model": "nobody"}),
+    (404, {"prompt": "a", "model": "unknown"}),
 )
-"""What must be refused, and how."""
+"""Invalid requests and the status of each refusal."""
 
 
 KINDS = ("stream", "sampled", "known", "grammar", "embedding", "left", "refused")
@@ -41,7 +41,7 @@ KINDS = ("stream", "sampled", "known", "grammar", "embedding", "left", "refused"
 
 @dataclass(slots=True)
 class Seen:
-    """What came back, by kind. `wrong` are answers that nobody should ever see."""
+    """The answers by kind. `wrong` are incorrect answers."""
 
     right: Counter[str] = field(default_factory=Counter)
     busy: int = 0
@@ -49,7 +49,7 @@ class Seen:
     slowest_s: float = 0.0
 
 
-Ask = Callable[[aiohttp.ClientSession], Awaitable[None]]
+Operation = Callable[[aiohttp.ClientSession], Awaitable[None]]
 
 
 class Wrong(Exception):
@@ -61,17 +61,17 @@ class Busy(Exception):
 
 
 class Clients:
-    """So many at a time, each one request after another."""
+    """A number of concurrent clients, each with one request at a time."""
 
     def __init__(self, url: str, words: Sequence[Word], model: str = MODEL, without: Sequence[str] = ()) -> None:
         self.seen = Seen()
         self._url, self._words, self._model, self._rng = url, words, model, random.Random(7)
-        self._known: str | None = None
+        self._reference: str | None = None
         self._vector: list[float] | None = None
-        kinds: dict[str, tuple[int, Ask]] = {
+        kinds: dict[str, tuple[int, Operation]] = {
             "stream": (4, self.stream),
             "sampled": (3, self.sampled),
-            "known": (2, self.known),
+            "known": (2, self.repeated),
             "grammar": (2, self.grammar),
             "embedding": (2, self.embedding),
             "left": (4, self.leave),
@@ -88,7 +88,7 @@ class Clients:
         timeout, connector = aiohttp.ClientTimeout(total=LONGEST_S), aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
             for kind in self._kinds:
-                await self.ask(http, kind)
+                await self.request(http, kind)
             async with asyncio.TaskGroup() as group:
                 for _ in range(count):
                     group.create_task(self._one(http, ended))
@@ -96,9 +96,9 @@ class Clients:
     async def _one(self, http: aiohttp.ClientSession, ended: asyncio.Event) -> None:
         weights = [weight for weight, _ in self._kinds.values()]
         while not ended.is_set():
-            await self.ask(http, self._rng.choices(self.kinds, weights)[0])
+            await self.request(http, self._rng.choices(self.kinds, weights)[0])
 
-    async def ask(self, http: aiohttp.ClientSession, kind: str) -> None:
+    async def request(self, http: aiohttp.ClientSession, kind: str) -> None:
         """One request of a kind, judged."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -130,7 +130,7 @@ class Clients:
     async def sampled(self, http: aiohttp.ClientSession) -> None:
         """Two sampled answers of a chat with all that changes chances."""
         body = {
-            "messages": [{"role": "user", "content": f"Tell me of{self._text(1, 60)}."}], "n": 2, "seed": 3,
+            "messages": [{"role": "user", "content": f"Describe{self._text(1, 60)}."}], "n": 2, "seed": 3,
             "max_tokens": self._rng.randint(1, 60), "temperature": 1, "top_p": 0.9, "frequency_penalty": 0.5,
             "logprobs": True, "top_logprobs": 2, "stop": ["\n\n\n"],
         }  # fmt: skip
@@ -139,12 +139,12 @@ class Clients:
             _expect(choice["finish_reason"] in ("stop", "length"), True)
             _expect(len(choice["logprobs"]["content"]) > 0, True)
 
-    async def known(self, http: aiohttp.ClientSession) -> None:
+    async def repeated(self, http: aiohttp.ClientSession) -> None:
         """The same answer every time, whatever else runs."""
-        answer = await self._whole(http, "completions", {"prompt": KNOWN, "max_tokens": 8, "temperature": 0})
+        answer = await self._whole(http, "completions", {"prompt": COUNTING, "max_tokens": 8, "temperature": 0})
         text = answer["choices"][0]["text"]
-        self._known = self._known or text
-        _expect(text, self._known)
+        self._reference = self._reference or text
+        _expect(text, self._reference)
 
     async def grammar(self, http: aiohttp.ClientSession) -> None:
         """JSON that its schema allows, or as much of it as there was room for."""
@@ -157,12 +157,12 @@ class Clients:
             _expect((set(ball), ball["colour"] in ("red", "green", "blue")), ({"colour", "count"}, True))
 
     async def embedding(self, http: aiohttp.ClientSession) -> None:
-        """Two vectors, of which the first is that of a text which is known."""
-        answer = await self._whole(http, "embeddings", {"input": [KNOWN, self._text(1, 400)]})
-        known, other = (one["embedding"] for one in answer["data"])
-        self._vector = self._vector or known
-        _expect((len(known), len(other)), (len(self._vector), len(self._vector)))
-        likeness = _cosine(known, self._vector)
+        """Two vectors, of which the first must equal that of earlier requests."""
+        answer = await self._whole(http, "embeddings", {"input": [COUNTING, self._text(1, 400)]})
+        repeated, other = (one["embedding"] for one in answer["data"])
+        self._vector = self._vector or repeated
+        _expect((len(repeated), len(other)), (len(self._vector), len(self._vector)))
+        likeness = _cosine(repeated, self._vector)
         if not likeness > 0.99 or not all(map(math.isfinite, other)):
             raise Wrong(f"a vector of another text: cosine {likeness}")
 

@@ -20,7 +20,7 @@ LONG_EIGHT = {"w5-2k-8": Part(24, 8), "w5-4k-8": Part(16, 8)}
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`start` installs it if need be, and says how it is started on a GGUF file and a port, and then asked."""
+    """`start` installs it if required, and returns its launch on a GGUF file and a port, and the form of requests."""
 
     name: str
     start: Callable[[Path, int], tuple[Launch, Door]]

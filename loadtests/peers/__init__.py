@@ -2,8 +2,8 @@
 
 Every peer has one worker process or thread pool on one core and keep-alive to the upstreams, and does what it can
 of what ours does, by its own features: keys, limits, a rule before the last route, a split, balancing over two
-upstreams, retries, ejection, metrics and an access log. `docs/performance.md` says what each of them lacks.
-Versions are pinned, so that a change in a ratio is a change of ours.
+upstreams, retries, ejection, metrics and an access log. `docs/performance.md` lists the features that each
+of them lacks. Versions are pinned, so that a change in a ratio is a change of ours.
 """
 
 from loadtests.peers.envoy import ENVOY

@@ -17,5 +17,5 @@ def launch(folder: Path, port: int, venv: Path) -> Launch:
     return Launch([str(venv / "bin/python"), str(model), str(port)], env=SINGLE_THREAD)
 
 
-# It wants every request to have an id.
+# KServe requires an id in every request.
 KSERVE = Peer("kserve", functools.partial(ensure, "kserve", REQUIREMENTS), launch, OIP_PATH, {"id": "1", **OIP})

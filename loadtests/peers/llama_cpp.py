@@ -30,14 +30,14 @@ def install() -> Path:
 
 def program(venv: Path) -> Path:
     """The server itself, without the wrapper that would stand between it and a signal."""
-    found = sorted(venv.glob("lib/python3*/site-packages/**/llama-server"))
-    if not found:
+    programs = sorted(venv.glob("lib/python3*/site-packages/**/llama-server"))
+    if not programs:
         raise InstallError("llama.cpp: its wheel holds no llama-server")
-    return found[0]
+    return programs[0]
 
 
 def launch(venv: Path, model: Path, port: int) -> Launch:
-    """Four requests at a time on a GGUF file, with its metrics and slots to be asked for."""
+    """Four requests at a time on a GGUF file, with its metrics and slots enabled."""
     server = program(venv)
     model_options = ["-m", str(model), "--alias", "smollm2", "-c", str(CONTEXT), "-np", "4", "-t", "2", "--no-repack"]
     doors = ["--host", "127.0.0.1", "--port", str(port), "--metrics", "--slots", "--no-ui"]

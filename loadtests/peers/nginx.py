@@ -13,7 +13,7 @@ from loadtests.venvs import InstallError
 KEY = "sk-nginx-bench-0123456789abcdefghijklmnopqrstuvwxyz01234"
 
 
-def find_nginx() -> Path:
+def nginx_program() -> Path:
     """nginx from PATH."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if program is None:
@@ -22,7 +22,7 @@ def find_nginx() -> Path:
 
 
 def nginx_config(site: Site) -> str:
-    """One worker, keep-alive on both sides without a bound on requests, and chunks passed on as they come."""
+    """One worker, keep-alive on both sides without a bound on requests, and chunks forwarded as they arrive."""
     user = "user root;" if os.geteuid() == 0 else ""  # else the worker may not enter the folder
     temp = "\n".join(
         f"  {kind}_temp_path {site.folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -86,4 +86,4 @@ def launch_nginx(site: Site, program: Path) -> Launch:
     return Launch([str(program), "-e", "stderr", "-p", str(site.folder), "-c", str(config)], KEY)
 
 
-NGINX = Gateway("nginx", find_nginx, launch_nginx)
+NGINX = Gateway("nginx", nginx_program, launch_nginx)

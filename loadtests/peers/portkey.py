@@ -24,15 +24,15 @@ INSTALL_TIMEOUT_S = 300
 def install_portkey(cache: Path = CACHE) -> Path:
     """A folder of npm packages of its own."""
     folder = cache / "peers" / "portkey"
-    marker, wanted = folder / "installed.txt", json.dumps(PACKAGE)
-    if marker.exists() and marker.read_text() == wanted:
+    marker, required = folder / "installed.txt", json.dumps(PACKAGE)
+    if marker.exists() and marker.read_text() == required:
         return folder
     npm = shutil.which("npm")
     if npm is None:
         raise InstallError("portkey: npm is not on PATH")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / "package.json").write_text(wanted)
+    (folder / "package.json").write_text(required)
     try:
         done = subprocess.run(
             [npm, "install", "--ignore-scripts"],
@@ -42,7 +42,7 @@ def install_portkey(cache: Path = CACHE) -> Path:
         raise InstallError(f"portkey: installing took longer than {INSTALL_TIMEOUT_S} s") from None
     if done.returncode:
         raise InstallError(f"portkey: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
-    marker.write_text(wanted)
+    marker.write_text(required)
     return folder
 
 

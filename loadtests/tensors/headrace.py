@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +35,9 @@ def launch(repository: Path, options: Sequence[str] = ()) -> Launch:
 
 
 def ports(log: str) -> Ports | None:
-    """As the runtime's log says; None while it does not."""
-    found = [re.search(rf"{door} on (?:http://)?127\.0\.0\.1:(\d+)", log) for door in ("HTTP", "gRPC")]
-    numbers = [int(match[1]) for match in found if match is not None]
+    """The ports in the runtime's log; None while it lists none."""
+    matches = [re.search(rf"{door} on (?:http://)?127\.0\.0\.1:(\d+)", log) for door in ("HTTP", "gRPC")]
+    numbers = [int(match[1]) for match in matches if match is not None]
     return Ports(*numbers) if len(numbers) == 2 else None
 
 
@@ -47,14 +47,14 @@ def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Targ
     home = folder / "headrace"
     home.mkdir()
 
-    def told() -> Ports | None:
+    def listening() -> Ports | None:
         return ports((home / "headrace.log").read_text(errors="replace"))
 
     def ready(_: int) -> bool:
-        return (where := told()) is not None and is_ready(where.http)
+        return (where := listening()) is not None and is_ready(where.http)
 
     with server("headrace", launch(repository), core, home, ready) as pid:
-        where, plain = told(), folder / "headrace.http"
+        where, plain = listening(), folder / "headrace.http"
         assert where is not None
         plain.write_bytes(http_request(OIP_PATH, OIP))
         doors = {"http": Door(where.http, pid), "grpc": Door(where.grpc, pid)}
@@ -63,13 +63,18 @@ def running_headrace(repository: Path, core: str, folder: Path) -> Iterator[Targ
 
 @contextlib.contextmanager
 def running_gateway(
-    name: str, behind: Target, core: str, folder: Path, models: Sequence[str] = MODELS
+    name: str,
+    behind: Target,
+    core: str,
+    folder: Path,
+    models: Sequence[str] = MODELS,
+    pipelines: Mapping[str, Any] | None = None,
 ) -> Iterator[Target]:
-    """Our gateway before a server: one process for its HTTP and one for its gRPC."""
+    """Our gateway before a server: one process for each of the server's listeners. `pipelines` are by name."""
     with contextlib.ExitStack() as stack:
         doors, keys, plain = {}, {}, folder / f"{name}.http"
-        for kind in PROTOCOLS:
-            door = _gateway(name, kind, behind.doors[kind].port, core, folder, models)
+        for kind in behind.doors:
+            door = _gateway(name, kind, behind.doors[kind].port, core, folder, (models, pipelines or {}))
             doors[kind], keys[kind] = stack.enter_context(door)
         plain.write_bytes(http_request(OIP_PATH, OIP, {"Authorization": f"Bearer {keys['http']}"}))
         yield checked(Target(name, doors, plain, statistics=behind.statistics, keys=keys))
@@ -77,7 +82,7 @@ def running_gateway(
 
 @contextlib.contextmanager
 def _gateway(
-    name: str, kind: str, upstream: int, core: str, folder: Path, models: Sequence[str]
+    name: str, kind: str, upstream: int, core: str, folder: Path, models: tuple[Sequence[str], Mapping[str, Any]]
 ) -> Iterator[tuple[Door, str]]:
     """One process, and a key. Its ports were free a moment ago; another process may be faster, so it is tried again."""
     with contextlib.ExitStack() as stack:
@@ -86,7 +91,7 @@ def _gateway(
             home.mkdir()
             listen = http, grpc, admin = free_ports(3)
             file = home / "headrace.yaml"
-            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", models)
+            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", *models)
             file.write_text(yaml.safe_dump(written, sort_keys=False))
             key = create_key(Path(sys.executable), file)
             command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
@@ -104,7 +109,14 @@ def _is_up(admin: int, _pid: int) -> bool:
     return is_ready(admin, "/readyz")
 
 
-def config(folder: Path, listen: Sequence[int], protocol: str, endpoint: str, models: Sequence[str]) -> dict[str, Any]:
+def config(
+    folder: Path,
+    listen: Sequence[int],
+    protocol: str,
+    endpoint: str,
+    models: Sequence[str],
+    pipelines: Mapping[str, Any],
+) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
     http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
     pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
@@ -119,6 +131,9 @@ def config(folder: Path, listen: Sequence[int], protocol: str, endpoint: str, mo
         "state": {"database": f"sqlite:///{folder}/state.db"},
         "access_log": {"to": str(folder / "access.log")},
         "pools": [pool],
-        "models": [{"name": name, "routes": [route]} for name in models],
+        "models": [
+            *({"name": name, "routes": [route]} for name in models),
+            *({"name": name, "pipeline": pipeline} for name, pipeline in pipelines.items()),
+        ],
         "tenants": [{"name": TENANT, "models": ["*"], "limits": limits}],
     }

@@ -41,15 +41,15 @@ class Generators:
         door, model = target.doors[workload.door], workload.model + target.suffix
         assert target.statistics is not None
         before, meter = counts(target.statistics, model), Meter.start(door.pid)
-        asked = workload.arguments(model, self.requests[workload.model], target.keys.get(workload.door, ""))
-        report = self.perf_analyzer.run(f"127.0.0.1:{door.port}", asked, seconds, self.core, self.folder)
+        options = workload.arguments(model, self.requests[workload.model], target.keys.get(workload.door, ""))
+        report = self.perf_analyzer.run(f"127.0.0.1:{door.port}", options, seconds, self.core, self.folder)
         usage, after = meter.stop(), counts(target.statistics, model)
         batch = (after.rows - before.rows) / max(after.executions - before.executions, 1)
         done = after.requests - before.requests
         return Point(figures(workload, report, usage.cpu_s, done, batch), 0, usage.foreign_cores)
 
     def warm_up(self, target: Target) -> None:
-        """Some seconds of load that nobody counts: a Java server is ten times slower before. Raises LoadError."""
+        """Some seconds of load that are not measured: a Java server is ten times slower at first. Raises LoadError."""
         for name in WARM_UP:
             self._plain(WORKLOADS[name], target, WARM_UP_S)
 
@@ -57,21 +57,21 @@ class Generators:
         return closed_loop(self.load, self.core, workload, target, seconds)
 
     def _waits(self, workload: Workload, target: Target, seconds: float) -> Point:
-        """What others wait while the server has a large request."""
+        """The wait of small requests while the server has a large one."""
         door, kind = target.doors["http"], workload.model.removeprefix("echo_")
         program = ["taskset", "--cpu-list", self.core, sys.executable, "-m", "loadtests.tensors.waits"]
-        asked = ["--port", str(door.port), "--kind", kind, "--seconds", str(seconds)]
+        options = ["--port", str(door.port), "--kind", kind, "--seconds", str(seconds)]
         meter = Meter.start(door.pid)
-        told = json.loads(_output([*program, *asked, "--key", target.keys.get("http", "")], seconds))
+        latencies = json.loads(_output([*program, *options, "--key", target.keys.get("http", "")], seconds))
         usage = meter.stop()
-        return Point({f"{name}_{workload.name}": value for name, value in told.items()}, 0, usage.foreign_cores)
+        return Point({f"{name}_{workload.name}": value for name, value in latencies.items()}, 0, usage.foreign_cores)
 
     def _direct(self, workload: Workload, seconds: float) -> Point:
         batch = str(min(workload.concurrency, 8))
         program = ["taskset", "--cpu-list", self.core, sys.executable, "-m", "loadtests.tensors.direct_onnx"]
         arguments = [str(self.magika), str(self.requests["magika"]), batch, str(seconds)]
-        told = json.loads(_output([*program, *arguments], seconds))
-        return Point({f"{name}_{workload.name}": value for name, value in told.items()}, 0, 0.0)
+        latencies = json.loads(_output([*program, *arguments], seconds))
+        return Point({f"{name}_{workload.name}": value for name, value in latencies.items()}, 0, 0.0)
 
 
 def closed_loop(load: Path, core: str, workload: Workload, target: Target, seconds: float) -> Point:

@@ -1,4 +1,4 @@
-"""A server that adds and subtracts two rows in its own way, and the one request that all of them are asked."""
+"""A server that adds and subtracts two rows with its own API, and the request that all of them receive."""
 
 import json
 import subprocess
@@ -17,47 +17,47 @@ DIFFERENCE = [one - other for one, other in zip(ONE, OTHER, strict=True)]
 ROWS = {"INPUT0": ONE, "INPUT1": OTHER}
 OIP = {"inputs": [{"name": name, "datatype": "INT32", "shape": [1, 16], "data": row} for name, row in ROWS.items()]}
 OIP_PATH = "/v2/models/add_sub/infer"
-ASK_TIMEOUT_S = 60
+REQUEST_TIMEOUT_S = 60
 SINGLE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Of numpy's products, for every server: none has more threads for the model than another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How a server is had and started, and how it wants to be asked.
+    """The installation, the start and the request of a server.
 
-    `apart`: it listens on every address whatever it is told, so it gets a network of its own, with loopback only.
+    `apart`: it always listens on every address, so it runs in a network of its own, with loopback only.
     """
 
     name: str
     install: Callable[[], Path]
     launch: Callable[[Path, int, Path], Launch]
-    """In a folder of its own, on a port, from what `install` gave."""
+    """Takes the result of `install`, a port and a folder of its own."""
     path: str
     document: Mapping[str, Any]
     apart: bool = False
 
 
 def http_request(path: str, document: Any, headers: Mapping[str, str] | None = None) -> bytes:
-    """The whole of it, as `load.c` sends it."""
+    """The whole HTTP request, as `load.c` sends it."""
     body = json.dumps(document, separators=(",", ":")).encode()
     more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{more}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def ask(port: int, request: Path, inside: list[str]) -> bytes | None:
+def post(port: int, request: Path, inside: list[str]) -> bytes | None:
     """The body of the answer to the request in a file; None without one. `inside` enters the server's network."""
-    command = [*inside, sys.executable, "-m", "loadtests.tensors.ask", str(port), str(request)]
+    command = [*inside, sys.executable, "-m", "loadtests.tensors.post", str(port), str(request)]
     root = Path(__file__).parents[2]
-    done = subprocess.run(command, capture_output=True, cwd=root, timeout=ASK_TIMEOUT_S)
+    done = subprocess.run(command, capture_output=True, cwd=root, timeout=REQUEST_TIMEOUT_S)
     return done.stdout if done.returncode == 0 else None
 
 
 def is_right(body: bytes) -> bool:
     """Whether the sum and the difference are anywhere in it."""
-    found = list(_rows(json.loads(body)))
-    return SUM in found and DIFFERENCE in found
+    rows = list(_rows(json.loads(body)))
+    return SUM in rows and DIFFERENCE in rows
 
 
 def _rows(document: Any) -> Any:

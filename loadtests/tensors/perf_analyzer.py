@@ -26,7 +26,7 @@ _WHEEL = Wheel(
     },
 )
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12.*"}
-WINDOWS = 3  # it wants three that agree; told to be content with any, it takes exactly three
+WINDOWS = 3  # it requires three that agree; without a limit of stability, it takes exactly three
 GRACE_S = 60.0
 
 
@@ -41,7 +41,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class PerfAnalyzer:
-    """The installed program, with the libraries that it wants and Triton's wheel has."""
+    """The installed program, with its libraries from Triton's wheel."""
 
     program: Path
     libraries: Path

@@ -41,7 +41,9 @@ class Measured:
 
 def measured(workload: Workload, rounds: Rounds) -> Measured:
     """With Triton's better setting as one more target."""
-    return Measured(workload, [_with_best(workload, one) for one in rounds.kept], rounds.dropped, dict(rounds.failed))
+    return Measured(
+        workload, [_with_best(workload, one) for one in rounds.accepted], rounds.dropped, dict(rounds.failed)
+    )
 
 
 def _with_best(workload: Workload, one: Round) -> Round:

@@ -41,7 +41,7 @@ def for_headrace(folder: Path) -> Path:
 
 
 def for_triton(folder: Path) -> Path:
-    """Every model twice: as it is, and with a queue delay."""
+    """Every model twice: unchanged, and with a queue delay."""
     onnx = _magika(folder / ".fetched") / "1/model.onnx"
     for name in (*WRITTEN, MAGIKA):
         source = MODELS / name

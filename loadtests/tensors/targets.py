@@ -1,4 +1,4 @@
-"""Tensor servers that run: where each is asked, and whose CPU counts."""
+"""Running tensor servers: the address of each, and the processes that are measured."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from loadtests.peers import triton
 from loadtests.servers import POLL_S, START_TIMEOUT_S, Launch, StartError, child, free_port, free_ports, log_tail
-from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, ask, http_request, is_right
+from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, http_request, is_right, post
 from loadtests.tensors.repositories import SUFFIX
 
 TIMEOUT_S = 30
@@ -28,8 +28,8 @@ class Door(NamedTuple):
 class Target:
     """A running server.
 
-    `doors` by protocol, `plain` the request that `load.c` sends. `statistics` is the port that tells of batches, of
-    the server behind it for a gateway. `suffix` ends the names of its models,
+    `doors` by protocol, `plain` the request that `load.c` sends. `statistics` is the port with the counts of
+    batches; for a gateway, that of the server behind it. `suffix` ends the names of its models,
     `keys` are by protocol as the doors. `inside` enters its network.
     """
 
@@ -43,7 +43,7 @@ class Target:
 
 
 class Counts(NamedTuple):
-    """What a server says that it has done with a model."""
+    """The statistics that a server reports for a model."""
 
     requests: int
     rows: int
@@ -55,11 +55,11 @@ def counts(port: int, model: str) -> Counts:
     connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", f"/v2/models/{model}/stats")
-        (told,) = json.loads(connection.getresponse().read())["model_stats"]
+        (statistics,) = json.loads(connection.getresponse().read())["model_stats"]
     finally:
         connection.close()
-    done = told["inference_stats"]["success"]["count"]
-    return Counts(int(done), int(told["inference_count"]), int(told["execution_count"]))
+    done = statistics["inference_stats"]["success"]["count"]
+    return Counts(int(done), int(statistics["inference_count"]), int(statistics["execution_count"]))
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def is_ready(port: int, path: str = "/v2/health/ready") -> bool:
 
 @contextlib.contextmanager
 def running_triton(venv: Path, repository: Path, core: str, folder: Path) -> Iterator[list[Target]]:
-    """One server, which is two targets: its models as they are, and those with a queue delay."""
+    """One server, which is two targets: its models without a queue delay, and those with one."""
     ports = triton.Ports(*free_ports(3))
     started = triton.launch(venv, repository, ports, ["--model-control-mode=none"])
     launch = replace(started, env={**started.env, **SINGLE_THREAD})
@@ -124,7 +124,7 @@ def running_peer(peer: Peer, venv: Path, core: str, folder: Path) -> Iterator[Ta
     def inside(pid: int) -> list[str]:
         return ["nsenter", "--target", str(pid), "--user", "--preserve-credentials", "--net"] if peer.apart else []
 
-    with server(peer.name, launch, core, home, lambda pid: ask(port, plain, inside(pid)) is not None) as pid:
+    with server(peer.name, launch, core, home, lambda pid: post(port, plain, inside(pid)) is not None) as pid:
         yield checked(Target(peer.name, {"http": Door(port, pid)}, plain, inside=inside(pid)))
 
 
@@ -134,7 +134,7 @@ def checked(target: Target) -> Target:
     Raises:
         StartError: it has not.
     """
-    body = ask(target.doors["http"].port, target.plain, list(target.inside))
+    body = post(target.doors["http"].port, target.plain, list(target.inside))
     if body is None or not is_right(body):
         raise StartError(f"{target.name} does not add and subtract: {(body or b'no answer')[:300]!r}")
     return target

@@ -37,7 +37,7 @@ class Client:
     def close(self) -> None:
         self._connection.close()
 
-    def ask(self, method: str, path: str, body: bytes = b"", fields: dict[str, str] | None = None) -> float:
+    def request(self, method: str, path: str, body: bytes = b"", fields: dict[str, str] | None = None) -> float:
         """Seconds until the whole answer is there."""
         began = time.perf_counter()
         self._connection.request(method, path, body, fields or {})
@@ -55,7 +55,7 @@ def measure(port: int, kind: str, seconds: float, key: str, count: int = LARGE) 
         fields["Authorization"] = f"Bearer {key}"
     path = f"/v2/models/echo_{kind}/infer"
     with contextlib.closing(Client(port)) as large, contextlib.closing(Client(port)) as small:
-        large.ask("POST", path, body, fields)  # the first one may start what decodes it
+        large.request("POST", path, body, fields)  # the first one may start what decodes it
         took: list[float] = []
         failed: list[Exception] = []
         over = threading.Event()
@@ -64,7 +64,7 @@ def measure(port: int, kind: str, seconds: float, key: str, count: int = LARGE) 
             end = time.perf_counter() + seconds
             try:
                 while time.perf_counter() < end or not took:
-                    took.append(large.ask("POST", path, body, fields))
+                    took.append(large.request("POST", path, body, fields))
             except Exception as error:
                 failed.append(error)
             finally:
@@ -74,7 +74,7 @@ def measure(port: int, kind: str, seconds: float, key: str, count: int = LARGE) 
         thread.start()
         waited = []
         while not over.wait(PAUSE_S):
-            waited.append(small.ask("GET", "/v2/health/live"))
+            waited.append(small.request("GET", "/v2/health/live"))
         thread.join()
         if failed:
             raise failed[0]

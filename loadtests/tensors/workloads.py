@@ -1,4 +1,4 @@
-"""What tensor servers are asked, by which load generator, and the names of the figures that come of it."""
+"""The requests for tensor servers, the load generator of each, and the names of the resulting figures."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -77,12 +77,12 @@ def figures(
     workload: Workload, report: Report, cpu_s: float, requests: int, mean_batch: float | None
 ) -> dict[str, float]:
     """By name, which is the key in the benchmark's JSON line."""
-    found = {
+    measured = {
         "rps": report.rps,
         "p50_ms": report.p50_ms,
         "p99_ms": report.p99_ms,
         "cpu_ms_per_request": 1000 * cpu_s / max(requests, 1),
     }
     if mean_batch is not None:
-        found["mean_batch"] = mean_batch
-    return {f"{name}_{workload.name}": value for name, value in found.items()}
+        measured["mean_batch"] = mean_batch
+    return {f"{name}_{workload.name}": value for name, value in measured.items()}

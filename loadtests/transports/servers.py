@@ -62,11 +62,11 @@ async def grpc_aio() -> int:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {name: method}),))
     port = int(server.add_insecure_port(f"{HOST}:0"))
     await server.start()
-    KEPT.append(server)
+    RUNNING.append(server)
     return port
 
 
-KEPT: list[Any] = []
+RUNNING: list[Any] = []
 """grpc.aio stops a server that nothing refers to."""
 SERVERS: dict[str, Callable[[], Awaitable[int]]] = {
     "http1": http1,

@@ -1,30 +1,101 @@
-"""A pipeline as lines of text: each step, its inputs, and the steps that it waits for."""
+"""A pipeline as lines of text: each step, its inputs, and the path of one request as far as it is known in advance."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+from config.expressions import BOOL, CompileError, ExpressionError, Variable, Variables, compile_expression
+from config.expressions.names import names
+from config.expressions.types import FLOAT, INT, STRING, Path, Value, ValueType
+from config.schema.pipelines.pipeline import (
+    BranchConfig,
+    MemberConfig,
+    NodeConfig,
+    PipelineConfig,
+    StageConfig,
+    StepConfig,
+)
+from config.schema.pipelines.references import needs
+from policies.routing.facts import Facts
+
+Pools = Mapping[str, str]
+"""Of each model, its pools or `pipeline`, as text."""
+_TYPES: Mapping[type, ValueType] = {bool: BOOL, int: INT, float: FLOAT, str: STRING}
 
 
-def drawn(pipeline: PipelineConfig) -> tuple[str, ...]:
+def drawn(pipeline: PipelineConfig, facts: Facts, pools: Pools) -> tuple[str, ...]:
     """The lines of a pipeline, in the order of the file. A part of a step is indented below it."""
-    return tuple(_lines(pipeline, 0))
+    return tuple(_Drawing(facts, pools).node(pipeline, 0))
 
 
-def _lines(node: NodeConfig, depth: int) -> Iterator[str]:
-    for inner in node.nodes():
-        yield "  " * depth + _title(inner)
-        yield from _lines(inner, depth + 1)
-    if node.out:
-        yield "  " * depth + "out: " + ", ".join(f"{name} = {reference}" for name, reference in node.out.items())
-    if isinstance(node, PipelineConfig) and node.model is not None:
-        yield f"model {node.model}"
+class _Drawing:
+    """Draws for one request."""
 
+    def __init__(self, facts: Facts, pools: Pools) -> None:
+        self._pools = pools
+        self._values: dict[Path, Value] = {
+            ("request", "prompt_tokens"): facts.prompt_tokens,
+            ("request", "stream"): facts.stream,
+            ("request", "n"): facts.n,
+            ("request", "model"): facts.model,
+        }
+        for name, value in (("user", facts.user), ("max_tokens", facts.max_tokens)):
+            if value is not None:
+                self._values[("request", name)] = value
+        self._variables = Variables({path: Variable(_TYPES[type(value)]) for path, value in self._values.items()})
 
-def _title(node: NodeConfig) -> str:
-    kind = node.kinds()[0]
-    what = f"model {node.model}" if node.model is not None else kind
-    if not isinstance(node, StepConfig):
-        return what
-    each = " for each row" if node.each else ""
-    inputs = ", ".join(f"{name} = {reference}" for name, reference in node.inputs.items()) or "the request"
-    return f"{node.name}: {what}{each} ← {inputs}"
+    def node(self, node: NodeConfig, depth: int) -> Iterator[str]:
+        """The parts of a node."""
+        if isinstance(node, PipelineConfig) and (node.model is not None or not any(node.nodes())):
+            yield self._what(node)
+        waits = dict(zip((step.name for step in node.steps), needs(node.steps), strict=True))
+        chosen = self._chosen(node)
+        for index, inner in enumerate(node.nodes()):
+            yield "  " * depth + self._title(inner, waits) + self._condition(inner, index, chosen)
+            yield from self.node(inner, depth + 1)
+        if node.out:
+            yield "  " * depth + "out: " + ", ".join(f"{name} = {reference}" for name, reference in node.out.items())
+
+    def _title(self, node: NodeConfig, waits: Mapping[str, frozenset[str]]) -> str:
+        if isinstance(node, StepConfig):
+            each = " for each row" if node.each else ""
+            whole = "the answer" if node.guard is not None and node.guard.on == "answer" else "the request"
+            inputs = ", ".join(f"{name} = {reference}" for name, reference in node.inputs.items()) or whole
+            read = {reference.partition(".")[0] for reference in node.inputs.values()}
+            later = sorted(waits[node.name] - read)
+            after = f", after {', '.join(later)}" if later else ""
+            return f"{node.name}: {self._what(node)}{each} ← {inputs}{after}"
+        name = node.name if isinstance(node, MemberConfig | StageConfig) and node.name else ""
+        return f"{name}: {self._what(node)}" if name else self._what(node)
+
+    def _what(self, node: NodeConfig) -> str:
+        kind = node.kinds()[0]
+        models = [f"{model} ({self._pools.get(model, '?')})" for _, model in node.placed_models()]
+        return f"{kind} {', '.join(models)}".rstrip()
+
+    def _chosen(self, node: NodeConfig) -> int | None:
+        """The branch of a switch that takes the request; None if that depends on an answer."""
+        for index, branch in enumerate(node.switch):
+            holds = True if branch.condition is None else self._holds(branch.condition)
+            if holds is None:
+                return None
+            if holds:
+                return index
+        return None
+
+    def _condition(self, node: NodeConfig, index: int, chosen: int | None) -> str:
+        if isinstance(node, StageConfig) and node.accept_if is not None:
+            return f", accepted if {node.accept_if}"
+        if not isinstance(node, BranchConfig):
+            return ""
+        written = "else" if node.condition is None else f"if {node.condition}"
+        if chosen is None:
+            return f", {written}"
+        return f", {written}: {'taken' if index == chosen else 'not taken'}"
+
+    def _holds(self, text: str) -> bool | None:
+        """Whether a condition holds for the request; None if it depends on more than what is known of it."""
+        if any(path not in self._values for path in names(text)):
+            return None
+        try:
+            return bool(compile_expression(text, self._variables, BOOL).evaluate(self._values))
+        except (CompileError, ExpressionError):
+            return None

@@ -105,7 +105,7 @@ async def right_again(clients: Clients) -> None:
     async with asyncio.timeout(PATIENCE), aiohttp.ClientSession() as http:
         row = 0
         while row < 100:
-            row = row + 1 if await clients.ask(http) else 0
+            row = row + 1 if await clients.request(http) else 0
 
 
 async def ended(processes: list[psutil.Process]) -> None:

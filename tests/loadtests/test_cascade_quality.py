@@ -4,7 +4,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
-from loadtests.cascade_quality import KnownAnswer, Quality, measure, questions, table
+from loadtests.cascade_quality import Quality, ReferenceAnswer, measure, questions, table
 
 
 def test_the_questions_are_distinct_and_do_not_contain_their_answers() -> None:
@@ -15,7 +15,7 @@ def test_the_questions_are_distinct_and_do_not_contain_their_answers() -> None:
 
 
 def test_an_answer_is_a_whole_word_in_any_case() -> None:
-    seven = KnownAnswer("?", ("seven", "7"))
+    seven = ReferenceAnswer("?", ("seven", "7"))
     assert seven.is_correct("There are Seven days.")
     assert seven.is_correct("7")
     assert not seven.is_correct("seventeen, 17, 70")
@@ -42,7 +42,7 @@ def test_a_model_is_measured_over_http() -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            listed = [KnownAnswer("is it blue?", ("blue",)), KnownAnswer("is it red?", ("green",))]
+            listed = [ReferenceAnswer("is it blue?", ("blue",)), ReferenceAnswer("is it red?", ("green",))]
             result = measure(f"http://127.0.0.1:{server.server_port}", "key", "small", listed, {"max_tokens": 2})
         finally:
             server.shutdown()

@@ -37,9 +37,9 @@ def test_a_disturbed_round_is_dropped_whole_and_tried_again_within_a_bound(noise
         return Point({"cpu": 1.0}, 0, 0.9 if next(coming, False) else 0.1)
 
     seen = run(TARGETS, wanted, measure, 0.25, lambda: calmed.append(len(calls)))
-    assert all(set(one) == {"direct", "ours", "theirs"} for one in seen.kept)
-    assert len(seen.kept) + seen.dropped <= wanted * ATTEMPTS_PER_ROUND
-    assert len(seen.kept) == wanted or len(seen.kept) + seen.dropped == wanted * ATTEMPTS_PER_ROUND
+    assert all(set(one) == {"direct", "ours", "theirs"} for one in seen.accepted)
+    assert len(seen.accepted) + seen.dropped <= wanted * ATTEMPTS_PER_ROUND
+    assert len(seen.accepted) == wanted or len(seen.accepted) + seen.dropped == wanted * ATTEMPTS_PER_ROUND
     assert seen.dropped == len(calmed) == sum(noise[: len(calls)])
 
 
@@ -61,4 +61,4 @@ def test_a_target_with_wrong_answers_has_no_figures_and_is_counted() -> None:
 
     seen = run(TARGETS, 2, measure, 0.25, lambda: None)
     assert seen.failed == {"theirs": 14}
-    assert [one["theirs"] for one in seen.kept] == [{}, {}]
+    assert [one["theirs"] for one in seen.accepted] == [{}, {}]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from loadtests import native
-from loadtests.replies import ask, chat_body, http_request
+from loadtests.replies import chat_body, http_request, post
 from loadtests.workloads import Load, parse_load
 
 CHUNKS = 3
@@ -53,7 +53,7 @@ def exchange(port: int, *pieces: bytes) -> bytes:
 
 def test_fifty_poisson_requests_are_all_answered_with_the_same_bytes(cache: Path, tmp_path: Path, port: int) -> None:
     expected = tmp_path / "expected.json"
-    expected.write_bytes(ask(port, "", chat_body(stream=False)).body)
+    expected.write_bytes(post(port, "", chat_body(stream=False)).body)
     open_loop = ("open", "--rate", "500", "--seconds", "0.1", "--connections", "8", "--expect", str(expected))
     seen = load(cache, tmp_path, port, *open_loop)
     assert (seen.sent, seen.completed, seen.failed) == (50, 50, 0)
@@ -90,18 +90,18 @@ def test_a_stream_with_too_few_tokens_is_a_failure(cache: Path, tmp_path: Path, 
 
 def test_usage_comes_before_done_when_asked_for(port: int) -> None:
     body = json.dumps({"stream": True, "stream_options": {"include_usage": True}}).encode()
-    events = re.findall(rb"data: (.*)\n\n", ask(port, "", body).body)
+    events = re.findall(rb"data: (.*)\n\n", post(port, "", body).body)
     assert events[-1] == b"[DONE]"
     assert json.loads(events[-2])["usage"]["completion_tokens"] == CHUNKS
     assert [json.loads(event)["choices"][0]["finish_reason"] for event in events[:-2]] == [None] * CHUNKS + ["stop"]
 
-    without = ask(port, "", json.dumps({"stream": True}).encode()).body
+    without = post(port, "", json.dumps({"stream": True}).encode()).body
     assert b"usage" not in without
 
 
 def test_a_stream_flag_inside_a_message_is_text(port: int) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": 'set "stream": true'}]}).encode()
-    assert json.loads(ask(port, "", body).body)["object"] == "chat.completion"
+    assert json.loads(post(port, "", body).body)["object"] == "chat.completion"
 
 
 def test_requests_may_come_in_any_pieces_chunked_or_pipelined(port: int) -> None:
@@ -131,7 +131,7 @@ def test_what_routers_ask_of_a_worker_is_answered_and_the_rest_is_404(port: int)
 def test_what_is_too_large_or_malformed_is_closed_and_the_mock_lives_on(port: int, request_bytes: bytes) -> None:
     with contextlib.suppress(ConnectionResetError):
         assert exchange(port, request_bytes) == b""
-    assert ask(port, "", chat_body(stream=False)).status == 200
+    assert post(port, "", chat_body(stream=False)).status == 200
 
 
 def test_a_client_that_leaves_a_stream_does_not_disturb_the_others(port: int) -> None:
@@ -139,12 +139,12 @@ def test_a_client_that_leaves_a_stream_does_not_disturb_the_others(port: int) ->
     with socket.create_connection(("127.0.0.1", port), timeout=5) as leaver:
         leaver.sendall(request)
         assert leaver.recv(10)
-    assert ask(port, "", chat_body(stream=True)).body.endswith(b"data: [DONE]\n\n")
+    assert post(port, "", chat_body(stream=True)).body.endswith(b"data: [DONE]\n\n")
 
 
 def test_a_body_of_a_mebibyte_is_taken(port: int) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 1_000_000}]}).encode()
-    assert ask(port, "", body).status == 200
+    assert post(port, "", body).status == 200
 
 
 def test_a_program_is_compiled_once_for_a_state_of_its_source(cache: Path) -> None:

@@ -66,7 +66,7 @@ def two_rounds() -> Rounds:
     one = {"direct": figures(0), "headrace": figures(0.25), "nginx": figures(0.5)}
     other = {"direct": figures(0), "headrace": figures(0.5), "nginx": figures(0.5)}
     rounds = Rounds(dropped=1)
-    rounds.kept += [one, other]
+    rounds.accepted += [one, other]
     rounds.failed["litellm"] = 3
     return rounds
 

@@ -29,7 +29,7 @@ from loadtests.replies import (
     check_answer,
     check_refusal,
     http_request,
-    says_the_same,
+    is_equivalent,
 )
 from loadtests.servers import Gateway, Launch, Site, StartError, running
 from loadtests.venvs import InstallError
@@ -172,10 +172,10 @@ def test_a_wrong_key_must_be_refused() -> None:
 
 
 def test_answers_that_are_none_say_nothing_alike() -> None:
-    assert says_the_same(ANSWER, ANSWER)
-    assert not says_the_same(b"not json", ANSWER)
-    assert not says_the_same(ANSWER.replace(b"hi", b"ho"), ANSWER)
-    assert not says_the_same(ANSWER.replace(b":2}", b":3}"), ANSWER)
+    assert is_equivalent(ANSWER, ANSWER)
+    assert not is_equivalent(b"not json", ANSWER)
+    assert not is_equivalent(ANSWER.replace(b"hi", b"ho"), ANSWER)
+    assert not is_equivalent(ANSWER.replace(b":2}", b":3}"), ANSWER)
 
 
 def test_the_help_text_can_be_printed() -> None:

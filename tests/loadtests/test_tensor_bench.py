@@ -18,7 +18,7 @@ from loadtests.peers.torchserve import properties
 from loadtests.rounds import Rounds
 from loadtests.tensors import waits
 from loadtests.tensors.measure import DIRECT
-from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, ask, http_request, is_right
+from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, http_request, is_right, post
 from loadtests.tensors.perf_analyzer import Report
 from loadtests.tensors.perf_analyzer import parse as parse_table
 from loadtests.tensors.report import BEST, DELAYED, TRITON, document, markdown, measured
@@ -222,13 +222,13 @@ def test_a_server_is_asked_by_a_program_of_its_own(tmp_path: Path) -> None:
     file.write_bytes(http_request("/v2/models/add_sub/infer", OIP, {"x-key": "k"}))
     assert b"x-key: k\r\n" in file.read_bytes()
     with listening() as port:
-        body = ask(port, file, [])
+        body = post(port, file, [])
         assert counts(port, "add_sub") == Counts(5, 9, 3)
         file.write_bytes(http_request("/elsewhere", OIP))
-        refused = ask(port, file, [])
+        refused = post(port, file, [])
     assert body is not None
     assert is_right(body)
     assert refused is None
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        assert ask(nobody.getsockname()[1], file, []) is None
+        assert post(nobody.getsockname()[1], file, []) is None

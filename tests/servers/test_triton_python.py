@@ -96,6 +96,36 @@ STREAMS: dict[str, tuple[str, Mapping[str, Array]]] = {
 }  # fmt: skip
 
 
+CONTROLLER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "MODEL", "data_type": "TYPE_STRING", "dims": [1]})
+        config.add_output({"name": "STEPS", "data_type": "TYPE_STRING", "dims": [-1]})
+        config.set_max_batch_size(0)
+        return config
+
+    def execute(self, requests):
+        return [self.response(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
+
+    def response(self, name):
+        steps = [self.step(pb_utils.is_model_ready, name), self.step(pb_utils.unload_model, name),
+                 self.step(pb_utils.is_model_ready, name), self.step(pb_utils.load_model, name),
+                 self.step(pb_utils.is_model_ready, name, "1"), self.step(pb_utils.load_model, name, "{wrong")]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("STEPS", np.array(steps, object))])
+
+    def step(self, operation, *arguments):
+        try:
+            return str(operation(*arguments))
+        except pb_utils.TritonModelException as error:
+            return f"error: {error}"
+"""
+
+
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
     names = [name for name in NAMES if name not in TORCH | NEWER | FAILING]
@@ -111,6 +141,8 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
     os.environ["TRITON_DIR"] = str(base.parents[2])
     try:
         repository(base, NAMES)
+        (base / "controller/1").mkdir(parents=True)
+        (base / "controller/1/model.py").write_text(CONTROLLER)
         (base / "example_add_sub").rename(base / "add_sub")  # other examples call it so
         with headrace(repository(base, ["example_add_sub"]), OPTIONS) as server:
             yield server
@@ -254,6 +286,26 @@ def test_the_arguments_of_initialize(ours: Headrace) -> None:
 def test_the_arguments_of_the_api_are_checked(ours: Headrace) -> None:
     with tritonclient.grpc.InferenceServerClient(ours.grpc) as client:
         assert client.infer("argument_validation", []).as_numpy("OUTPUT0").tolist() == [1.0]
+
+
+def test_a_model_loads_and_unloads_others(ours: Headrace) -> None:
+    answer = unary_grpc(ours.grpc, "controller", {"MODEL": text("ground_truth", 1)})
+    first, unloaded, gone, loaded, again, wrong = answer.outputs["STEPS"][2].decode().split("\0")
+    assert (first, unloaded, gone, loaded, again) == ("True", "None", "False", "None", "True")
+    assert wrong.startswith("error: ")
+    assert "is not Triton's JSON" in wrong
+    missing = unary_grpc(ours.grpc, "controller", {"MODEL": text("nobody", 1)})
+    steps = missing.outputs["STEPS"][2].decode().split("\0")
+    assert steps[0].startswith("error: Request for unknown model: 'nobody'")
+    assert steps[3].startswith("error: ")
+
+
+def test_log_lines_have_the_level_of_the_model(ours: Headrace) -> None:
+    assert unary_grpc(ours.grpc, "identity_fp32_logging", {"INPUT0": floats(1, 4)}).error is None
+    lines = [line for line in ours.tail(400).splitlines() if "identity_fp32_logging_0_0: " in line]
+    levels = {line.split()[1] for line in lines}
+    assert {"INFO", "WARNING", "ERROR"} <= levels
+    assert "DEBUG" not in levels, "verbose lines need a setting"
 
 
 @pytest.mark.parametrize("name", ["auto_complete_error", "init_error"])

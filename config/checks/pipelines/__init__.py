@@ -2,6 +2,7 @@
 
 conditions.py  conditions that are invalid or never change, branches that never run
 graph.py       steps that can never run, cycles, depth and width
+leaves.py      inputs and models of nodes that contain no others
 names.py       models and references exist
 types.py       datatypes and shapes that do not fit, where the file declares them
 walk.py        the pipelines of a file, and their nodes with their places
@@ -9,7 +10,7 @@ walk.py        the pipelines of a file, and their nodes with their places
 
 from collections.abc import Iterator
 
-from config.checks.pipelines import conditions, graph, names, types
+from config.checks.pipelines import conditions, graph, leaves, names, types
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -21,3 +22,4 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from graph.check(doc, root)
     yield from conditions.check(doc, root)
     yield from types.check(doc, root)
+    yield from leaves.check(doc, root)

@@ -19,6 +19,10 @@ class LeafConfig(Section):
         """The conditions of the node, each with its place in this section."""
         return iter(())
 
+    def fixed_inputs(self) -> frozenset[str]:
+        """The names of the inputs, if the kind of the node fixes them."""
+        return frozenset()
+
     def answering_model(self) -> str | None:
         """The model whose answer has the form of the node's; None if no model's has."""
         return None

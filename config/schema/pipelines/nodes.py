@@ -8,8 +8,10 @@ from typing import Literal, Self
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
+from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig, Place
 from config.schema.pipelines.parts import Expression, Field
+from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
 from config.schema.section import Section
 from config.schema.text import Name
@@ -44,7 +46,7 @@ class GuardConfig(LeafConfig):
         yield ("block_if",), self.block_if
 
 
-LEAVES = ("guard", "template")
+LEAVES = ("guard", "template", "rerank", "judge")
 """The fields of `LeafKinds`."""
 
 
@@ -55,6 +57,10 @@ class LeafKinds(Section):
     """A classifier that blocks requests or answers."""
     template: TemplateConfig | None = None
     """A text, or the messages of a chat, that is made from values."""
+    rerank: RerankConfig | None = None
+    """The best of several candidates, in the order of a model's scores."""
+    judge: JudgeConfig | None = None
+    """The best of several drafts, by the verdicts of a model."""
 
     def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
         """The kinds that are given, each with its field."""

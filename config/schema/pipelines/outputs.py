@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
 from config.expressions.types import JsonType
+from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
+from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
 
 TakesTensors = Callable[[str], bool]
@@ -94,7 +96,9 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
     if isinstance(leaf, TemplateConfig):
         return NodeOutputs({("text",): Variable(STRING)} if leaf.text is not None else {("messages",): Variable(JSON)})
-    return NOTHING
+    if isinstance(leaf, RerankConfig):
+        return NodeOutputs({(name,): Variable(JSON) for name in ("candidates", "scores", "places")})
+    return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
 
 
 def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOutputs:

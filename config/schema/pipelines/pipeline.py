@@ -115,6 +115,9 @@ class StepConfig(NodeConfig):
     """With ``each``: rows that are computed at once."""
     on_error: OnErrorConfig = OnErrorConfig()
     """What the pipeline does after the step has failed, with all of its retries and fallbacks."""
+    effects: bool = False
+    """Whether a call of the step changes something outside, such as a booking. It is then neither hedged nor sent again
+    after a server may have begun to process it."""
     at_least: Duration | None = None
     """Time that the step needs. With less left until the deadline, it fails at once."""
 

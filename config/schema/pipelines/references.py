@@ -21,13 +21,14 @@ def references(node: NodeConfig) -> frozenset[str]:
 
 
 def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
-    """For each step of a sequence, the steps that it waits for: those to which it refers, and the guards before it.
+    """For each step of a sequence, the others that it waits for: those to which it refers, and the guards before it.
 
     A guard of the answer waits for its subject: the last step before it that is not a guard of the request.
     """
+    names = {step.name for step in steps}
     found, gates, subject = [], set[str](), ""
     for step in steps:
-        own = references(step) | gates
+        own = (references(step) & names) | gates
         if step.guard is not None and step.guard.on == "request":
             gates.add(step.name)
         else:

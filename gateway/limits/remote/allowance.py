@@ -11,12 +11,12 @@ from gateway.limits.mutexes import LimitsUnavailable
 from policies.limits.amounts import RATED, Amounts
 
 PREFIX = b"{headrace}:"
-"""In braces, so that a cluster keeps all of it in one place, as a script needs."""
+"""In braces, so that a cluster stores all keys on one node, as a script requires."""
 HOUR = 3600
 
 
 class Debts(Protocol):
-    """Where it is remembered what Redis has not been told of."""
+    """Records the usage that has not been reported to Redis."""
 
     @property
     def up(self) -> bool: ...
@@ -30,8 +30,10 @@ class Debts(Protocol):
 
 
 class RemoteAllowance(Allowance):
-    """A mirror of a row in Redis. While Redis is away it counts by itself, from where the row was last seen, and
-    what was used then is owed."""
+    """A mirror of a row in Redis.
+
+    While Redis is unavailable it counts locally, from the row's last state, and the usage of that time is a debt.
+    """
 
     __slots__ = ("_debts", "_rates", "_refuses", "_ttl", "key", "own")
 
@@ -52,7 +54,7 @@ class RemoteAllowance(Allowance):
         self._ttl = int(max([60, *periods, HOUR if config.concurrency else 0]))
 
     def row(self, amounts: Amounts, picos: int, utc: float) -> list[Any]:
-        """As the script takes it, with what to take of each; more than there can ever be is not asked for."""
+        """The row in the script's format, with the amounts to take; no amount is above the capacity."""
         rates = [(unit, capacity, period, min(amounts[unit], capacity)) for unit, capacity, period in self._rates]
         ttl, spend = self._ttl, None
         if (budget := self.spend) is not None:
@@ -61,7 +63,7 @@ class RemoteAllowance(Allowance):
         return [ttl, self.config.concurrency or False, rates, spend or False, self.in_shadow]
 
     def load(self, state: list[Any], now: float) -> None:
-        """What the row was a moment ago."""
+        """Update the mirror from the row's state."""
         in_flight, levels, used, _ = state
         self.concurrency.in_flight = int(in_flight)
         for bucket, level in zip(self.buckets.values(), levels, strict=True):
@@ -70,7 +72,7 @@ class RemoteAllowance(Allowance):
             self.spend.used = int(used)
 
     def take_here(self, amounts: Amounts, picos: int, now: float, utc: float) -> Hold | None:
-        """While Redis is away. Raises `LimitsUnavailable` where the limit does not allow that."""
+        """Take while Redis is unavailable. Raises `LimitsUnavailable` if the limit does not allow that."""
         if self._refuses:
             raise LimitsUnavailable(self._debts.patience)
         self.concurrency.in_flight = self.own
@@ -80,18 +82,18 @@ class RemoteAllowance(Allowance):
         return hold
 
     def settle_here(self, hold: Hold, amounts: Amounts, picos: int, now: float) -> None:
-        """What was taken here is owed by now."""
+        """Add the local usage to the debts."""
         self.concurrency.in_flight = max(1, self.own)
         self.own -= 1
         Allowance.settle(self, hold, amounts, picos, now)
         self._debts.owe(self, (1, *amounts[1:]), picos)
 
     def undo_here(self, hold: Hold, now: float) -> None:
-        """It was not used after all."""
+        """Undo a debt."""
         self.concurrency.in_flight = max(1, self.own)
         self.own -= 1
         Allowance.undo(self, hold, now)
 
     def is_idle(self, now: float, utc: float) -> bool:
-        """Whether it may be forgotten here: the numbers are in Redis."""
+        """Whether it may be dropped here: the numbers are in Redis."""
         return self.own == 0

@@ -10,13 +10,13 @@ from policies.limits.amounts import NOTHING, Amounts
 
 
 class Bookings(Debts, Protocol):
-    """Where the ends of bookings go."""
+    """Receives the ends of bookings."""
 
     def end(self, booking: Booking, amounts: Amounts, picos: int, *, undone: bool) -> None: ...
 
 
 class Booking(Hold):
-    """What one request holds of all its rows."""
+    """The amounts that one request holds of all its rows."""
 
     __slots__ = ("id", "parts")
 
@@ -29,7 +29,9 @@ class Booking(Hold):
 
 
 class ExactAllowance(RemoteAllowance):
-    """Taken by `RedisLedger.reserve`, together with the request's others; `take` is for when Redis is away."""
+    """Reserved by `RedisLedger.reserve` with the request's other exact limits; `take` is used while Redis is
+    unavailable.
+    """
 
     __slots__ = ()
     _debts: Bookings

@@ -15,30 +15,32 @@ try:
     from redis.asyncio import ConnectionPool
     from redis.asyncio.connection import AbstractConnection
     from redis.exceptions import RedisError
-except ImportError as error:  # the extra is not installed, which the caller tells an operator
+except ImportError as error:  # the extra is not installed; the caller reports it
     raise ModuleNotFoundError("limits that Redis counts need the extra: pip install 'headrace[redis]'") from error
 
 SCRIPT = (Path(__file__).parent / "ledger.lua").read_bytes()
 SHA = sha1(SCRIPT).hexdigest().encode()  # noqa: S324 - Redis' own name for it
 CONNECT = 1.0
-"""Seconds for a connection and its first words."""
+"""Seconds for a connection and its first exchange."""
 BACKOFF, MOST = 0.1, 5.0
-"""Seconds before the second try and, doubled each time, at most; the real wait is drawn between half and all."""
+"""Seconds before the second attempt, and the maximum to which they double; the actual wait is between half and all of
+it.
+"""
 GRACE = 0.005
-"""A busy gateway's timers ring before it has read what came: a reply gets this much more."""
+"""Timers of a busy gateway may fire before it has read received data: a reply gets this additional time."""
 log = logging.getLogger(__name__)
 _encode, _decode = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode
 
 
 class LinkDown(Exception):
-    """No answer, and none to be expected within the time."""
+    """The link has no response, and none is expected within the timeout."""
 
 
 class Link:
-    """Calls go out in the order in which they were made and are answered in it.
+    """Calls are sent in the order in which they were made and are answered in that order.
 
-    A call that is not answered within `timeout`, and an answer that is none, break the link: every call that waits
-    fails, and later ones fail at once, until it is made anew in the background.
+    A call without a response within `timeout`, or an invalid response, breaks the link: every waiting call fails, and
+    later calls fail at once, until the link is restored in the background.
     """
 
     def __init__(self, url: str, timeout: float, rng: Random) -> None:
@@ -54,7 +56,7 @@ class Link:
         """Loop time of the next attempt."""
         self.breaks = 0
         self._lost = False
-        """Whether the log has the loss; each loss is logged once, and its end."""
+        """Whether the loss has been logged; each loss and its end are logged once."""
 
     @property
     def up(self) -> bool:
@@ -62,7 +64,7 @@ class Link:
         return self.is_up.is_set()
 
     async def run(self, opened: Callable[[], Awaitable[None]]) -> None:
-        """Connect, call `opened`, and again whenever the link breaks. Until cancelled."""
+        """Connect, call `opened`, and repeat whenever the link breaks. Until cancelled."""
         failures = 0
         while True:
             try:
@@ -112,7 +114,7 @@ class Link:
         finally:
             timer.cancel()
             if not future.cancel() and not future.cancelled():
-                future.exception()  # that it was never asked for is no news
+                future.exception()  # marks the exception as retrieved
         return reply
 
     def _suspect(self, future: "asyncio.Future[Any]") -> None:
@@ -133,11 +135,11 @@ class Link:
                 future = self._waiting.popleft()
                 if not future.done():
                     future.set_result(reply[1])
-        except Exception as error:  # whatever it is, it is no answer
+        except Exception as error:  # any exception means an invalid response
             self._break(f"{type(error).__name__}: {error}"[:200])
 
     def _break(self, why: str, *, is_end: bool = False) -> None:
-        """Every call that waits fails now. At the end of the gateway nothing is logged."""
+        """Fail every waiting call now. Nothing is logged at the end of the gateway."""
         if not self._broken.is_set():
             self._broken.set()
             self.breaks += self.is_up.is_set()

@@ -2,5 +2,7 @@
 
 build.py     compiles the nodes
 template.py  a text, or the messages of a chat, from values
+rerank.py    the best candidates, by embeddings or scores; ranking.py orders them
+judge.py     the best of several drafts, by the verdicts of a model
 resources.py prepares what the nodes of a configuration need, before it is in force
 """

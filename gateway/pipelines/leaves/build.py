@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from config.schema.pipelines.pipeline import NodeConfig
 from gateway.pipelines.scope import PipelineNode
 
 
-def template(config: NodeConfig) -> PipelineNode:
-    """The node `template`."""
+def _template(_: object, config: NodeConfig) -> PipelineNode:
     from gateway.pipelines.leaves.template import TemplateNode
 
     assert config.template is not None
     return TemplateNode(config.template)
+
+
+def _rerank(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.rerank import RerankNode
+
+    assert config.rerank is not None
+    return RerankNode(config.rerank)
+
+
+def _judge(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.judge import JudgeNode
+
+    assert config.judge is not None
+    return JudgeNode(config.judge)
+
+
+KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
+    "template": _template,
+    "rerank": _rerank,
+    "judge": _judge,
+}

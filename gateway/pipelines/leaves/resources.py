@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from config.schema.config import Config
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from config.schema.pipelines.template import TemplateConfig
 from gateway.traffic.member import FleetError
 
 
@@ -29,8 +28,7 @@ def check(config: Config) -> None:
     for model in config.models:
         if model.pipeline is not None:
             for placed in _nodes(_PlacedNode(model.pipeline, f"model {model.name}", None)):
-                if placed.node.template is not None:
-                    _template(placed.node.template, placed)
+                _templates(placed)
 
 
 def _nodes(placed: _PlacedNode) -> Iterator[_PlacedNode]:
@@ -42,15 +40,23 @@ def _nodes(placed: _PlacedNode) -> Iterator[_PlacedNode]:
         yield from _nodes(_PlacedNode(inner, path, inputs))
 
 
-def _template(config: TemplateConfig, placed: _PlacedNode) -> None:
+def _templates(placed: _PlacedNode) -> None:
+    """Check the templates of a node. Raises `FleetError`."""
+    template, judge = placed.node.template, placed.node.judge
+    if template is not None:
+        _check(template.sources(), placed.inputs, placed)
+    if judge is not None:
+        _check([judge.prompt or "{{ question }}"], frozenset(("question", "a", "b")), placed)
+
+
+def _check(sources: Iterable[str], inputs: frozenset[str] | None, placed: _PlacedNode) -> None:
     try:
-        read = _variables(config.sources())
+        read = _variables(sources)
     except ModuleNotFoundError as error:
         needed = f"a template needs {error.name}, which an extra installs: pip install 'headrace[pipelines]'"
         raise FleetError(f"{placed.path}: {needed}") from None
     except ValueError as error:
         raise FleetError(f"{placed.path}: {error}") from None
-    inputs = placed.inputs
     if inputs is not None and (unknown := sorted(read - inputs)):
         shown = ", ".join(sorted(inputs))
         raise FleetError(f"{placed.path}: the template reads `{unknown[0]}`, and the inputs are {shown}")

@@ -53,7 +53,7 @@ class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
-    """vLLM's: exactly one of the first five. A `json` schema is held to in all that it says."""
+    """vLLM's field: exactly one of the first five is set. Every keyword of a `json` schema is enforced."""
 
     json: dict[str, Any] | str | None = None
     json_object: bool | None = None

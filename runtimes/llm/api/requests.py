@@ -1,7 +1,7 @@
-"""Requests of OpenAI's completion and chat APIs (specification 2.3): bytes in, checked values out.
+"""Requests of OpenAI's completion and chat APIs (specification 2.3): bytes in, validated values out.
 
-Nothing is silently ignored. A parameter that this runtime cannot honour is accepted only with the value that
-asks for nothing; an unknown one is refused.
+No field is silently ignored. An unsupported parameter is accepted only with the value that has no effect; an unknown
+one is refused.
 """
 
 from typing import Annotated, Any, Literal
@@ -29,11 +29,12 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GenerateBody(SamplingFields, kw_only=True):
-    """What both APIs share. `cache_salt` is vLLM's: only requests of the same salt share what is kept of their
-    prompts.
+    """The fields that both APIs share. `cache_salt` is vLLM's: only requests with the same salt share cached pages of
+    their prompts.
 
-    `continue_token_ids` are an answer's first tokens, as a stream of it with `return_token_ids` told them: the
-    stream then begins after them, and is what it would have been. Limits and usage are those of the whole answer.
+    `continue_token_ids` are the first tokens of an answer, as an earlier stream with `return_token_ids` reported them.
+    The stream then begins after them, and equals the rest of that stream. Limits and usage are those of the whole
+    answer.
     """
 
     model: str | None = None
@@ -117,8 +118,11 @@ class GenerateBody(SamplingFields, kw_only=True):
 
 
 class ChatBody(GenerateBody, kw_only=True):
-    """`POST /v1/chat/completions`. `continue_final_message` and `add_generation_prompt` are vLLM's: the answer
-    goes on where the last message, the assistant's own, ends."""
+    """`POST /v1/chat/completions`.
+
+    `continue_final_message` and `add_generation_prompt` are vLLM's: the answer continues the last message, which is the
+    assistant's.
+    """
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)]
     tools: Annotated[list[Tool], Meta(max_length=MAX_TOOLS)] | None = None

@@ -123,7 +123,7 @@ def submit(
 
 
 async def encode_prompt(model: LoadedModel, prompt: str | list[int]) -> list[int]:
-    """Raises ContextTooLong, before or as soon as the prompt is known not to fit."""
+    """Encode a prompt. Raises ContextTooLong as soon as the prompt is too long."""
     if isinstance(prompt, list):
         return prompt
     # A client that writes the whole prompt may write control tokens too, as with token ids.

@@ -59,7 +59,10 @@ def chat_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str,
 
 
 def completion_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dict[str, Any]:
-    """`top_logprobs` has the token itself too: one more than was asked for, if it is not among the likeliest."""
+    """Log-probabilities of a completion.
+
+    `top_logprobs` always contains the token itself, in addition to the likeliest ones.
+    """
 
     def likeliest(token: ScoredToken) -> dict[str, float] | None:
         if token.logprob is None:
@@ -93,9 +96,9 @@ def scored_prompt(
 
 
 class EchoedPrompt:
-    """A prompt as an answer's beginning: its `text`, and of each token where in it it begins.
+    """A prompt as the beginning of an answer: its `text`, and the offset of each token in it.
 
-    A token that nobody wrote, such as the one of a text's beginning, is at 0.
+    A token that is not in the text, such as the beginning-of-text token, has offset 0.
     """
 
     def __init__(self, token_ids: Sequence[int], tokenizer: Tokenizer, written: str | None) -> None:

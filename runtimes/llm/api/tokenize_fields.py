@@ -14,8 +14,11 @@ MAX_TOKENS = 1 << 18
 
 
 class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A chat's messages, or the prompt of a completion. Without `add_special_tokens` a prompt does not begin as a
-    text does; what a chat begins with is its template's to say. `return_token_strs` asks for the tokens' names too."""
+    """The messages of a chat, or the prompt of a completion.
+
+    Without `add_special_tokens` a prompt has no beginning-of-text token; for a chat the template decides.
+    `return_token_strs` requests the tokens' names too.
+    """
 
     model: str | None = None
     messages: Annotated[list[Message], Meta(min_length=1, max_length=MAX_MESSAGES)] | None = None

@@ -80,7 +80,7 @@ class ToolUse:
                 message = f"`{answer.param}` of this kind excludes `tools` with `tool_choice` auto."
                 raise CallerError(message, param=answer.param)
             return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel, answer=answer)
-        if not tool_format.trigger:  # no mark says where text ends: only what is said shows what it is
+        if not tool_format.trigger:  # no mark separates text from calls: only the whole answer shows which it is
             return None
         return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel, after_text=True)
 

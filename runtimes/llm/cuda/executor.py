@@ -17,7 +17,7 @@ MOST_SEGMENTS = 16
 
 
 class CudaExecutor:
-    """Its cache has one page more than it is asked for, the last, in which tokens that fill up a graph are put."""
+    """An executor on a GPU. Its cache has one additional page, the last, for the padding tokens of a graph."""
 
     def __init__(
         self,

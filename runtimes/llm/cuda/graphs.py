@@ -1,7 +1,7 @@
-"""Steps of single tokens, recorded as CUDA graphs: one launch in the place of a thousand.
+"""Steps of single tokens, recorded as CUDA graphs: one launch instead of a thousand.
 
-A graph is of one size, so a step is filled up to the next one: a token too many reads and writes the scratch page,
-which no sequence owns, and nobody looks at what comes of it.
+A graph has one size, so a step is padded to the next size: a padding token reads and writes the scratch page, which no
+sequence owns, and its result is discarded.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,10 @@ Record = Callable[[Compute, Tensor], Callable[[], Tensor]]
 
 
 def sizes_up_to(most: int) -> list[int]:
-    """1, 2, 4, then eights, from 64 on in sixteens: little is computed for nothing, and few graphs are kept."""
+    """Batch sizes of graphs: 1, 2, 4, then multiples of 8, from 64 on of 16.
+
+    Little padding is computed, and few graphs are stored.
+    """
     sizes = [1, 2, 4, *range(8, min(most, 64), 8), *range(64, most, 16)]
     return [*(size for size in sizes if size < most), most]
 
@@ -64,7 +67,7 @@ def row_of(chunk: Chunk, block_size: int, pages: int) -> list[int]:
 
 
 def scratch_row(page: int, block_size: int, pages: int) -> Tensor:
-    """A token too many: the first position of a page that is nobody's."""
+    """The row of a padding token: the first position of the scratch page."""
     row = torch.full((TABLE + pages,), page, dtype=torch.int32)
     row[:TABLE] = torch.tensor([0, 0, page * block_size, 1], dtype=torch.int32)
     return row

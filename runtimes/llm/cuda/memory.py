@@ -1,4 +1,4 @@
-"""What computing takes of a GPU's memory, found out by computing the largest step before the cache is made."""
+"""The memory that computing takes on a GPU, measured by the largest step before the cache is allocated."""
 
 from collections.abc import Callable
 

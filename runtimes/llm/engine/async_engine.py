@@ -45,11 +45,11 @@ class EngineDead(BackendError):
 
 
 class Generation:
-    """An answer as it grows. It belongs to the event loop that submitted it.
+    """An answer in progress. It belongs to the event loop that submitted it.
 
-    Ends after the TokenOutput with a finish_reason, or after `cancel`. Raises EngineDead if the engine ends first, and
-    what ended this answer alone, such as TooLate, or QueueFull if it had to give its place in the queue up. It holds at
-    most `max_tokens` tokens that nobody has read yet.
+    Iteration ends after the TokenOutput with a finish_reason, or after `cancel`. It raises EngineDead if the engine
+    ends first, and the error that ended this answer alone, such as TooLate, or QueueFull if the answer lost its place
+    in the queue. It buffers at most `max_tokens` unread tokens.
     """
 
     def __init__(self, cancel: Callable[[], None]) -> None:
@@ -208,7 +208,7 @@ class AsyncEngine:
             self._call_loop(functools.partial(self._die, dead))
 
     def _call_loop(self, callback: Callable[[], None]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no consumer is left
             self._loop.call_soon_threadsafe(callback)
 
     def _deliver(self, outputs: dict[int, TokenOutput]) -> None:

@@ -32,7 +32,9 @@ class BadWords:
 
 
 def spelled(words: Sequence[str], encode: Callable[[str], list[int]]) -> BadWords:
-    """The words as `encode` spells them: as they are, and after a space where that is another sequence as long."""
+    """The token sequences of the words: as `encode` returns them, and after a space if that is another sequence of the
+    same length.
+    """
     sequences = []
     for word in words:
         plain, within = encode(word), encode(" " + word.lstrip())

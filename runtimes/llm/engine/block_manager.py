@@ -32,7 +32,7 @@ class BlockManager:
         self._free = list(range(num_blocks - 1, -1, -1))
         self._evictable: OrderedDict[int, None] = OrderedDict()  # the next one to evict in front
         self._users = [0] * num_blocks
-        self._digests: list[bytes | None] = [None] * num_blocks  # of the pages that may be found
+        self._digests: list[bytes | None] = [None] * num_blocks  # of the pages in the index
         self._index: dict[bytes, int] = {}
         self._awaited: dict[bytes, int] = {}  # pages that are about to be computed, and by which sequence
 
@@ -47,7 +47,7 @@ class BlockManager:
         return self.num_blocks * self.block_size
 
     def prepare(self, sequence: Sequence) -> None:
-        """Work out what its pages will be known by. It touches the sequence only, and can be done in any thread."""
+        """Compute the digests of a sequence's pages. It changes the sequence only, and may run in any thread."""
         if self.caching:
             self._digests_of(sequence, len(sequence) // self.block_size)
 
@@ -60,9 +60,9 @@ class BlockManager:
         return None
 
     def take_over(self, sequence: Sequence) -> None:
-        """Begin an empty block table with the pages that are known of its first tokens.
+        """Begin a block table with the cached pages of the sequence's first tokens.
 
-        Its last token is left to be computed in any case: what comes after it is what is asked for.
+        The last token is always computed: its logits are the result of the step.
         """
         if not self.caching:
             return
@@ -87,14 +87,14 @@ class BlockManager:
         return True
 
     def begin(self, sequence: Sequence) -> None:
-        """It is going to compute its other pages: let that be known to those that begin alike."""
+        """Announce the pages that the sequence will compute; sequences with the same beginning wait for them."""
         if self.caching:
             digests = self._digests_of(sequence, len(sequence) // self.block_size)
             for digest in digests[sequence.num_computed // self.block_size :]:
                 self._awaited.setdefault(digest, sequence.id)
 
     def keep(self, sequence: Sequence) -> None:
-        """Let its full pages, which are computed, be found from now on."""
+        """Add the computed full pages of a sequence to the index."""
         if not self.caching:
             return
         full = sequence.num_computed // self.block_size
@@ -103,7 +103,7 @@ class BlockManager:
         digests = self._digests_of(sequence, full)
         for index in range(sequence.num_indexed, full):
             block = sequence.block_table[index]
-            # Two that computed the same at the same time keep their own page each, and one of them is found.
+            # Of two sequences that computed the same page at once, each uses its own, and one of the two is indexed.
             if self._digests[block] is None and digests[index] not in self._index:
                 self._digests[block] = digests[index]
                 self._index[digests[index]] = block
@@ -111,7 +111,7 @@ class BlockManager:
         sequence.num_indexed = full
 
     def free(self, sequence: Sequence) -> None:
-        """Take every page back that nobody else uses; the sequence has to compute its keys and values anew."""
+        """Release every page of a sequence; its keys and values must be computed again."""
         # From its end: a page is of no use without those before it.
         for block in reversed(sequence.block_table):
             self._users[block] -= 1
@@ -127,7 +127,7 @@ class BlockManager:
         sequence.num_computed = sequence.num_indexed = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
-        """Raise AssertionError unless each page is free, kept or held, and held by as many as are counted."""
+        """Raise AssertionError unless each page is free, cached or in use, with the right number of users."""
         sequences = list(sequences)
         owners: dict[int, list[str]] = {block: [] for block in range(self.num_blocks)}
         for block in chain(self._free, self._evictable):
@@ -152,7 +152,7 @@ class BlockManager:
             del self._awaited[digest]
 
     def _give_up(self) -> int:
-        """A page that is kept, for other tokens."""
+        """Evict a cached page for other tokens."""
         block, _ = self._evictable.popitem(last=False)
         digest, self._digests[block] = self._digests[block], None
         assert digest is not None

@@ -245,7 +245,7 @@ class Engine:
             return self._scheduler.schedule(self.clock())
 
     def _fail(self, batch: Batch) -> dict[int, TokenOutput]:
-        """Of a step that was not computed nothing is kept: its sequences' pages hold nothing that others may find."""
+        """End the sequences of a step that failed. Their pages are not indexed, since their contents are undefined."""
         ended = [chunk.sequence_id for chunk in (*batch.chunks, *batch.pooled)]
         with self._changed:
             for sequence_id in ended:

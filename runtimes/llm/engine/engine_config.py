@@ -56,4 +56,4 @@ class EngineStats:
     waits: Histogram
     """Seconds from a request's coming to its first step."""
     intervals: Histogram
-    """Seconds between two tokens of an answer, as they are handed on."""
+    """Seconds between two tokens of an answer, when they are delivered."""

@@ -1,6 +1,6 @@
-"""What a request does to the logits before a token is chosen, in vLLM's order: bias, penalties, then what is forbidden.
+"""Changes a request makes to the logits before sampling, in vLLM's order: bias, penalties, excluded tokens.
 
-Rows that ask for nothing cost nothing; those that do are changed together, in place, at the tokens concerned only.
+Rows without such parameters cost nothing; the others are changed together, in place, at the affected tokens only.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,10 @@ from runtimes.llm.engine.sequence import Chunk, TokenTally
 
 
 def process(logits: Tensor, chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
-    """Change `logits` [len(chunks), vocab] as the chunks ask; by row, what failed for it alone."""
+    """Apply the chunks' parameters to `logits` [len(chunks), vocab].
+
+    Returns the failure of each row that failed alone.
+    """
     if biased := [row for row, chunk in enumerate(chunks) if chunk.params.bias_ids]:
         _add_biases(logits, biased, chunks)
     penalized = [(row, chunk.tally) for row, chunk in enumerate(chunks) if chunk.tally is not None and chunk.tally.ids]

@@ -10,7 +10,7 @@ from runtimes.llm.engine.truncation import likeliest
 
 # Rows of the vocabulary that are worked on at once: a prompt has many.
 _ROWS = 64
-# As OpenAI tells of a token that cannot come: JSON has no infinity.
+# OpenAI's value for an impossible token: JSON has no infinity.
 _LEAST = -9999.0
 
 

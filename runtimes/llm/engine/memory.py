@@ -1,6 +1,6 @@
 """The memory that this process may use: the machine's, or the limit of its container or service.
 
-Linux says it in /proc/meminfo and in control groups, version 1 or 2
+Linux reports it in /proc/meminfo and in control groups, version 1 or 2
 (https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files).
 """
 
@@ -18,7 +18,7 @@ _ALLOCATOR_MESSAGES = ("can't allocate memory", "out of memory", "not enough mem
 
 
 class NotEnoughMemory(MemoryError):
-    """More is wanted than there is; the message says how much, and what to lower."""
+    """More memory is required than available; the message has both amounts, and the option to lower."""
 
 
 class OutOfMemory(Unavailable):
@@ -68,7 +68,7 @@ def allocating(what: str, advice: str) -> Iterator[None]:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether it says that memory could not be had."""
+    """Whether an error reports that an allocation failed."""
     message = str(error)
     return isinstance(error, MemoryError) or any(words in message for words in _ALLOCATOR_MESSAGES)
 
@@ -119,7 +119,7 @@ def _group(folder: Path) -> MemoryStatus:
         try:
             total = int((folder / limit).read_text())
             used = int((folder / usage).read_text()) - _statistic(folder, cache)
-        except (OSError, ValueError):  # there is no such file, or it says "max"
+        except (OSError, ValueError):  # no such file, or its value is "max"
             continue
         return MemoryStatus(total, max(total - used, 0))
     return MemoryStatus(_BOUNDLESS, _BOUNDLESS)

@@ -1,11 +1,11 @@
 """The queue of sequences that wait to run, and their order.
 
     priority      the lowest number first, strictly
-    tenant        of those, the one that was served least for its share (`fairness`)
-    urgency       of its own, the one whose time is up first; without a deadline, PATIENCE after it came
+    tenant        among those, the one that has received least for its share (`fairness`)
+    urgency       within a tenant, the earliest deadline; without one, PATIENCE after the arrival
 
-A full queue makes room from the other end: the highest number first, there the tenant that has most waiting for its
-share, and of its requests the newest. So a flood fills the places of the tenant that sends it and of no other
+A full queue makes room from the other end: the highest number first, there the tenant with most waiting requests for
+its share, and the newest of its requests. So a flood fills the places of the tenant that sends it and of no other
 (McKenney 1990, "Stochastic fairness queueing": drop from the longest queue).
 """
 
@@ -16,8 +16,9 @@ from runtimes.llm.engine.fairness import ServedTokens
 from runtimes.llm.engine.sequence import Sequence
 
 PATIENCE = 600.0
-"""Seconds after which one without a deadline goes before all that come later: nobody waits for ever behind others'
-deadlines."""
+"""Seconds after its arrival at which a sequence without a deadline counts as due, so that others' deadlines cannot
+starve it.
+"""
 
 
 class SequenceQueue:
@@ -78,8 +79,10 @@ class SequenceQueue:
         return standing.priority, self._counter.level(standing.tenant), *urgency(sequence)
 
     def victim(self, newcomer: Sequence) -> Sequence | None:
-        """The sequence that gives its place to a newcomer; None if the newcomer has the lowest claim. A sequence whose
-        answer has begun is never chosen."""
+        """The sequence that loses its place to a newcomer; None if the newcomer has the lowest claim.
+
+        A sequence whose answer has begun is never selected.
+        """
         priority, mine = newcomer.standing.priority, newcomer.standing
         for lowest in sorted(self._bands, reverse=True):
             if lowest < priority:

@@ -1,10 +1,10 @@
-"""From logits to tokens.
+"""Samples tokens from logits.
 
-Bias, penalties and what is forbidden come first (`logits_processors`), then temperature, top-k, top-p and min-p
-(`truncation`), then one draw by inverting the distribution's cumulative sum. The draw depends on nothing but the
-logits, the sequence's seed and the position: its random number is a hash of the two (a counter-based generator,
-Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), so neither the rest of the batch nor a preemption
-changes an answer. Each row is computed as if it were alone, whatever the others ask for.
+Bias, penalties and excluded tokens come first (`logits_processors`), then temperature, top-k, top-p and min-p
+(`truncation`), then one draw by inverting the distribution's cumulative sum. The draw depends only on the logits, the
+sequence's seed and the position: its random number is a hash of the two (a counter-based generator, Salmon et al. 2011,
+"Parallel random numbers: as easy as 1, 2, 3"), so neither the rest of the batch nor a preemption changes an answer.
+Each row is computed as if it were alone, whatever the parameters of the others.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
     """The next token of each chunk. `logits` [len(chunks), vocab], float32, are changed in place.
 
-    A row whose logits choose nothing (NaN, or all forbidden) has an error; the others do not notice.
+    A row whose logits allow no token (NaN, or all excluded) has an error; the other rows are not affected.
     """
     if scored := [row for row, chunk in enumerate(chunks) if chunk.params.logprobs is not None]:
         reported = Logprobs(logits[scored], [chunks[row].params.logprobs or 0 for row in scored])
@@ -164,6 +164,6 @@ def _draw(weights: Tensor, chance: Tensor) -> Tensor:
 
 
 def _first_over(cumulative: Tensor, target: Tensor, total: Tensor) -> Tensor:
-    """The first place [rows, 1] whose sum exceeds the `target`; never past `total`, whatever rounding made of it."""
+    """The first index [rows, 1] whose cumulative sum exceeds the `target`; never beyond `total`, despite rounding."""
     below = torch.nextafter(total, torch.zeros_like(total))
     return torch.searchsorted(cumulative, torch.minimum(target, below), right=True)

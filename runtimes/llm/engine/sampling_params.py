@@ -19,20 +19,20 @@ MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose each next token, and when to stop.
+    """How to select each next token, and when to stop.
 
     A `temperature` below `GREEDY_BELOW` is greedy and becomes 0; `top_k` 0, `top_p` 1 and `min_p` 0 mean no
-    restriction. With a `seed` the same prompt gets the same choices whatever else shares the batch; without
-    one, chance is drawn from the operating system. `max_tokens` 0 checks the prompt and generates nothing;
-    before `min_tokens` no token that stops can come.
+    restriction. With a `seed` the same prompt gets the same answer whatever else is in the batch; without one, the seed
+    comes from the operating system. `max_tokens` 0 checks the prompt and generates nothing; before `min_tokens` no stop
+    token can occur.
 
     `logit_bias` is added to the logits of those tokens. The penalties are OpenAI's, which count generated tokens
-    (`presence_penalty`, `frequency_penalty`), and Keskar et al.'s, which minds the prompt's too
-    (`repetition_penalty`, 2019, "CTRL", https://arxiv.org/abs/1909.05858). `logprobs` asks for the log-probability of
-    each token and of as many of the likeliest in its place, `prompt_logprobs` for those of the prompt. `bad_words` are
-    sequences of tokens that do not appear.
+    (`presence_penalty`, `frequency_penalty`), and Keskar et al.'s, which counts the prompt's too (`repetition_penalty`,
+    2019, "CTRL", https://arxiv.org/abs/1909.05858). `logprobs` requests the log-probability of each token and of that
+    many of the likeliest alternatives, `prompt_logprobs` those of the prompt. `bad_words` are sequences of tokens that
+    do not occur.
 
-    Raises ValueError that begins with the name of what is out of range.
+    Raises ValueError that begins with the name of the field that is out of range.
     """
 
     max_tokens: int

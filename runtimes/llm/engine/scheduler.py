@@ -1,14 +1,13 @@
-"""Continuous batching: which sequences run in the next step, and how many tokens of each.
+"""Continuous batching: selects the sequences of the next step, and the number of tokens of each.
 
-Every step first takes one token of each sequence that generates, then fills the token budget with prompts, cut into
-chunks where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve",
-https://arxiv.org/abs/2403.02310). Every step chooses anew which prompt runs next (`queue`), so a
-long prompt delays neither sequences that decode nor other tenants' prompts. Beside sequences that decode, the chunks of
-a step fit into a time (`step_budget`).
+Every step first takes one token of each generating sequence, then fills the token budget with prompts, cut into chunks
+where they are longer (Yu et al. 2022, "Orca"; Agrawal et al. 2024, "Sarathi-Serve", https://arxiv.org/abs/2403.02310).
+Every step selects the next prompt anew (`queue`), so a long prompt delays neither sequences that decode nor other
+tenants' prompts. Beside sequences that decode, the chunks of a step fit into a time (`step_budget`).
 
-Within one priority nobody starves: no other begins before the one whose turn it is, and when pages run out, the one
-that gives way is of the tenant that was served most. Of several prompts that begin alike one computes what they share,
-and the others begin as soon as it is there.
+Within one priority no sequence starves: none begins before the selected one, and when pages run out, the preempted
+sequence belongs to the tenant that has received most. Of several prompts with the same beginning one computes the
+shared part, and the others begin as soon as it is computed.
 """
 
 from collections.abc import Mapping
@@ -34,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """Holds every live sequence, waiting or running. Not thread-safe; it never waits and knows no clock.
+    """Holds every live sequence, waiting or running. Not thread-safe; it never waits and has no clock.
 
     `add` → (`schedule` → run the batch → `update`)*, with `abort` at any moment between. A sequence that ends without a
-    last token, such as one whose time is up, is among the `failures` that are taken after a step.
+    last token, such as one whose deadline has passed, is among the `failures` that are taken after a step.
     """
 
     def __init__(self, config: SchedulerConfig, blocks: BlockManager) -> None:
@@ -106,7 +105,7 @@ class Scheduler:
         return failures
 
     def schedule(self, now: float = 0.0) -> Batch:
-        """The next step's work; empty only if there is none."""
+        """The next step's batch; empty only without work."""
         self._expire(now)
         self._make_room()
         running = self._running
@@ -127,10 +126,10 @@ class Scheduler:
         self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
 
     def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
-        """Record what a step computed. `sampled` holds what was found for each chunk that `samples` or has targets.
+        """Record the results of a step. `sampled` has the result of each chunk that `samples` or has targets.
 
         Returns the new token of each sequence, or the error that ends it, by sequence id. Aborted sequences are
-        passed over.
+        skipped.
         """
         outputs: dict[int, TokenOutput] = {}
         page = self.blocks.block_size
@@ -184,7 +183,7 @@ class Scheduler:
         if self._failures.keys() & self._sequences.keys():
             raise AssertionError("a failed sequence is still queued")
 
-    # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────
+    # ── the next prompt ───────────────────────────────────────────────────────────────────────────────
 
     def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
         """The prompt to compute a chunk of, begun already or now. `passed` are those that are in this step, or are
@@ -195,7 +194,7 @@ class Scheduler:
             other = self.blocks.computed_by(first) if first.may_take_over else None
             if other is None:
                 return first if self._start(first, budget, now) else begun
-            # It will find what the other one computes. That one goes first, whoever waits for it.
+            # It will use the pages of the other sequence, which therefore goes first, whatever waits for it.
             passed.add(first.id)
             if other in prompts and other not in passed:
                 return prompts[other]
@@ -228,7 +227,7 @@ class Scheduler:
         return True
 
     def _charge(self, sequence: Sequence, chunk: Chunk) -> None:
-        """What it is to be charged of a prompt: each token once, and not what was found."""
+        """Charge a tenant for a prompt: each computed token once, cached tokens not at all."""
         tokens = min(chunk.end, sequence.num_prompt_tokens) - max(chunk.start, sequence.num_charged)
         if tokens > 0:
             sequence.num_charged = chunk.end
@@ -269,7 +268,7 @@ class Scheduler:
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _expire(self, now: float) -> None:
-        """End those whose time is up, and find out when the next one's is."""
+        """End the sequences whose deadline has passed, and compute the next deadline."""
         if now < self._next_deadline:
             return
         for sequence in [s for s in self._sequences.values() if s.standing.deadline <= now]:

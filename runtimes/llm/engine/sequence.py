@@ -96,7 +96,7 @@ class Sequence:
     salt: bytes = b""
     """Up to 64 bytes: only sequences with the same one share pages."""
     digests: list[bytes] = field(default_factory=list, repr=False)
-    """Of its full pages, as far as they were wanted."""
+    """Digests of its full pages, as far as they have been computed."""
     num_indexed: int = 0
     """Full pages that others may find."""
     num_cached: int = 0
@@ -104,12 +104,12 @@ class Sequence:
     pooling: Pooling | None = None
     """Of a text to embed, which has no answer."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
-    """What its vector is made of, as far as it is computed."""
+    """The partial vector of the chunks computed so far."""
     num_continued: int = 0
     """The last of its first tokens that are the answer's already, not the prompt's."""
     constraint: Constraint | None = None
     prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
-    """From the prompt's second token on, where they are asked for."""
+    """From the prompt's second token on, if requested."""
     standing: Standing = NOBODY
     arrived: float = 0.0
     started: float | None = None
@@ -126,7 +126,7 @@ class Sequence:
             minded = end if self.params.repetition_penalty != 1 else 0
             self.tally = TokenTally(self.token_ids[:minded], self.token_ids[end:])
         seed = self.params.seed
-        # Drawn once, so that a preempted sequence goes on with the chance it began with.
+        # Drawn once, so that a preempted sequence continues with the same random numbers.
         self.seed = secrets.randbits(_SEED_BITS) if seed is None else seed % 2**_SEED_BITS
 
     def __len__(self) -> int:
@@ -138,8 +138,11 @@ class Sequence:
 
     @property
     def may_take_over(self) -> bool:
-        """Whether pages that are found are enough of it. Only keys and values are known of them, while a vector may be
-        made of every token, and who asks for the prompt's log-probabilities asks for what comes after each."""
+        """Whether cached pages can replace its computation.
+
+        They have only keys and values, but a vector may need the hidden state of every token, and the prompt's
+        log-probabilities need the logits after each.
+        """
         return self.pooling in (None, "last") and self.params.prompt_logprobs is None
 
     @property
@@ -188,12 +191,11 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One sequence's share of a step: run `token_ids`, which begin at position `start`.
+    """One sequence's part of a step: run `token_ids`, which begin at position `start`.
 
-    `block_table` names the KV pages of positions 0 … `end` - 1, and may name more. It is the sequence's own, not
-    copied in every step: while a step runs the scheduler adds nothing to it, and a sequence that is freed leaves it as
-    it was. `samples` says that the last token is the newest one known, so its logits choose the token at position
-    `end`.
+    `block_table` names the KV pages of positions 0 … `end` - 1, and may name more. It is the sequence's own, not copied
+    in every step: while a step runs the scheduler adds nothing to it, and freeing a sequence does not change it. With
+    `samples` the last token is the newest one, so its logits select the token at position `end`.
     """
 
     sequence_id: int
@@ -248,7 +250,7 @@ class TokenLogprobs(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """What a step found for one chunk: the next token, -1 if the chunk does not sample; or the `error` that ends it."""
+    """A step's result for one chunk: the next token, -1 if the chunk does not sample; or the `error` that ends it."""
 
     token_id: int
     logprobs: TokenLogprobs | None = None
@@ -259,7 +261,7 @@ class Sampled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenOutput:
-    """One generated token. The last of a sequence says why it is the last; a "stop" token is no text.
+    """One generated token. The last token of a sequence has the finish reason; a "stop" token is not text.
 
     With an `error` there is no token, and none follows.
     """
@@ -267,12 +269,12 @@ class TokenOutput:
     token_id: int
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
-    """Prompt tokens that were found in the prefix cache."""
+    """Prompt tokens from the prefix cache."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
-    """Of a text to embed, whose only output it is: its vector. Then there is no token."""
+    """The vector of a text to embed, which is its only output. Then there is no token."""
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """With the first token, where they are asked for: from the prompt's second token on."""
+    """With the first token, if requested: from the prompt's second token on."""
     error: InferenceError | None = None
 
     @property

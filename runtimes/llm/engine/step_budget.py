@@ -19,15 +19,16 @@ LONGEST = 2
 
 _RATE = 0.5
 _LONG = 64
-"""Prompt tokens from which a step tells what one costs: a shorter one costs what reading the weights does."""
+"""Prompt tokens from which a step measures the cost of one: the cost of a shorter step is that of reading the weights.
+"""
 
 
 class StepBudget:
-    """`max_tokens` bounds every step, `seconds` the steps in which sequences decode; it knows no clock.
+    """`max_tokens` bounds every step, `seconds` the steps in which sequences decode. It has no clock.
 
-    A step may last longer, where that is more: twice as long as a step without prompts, so that a model whose decode
-    step exceeds `seconds` computes prompts at half of its speed; and WAIT_SHARE of the time that a prompt has waited,
-    up to LONGEST times `seconds`.
+    A step may last longer, up to the greater of two bounds: twice as long as a step without prompts, so that a model
+    whose decode step exceeds `seconds` computes prompts at half of its speed; and WAIT_SHARE of the time that a prompt
+    has waited, up to LONGEST times `seconds`.
     """
 
     def __init__(self, max_tokens: int, seconds: float) -> None:

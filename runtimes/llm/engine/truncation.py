@@ -1,7 +1,8 @@
-"""Which tokens `top_k`, `top_p` and `min_p` leave to be drawn from.
+"""The tokens that `top_k`, `top_p` and `min_p` leave to be sampled.
 
-All three leave the likeliest, so of a vocabulary the first few tokens nearly always tell. They are found without
-sorting it: each part of it that holds one of the n likeliest is one of the n parts with the likeliest first.
+All three leave the likeliest tokens, so the first few of the vocabulary nearly always suffice. They are selected
+without sorting the vocabulary: each part of it with one of the n likeliest tokens is one of the n parts with the
+likeliest maximum.
 """
 
 from collections.abc import Sequence
@@ -54,12 +55,13 @@ def likeliest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def num_candidates(descending: Tensor, limits: TruncationLimits, vocab: int) -> Tensor:
-    """How many of the likeliest tokens' probabilities are left, [rows, 1], of those in `descending` [rows, width].
+    """The number of likeliest tokens that are left, [rows, 1], of those in `descending` [rows, width].
 
-    First `top_k`, then what reaches `top_p` of the mass that it left (Holtzman et al. 2020, "nucleus sampling",
-    https://arxiv.org/abs/1904.09751), then what has `min_p` of the likeliest's probability (Nguyen et al. 2024,
-    https://arxiv.org/abs/2407.01082). Equals of the last are kept too, so that no order among them counts. A width
-    below the vocabulary as the result says nothing: there may be more to keep than there is to see.
+    First `top_k`, then the tokens that reach `top_p` of the remaining mass (Holtzman et al. 2020, "nucleus sampling",
+    https://arxiv.org/abs/1904.09751), then those with `min_p` of the likeliest's probability (Nguyen et al. 2024,
+    https://arxiv.org/abs/2407.01082). Tokens equal to the last one are included too, so that the order among them does
+    not matter. If the result is `width` and `width` is below the vocabulary, more tokens than those in `descending` may
+    be left.
     """
     width = descending.shape[-1]
     cumulative = descending.cumsum(-1, dtype=torch.float64)
@@ -70,12 +72,12 @@ def num_candidates(descending: Tensor, limits: TruncationLimits, vocab: int) -> 
     by_ratio = (descending >= limits.min_p * descending[:, :1]).sum(-1, keepdim=True).clamp(min=1)
     size = _with_equals(descending, torch.minimum(torch.minimum(by_k, by_p), by_ratio))
     if width < vocab:
-        unseen = limited & (by_k == width) & limits.top_p.isfinite()  # the mass that `top_k` leaves is not known
+        unseen = limited & (by_k == width) & limits.top_p.isfinite()  # the mass that `top_k` leaves is unknown
         size.masked_fill_(unseen, width)
     return size
 
 
 def _with_equals(descending: Tensor, size: Tensor) -> Tensor:
-    # Of what has become 0, and cannot be drawn, none is kept for being equal.
+    # Tokens of probability 0 cannot be drawn, so none is included for being equal.
     equals = (descending >= descending.gather(-1, size - 1)) & (descending > 0)
     return equals.sum(-1, keepdim=True)

@@ -61,9 +61,9 @@ def mark_of(text: str, tokenizer: Tokenizer) -> Mark:
 
 
 class AfterMark:
-    """One answer's place before `mark`, and then in `rules`; without rules all may follow the mark.
+    """The state of one answer: before `mark`, then in `rules`; without rules any text may follow the mark.
 
-    A token that completes the mark and goes on against the rules may not come. `width` is a mask's, in bytes.
+    A token that completes the mark and then violates the rules is excluded. `width` is the size of a mask in bytes.
     """
 
     __slots__ = ("_allowed", "_mark", "_rules", "_tail", "_waits", "_width")

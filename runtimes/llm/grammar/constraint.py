@@ -72,9 +72,9 @@ class Matcher:
         self._spelling = spelling
 
     def mask(self) -> bytes:
-        """A bit a token, the lowest of a byte first: 1 for what may come next.
+        """One bit for each token, the lowest of a byte first: 1 for an allowed token.
 
-        A matcher that has failed lets an answer end, and `advance` says why it may not.
+        A matcher that has failed lets an answer end, and `advance` returns the reason.
         """
         return self._matcher.compute_bitmask()[: self._width]
 
@@ -116,10 +116,10 @@ class Compiled:
 
 
 class Grammars:
-    """Compiles for one model. The last ones are kept, and so is why the last ones were refused. It belongs to one
+    """Compiles grammars for one model. Caches the last ones, and the reasons of the last refusals. It belongs to one
     event loop.
 
-    `vocab_size` is the model's, which may be more than the tokenizer's. Of `eos_token_ids` any ends an answer.
+    `vocab_size` is the model's, which may exceed the tokenizer's. Each of `eos_token_ids` ends an answer.
     """
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> None:
@@ -148,9 +148,9 @@ class Grammars:
         self._sandbox.close()
 
     async def compiled(self, grammar: Grammar, tenant: str = "") -> Compiled:
-        """Raises GrammarInvalid that says why, CapacityError if too many others are being compiled.
+        """Raises GrammarInvalid with the reason, CapacityError if too many others are being compiled.
 
-        The work goes on if the caller leaves, and other callers with the same grammar share it.
+        The compilation continues if the caller leaves, and other callers with the same grammar share it.
         """
         if len(grammar.text) > MAX_CHARACTERS:
             raise GrammarInvalid(f"`{grammar.param}` has more than {MAX_CHARACTERS} characters.", param=grammar.param)

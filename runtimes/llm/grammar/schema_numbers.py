@@ -15,7 +15,7 @@ _LEAST = -(_INT64 - 1024)
 _VALUES = ("const", "enum")
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
-"""Keywords whose own keys are names."""
+"""Keywords whose value maps names to schemas."""
 _NOTES = ("default", "examples", "enumNames")
 
 
@@ -28,9 +28,11 @@ class Rounded(ValueError):
 
 
 def exact(schema: dict[str, Any], *, strict: bool) -> dict[str, Any]:
-    """The schema with all numbers as they are written. A keyword with a number that would be rounded is passed over,
-    or with `strict` raises Rounded. Bounds at the ends of 64-bit integers, or beyond them, become the nearest bounds
-    inside."""
+    """The schema with all numbers in their original spelling.
+
+    A keyword with a number that would be rounded is skipped, or with `strict` raises Rounded. Bounds at the ends of
+    64-bit integers, or beyond them, become the nearest bounds inside.
+    """
     if not any(True for _ in _rounded(schema)):
         return schema
     copy: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema))

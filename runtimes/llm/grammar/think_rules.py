@@ -135,7 +135,7 @@ class MaybeThinking:
         return True
 
     def _openings(self) -> list[int]:
-        """Tokens that begin the mark, or go on with it."""
+        """Tokens that begin the mark, or continue it."""
         left = self._mark.text[self._begun :]
         whole = [self._mark.token_id] if self._mark.token_id is not None and not self._begun else []
         return [*whole, *self._mark.rests(self._begun), *self._mark.parts(left)]

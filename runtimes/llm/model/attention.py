@@ -1,8 +1,8 @@
-"""Attention over a paged KV cache, in plain torch: the reference that any faster kernel must equal.
+"""Attention over a paged KV cache, in plain torch: the reference for every faster kernel.
 
-Shapes: T tokens in the step, H query heads, K key/value heads, D head size, B block size. The tokens of a step
-lie one after the other, without padding; `Layout` says which sequence and which page each belongs to. A window
-is the number of positions that a token sees, itself and those before it; None is all of them.
+Shapes: T tokens in the step, H query heads, K key/value heads, D head size, B block size. The tokens of a step are
+concatenated without padding; `Layout` has the sequence and the page of each. A window is the number of positions that a
+token attends to, itself included; None is all of them.
 """
 
 from collections.abc import Collection, Mapping, Sequence

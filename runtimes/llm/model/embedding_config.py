@@ -1,7 +1,7 @@
-"""How a model's vectors are made, from the files of the model.
+"""How a model's vectors are computed, from the files of the model.
 
-Embedding models are published in the layout of sentence-transformers (https://sbert.net): modules.json lists what
-follows each other, and that is obeyed. Where there is none, vectors are of length 1, as OpenAI's are.
+Embedding models are published in the layout of sentence-transformers (https://sbert.net): modules.json lists the
+modules in their order. Without that file, vectors have length 1, as OpenAI's do.
 """
 
 import json
@@ -38,9 +38,9 @@ class EmbeddingConfig:
 def embedding_config(
     path: Path, *, encoder: bool, pooling: PoolingName = "auto", matryoshka: bool = False
 ) -> EmbeddingConfig:
-    """Of the model at `path`. `pooling` and `matryoshka` are what whoever serves it says.
+    """Read the configuration of the model at `path`. `pooling` and `matryoshka` override it.
 
-    Raises UnsupportedModel for modules that are not known here.
+    Raises UnsupportedModel for unsupported modules.
     """
     own: Pooling = "mean" if encoder else "last"
     normalize, prompt, settings = True, "", {}
@@ -86,7 +86,7 @@ def _prompt(path: Path) -> str:
 
 
 def _dimensions(path: Path) -> frozenset[int] | Literal["any"]:
-    """A model whose vectors mean something when they are cut may say so, as vLLM reads it."""
+    """The dimensions to which vectors may be truncated, as declared in the model's file in vLLM's format."""
     settings = _object(path / "config.json")
     if sizes := settings.get("matryoshka_dimensions"):
         return frozenset(sizes)

@@ -1,8 +1,8 @@
-"""The BERT family: encoders, which look at all of a text at once and say what it means, not what comes next.
+"""The BERT family: encoders, which attend to a whole text at once and represent its meaning.
 
-BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and RoBERTa, as MiniLM, bge, e5, gte and most other
-embedding models are built. T is the number of tokens in a step, those of one text after those of another: nothing is
-filled up. Matrices are [out, in]; queries, keys and values are one.
+BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805) and RoBERTa, on which MiniLM, bge, e5, gte and most other
+embedding models are based. T is the number of tokens in a step; texts are concatenated without padding. Matrices are
+[out, in]; queries, keys and values are one matrix.
 """
 
 from collections.abc import Callable, Sequence
@@ -86,7 +86,7 @@ class Encoder:
         return torch.cat([states[place] for place in places])
 
     def _forward(self, token_ids: Tensor, positions: Tensor, alike: list[tuple[int, int]]) -> Tensor:
-        """`alike` says how many texts of which length follow each other: [T] → [T, hidden]."""
+        """`alike` lists runs of consecutive texts of one length, as number and length: [T] → [T, hidden]."""
         hidden = self._norm(self._words[token_ids] + self._places[positions])
         for layer in self._layers:
             qkv = layer.qkv(hidden).view(len(hidden), 3, self.config.num_heads, -1)

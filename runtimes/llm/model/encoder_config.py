@@ -68,7 +68,7 @@ def encoder_config(raw: Mapping[str, Any]) -> EncoderConfig:
         num_layers=raw["num_hidden_layers"],
         num_heads=raw["num_attention_heads"],
         num_positions=raw["max_position_embeddings"],
-        # RoBERTa's positions go on from the one that means padding.
+        # RoBERTa's positions begin after the padding token's.
         first_position=raw.get("pad_token_id", 1) + 1 if raw["model_type"] in _ROBERTA else 0,
         num_types=raw.get("type_vocab_size", 2),
         layer_norm_eps=raw.get("layer_norm_eps", 1e-12),
@@ -83,5 +83,5 @@ def _kind(path: Path) -> str | None:
     try:
         raw = json.loads(file.read_bytes())
     except ValueError:
-        return None  # whoever reads the model says what is wrong
+        return None  # the loader of the model reports the defect
     return raw.get("model_type") if isinstance(raw, dict) else None

@@ -1,8 +1,8 @@
-"""The interface of executors: tokens and their places in, logits or hidden states out.
+"""The interface of executors: tokens and their positions in, logits or hidden states out.
 
-An executor owns the model's weights and its KV cache and knows nothing else: a `Chunk` says which tokens to compute,
-and on which pages of the cache they and those before them lie. All executors of a model take the same chunks and give
-the same numbers, within the precision that they compute with.
+An executor owns the model's weights and its KV cache and nothing else: a `Chunk` names the tokens to compute, and the
+pages of the cache for them and those before them. All executors of a model accept the same chunks and return the same
+numbers, within the precision of their number format.
 """
 
 import logging
@@ -99,10 +99,10 @@ def make_executor(
     kv_dtype: torch.dtype,
     max_num_seqs: int = 0,
 ) -> Executor:
-    """`auto` is the native step where it can be compiled and runs the model, which it takes the layers of; on a GPU it
-    is Triton and CUDA graphs, for steps of up to `max_num_seqs` sequences.
+    """Create an executor. `auto` is the native step if it compiles and supports the model, whose layers it then owns;
+    on a GPU it is Triton and CUDA graphs, for steps of up to `max_num_seqs` sequences.
 
-    Raises ValueError if `native` is asked for and cannot be had.
+    Raises ValueError if `native` is required and not available.
     """
     if name == "auto" and (cuda := _cuda(model)) is not None:
         return cuda(
@@ -126,7 +126,7 @@ def make_executor(
 
 
 def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:
-    """Bytes that computing takes of a GPU, beside weights and cache; on a CPU nobody asks."""
+    """Bytes that computing takes on a GPU, beside weights and cache; 0 on a CPU."""
     if name != "auto" or _cuda(model) is None:
         return 0
     from runtimes.llm.cuda.memory import memory_of_steps

@@ -1,10 +1,9 @@
-"""The Llama family: Llama 1 to 3, SmolLM2, Mistral, Qwen 2 to 3, Gemma 2 and 3, Phi-3, as `ModelShape` says.
+"""The Llama family: Llama 1 to 3, SmolLM2, Mistral, Qwen 2 to 3, Gemma 2 and 3, Phi-3, as `ModelShape` describes.
 
-RMSNorm, rotary positions, grouped-query attention, a gated MLP (Touvron et al. 2023,
-https://arxiv.org/abs/2302.13971), and what the others add: biases, norms of queries and keys (Qwen 3), norms
-after attention and MLP, soft caps, windows (Gemma Team 2024, https://arxiv.org/abs/2408.00118). Matrices are
-[out, in]; queries, keys and values are one matrix, gate and up another: fewer and larger products. T is the
-number of tokens in a step.
+RMSNorm, rotary positions, grouped-query attention, a gated MLP (Touvron et al. 2023, https://arxiv.org/abs/2302.13971),
+and the additions of the others: biases, norms of queries and keys (Qwen 3), norms after attention and MLP, soft caps,
+windows (Gemma Team 2024, https://arxiv.org/abs/2408.00118). Matrices are [out, in]; queries, keys and values are one
+matrix, gate and up another: fewer and larger products. T is the number of tokens in a step.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,9 +47,9 @@ Turn = tuple[Tensor, Tensor]
 
 
 class Llama:
-    """A decoder-only transformer whose keys and values live in a paged cache.
+    """A decoder-only transformer whose keys and values are in a paged cache.
 
-    `tensor(name, shape)` gives the weight of that Hugging Face name, which must have that shape, on the device to
+    `tensor(name, shape)` returns the weight of that Hugging Face name, which must have that shape, on the device to
     compute with: a matrix in the dtype to compute with, a vector in float32.
     """
 

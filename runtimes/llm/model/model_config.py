@@ -50,7 +50,10 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Layers whose attention is alike. A token sees itself and the `window` - 1 before it, all if None."""
+    """Layers with the same attention.
+
+    A token attends to itself and the `window` - 1 tokens before it, to all if None.
+    """
 
     rope: Rope
     window: int | None = None
@@ -58,11 +61,11 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """The shape of a model. What defaults here is what most of the Llama family do without.
+    """The shape of a model. The defaults are those of most of the Llama family.
 
-    `kinds` are the kinds of layer there are, `layer_kinds` each layer's index in them. `post_norms` are norms of
-    what attention and MLP give, beside those of what they take. `fused_projections` says how the weights are
-    stored: queries, keys and values in one matrix, gate and up in another.
+    `kinds` are the kinds of layers, `layer_kinds` each layer's index in them. `post_norms` are norms of the outputs of
+    attention and MLP, in addition to those of their inputs. `fused_projections` describes how the weights are stored:
+    queries, keys and values in one matrix, gate and up in another.
     """
 
     vocab_size: int

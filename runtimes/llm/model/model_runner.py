@@ -7,13 +7,13 @@ from runtimes.llm.model.executor import Executor
 
 
 class ModelRunner:
-    """Keeps nothing about sequences: a batch says all there is to know."""
+    """Runs batches. Stateless: a batch contains everything about its sequences."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
 
     def run(self, batch: Batch) -> dict[int, Sampled]:
-        """Compute the batch; by sequence id, what was found for each chunk that `samples` or has targets."""
+        """Compute the batch; returns, by sequence id, the result of each chunk that `samples` or has targets."""
         if not batch.chunks:
             return {}
         if any(chunk.targets for chunk in batch.chunks):

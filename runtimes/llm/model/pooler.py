@@ -19,7 +19,7 @@ class Hidden(Protocol):
 
 
 class Pooler:
-    """Keeps nothing about sequences: what a text's chunks give is added up by whoever cut them."""
+    """Reduces chunks of texts to vectors. Stateless: the scheduler adds the contributions of a text's chunks."""
 
     def __init__(self, executor: Hidden) -> None:
         self._executor = executor

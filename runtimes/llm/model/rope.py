@@ -35,7 +35,7 @@ def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -> Rope:
     """The rotation that Hugging Face's `rope_parameters` describe; `context_length` is `max_position_embeddings`.
 
-    Raises UnsupportedModel for a scaling that is not known here.
+    Raises UnsupportedModel for an unsupported scaling.
     """
     kind = scaling_type(parameters)
     dims = int(head_dim * parameters.get("partial_rotary_factor", 1.0))

@@ -73,7 +73,7 @@ def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
     built = folder / f"step-{target}-{key.hexdigest()[:16]}.so"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # One process compiles and the others, which want the same, wait for it.
+        # One process compiles; others that need the same library wait for it.
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not built.exists():

@@ -1,9 +1,9 @@
-"""A conversation to a prompt, by the template that came with the model.
+"""Renders a conversation as a prompt, with the template of the model.
 
-The template is Jinja as Hugging Face runs it (https://huggingface.co/docs/transformers/chat_templating), in a
-sandbox, since it came with a download. It writes control tokens such as `<|im_end|>` as text. Whoever writes a
-message must not be able to: before rendering, a mark is put inside every spelling of a control token in a
-message; after it the prompt is cut at the marks and each part encoded by itself, so no such spelling is left.
+The template is Jinja as Hugging Face runs it (https://huggingface.co/docs/transformers/chat_templating), in a sandbox,
+since it comes from a download. It writes control tokens such as `<|im_end|>` as text. The author of a message must not
+be able to do so: before rendering, a mark is inserted into every spelling of a control token in a message; after it the
+prompt is cut at the marks and each part encoded separately, so no such spelling is left.
 """
 
 import secrets
@@ -21,7 +21,7 @@ from runtimes.llm.text.tool_formats import HERMES, format_of
 from runtimes.llm.text.tool_prompt import in_words
 
 TAIL = 16
-"""Tokens at the end of a prompt, among which the mark of a thought is found."""
+"""Tokens at the end of a prompt that are searched for the mark of a thought."""
 Message = Mapping[str, Any]
 """`role`, `content` and perhaps `name`, `tool_calls`, `tool_call_id`."""
 
@@ -60,12 +60,12 @@ class ChatTemplate:
         variables: Mapping[str, Any] = MappingProxyType({}),
         limit: int | None = None,
     ) -> list[int]:
-        """The prompt's ids, up to where the assistant's answer begins; without `answer`, to where the last message
-        ends. Raises CallerError if the template refuses them, TooManyTokens for more than `limit`.
+        """The prompt's ids, up to the beginning of the assistant's answer; without `answer`, to the end of the last
+        message. Raises CallerError if the template refuses the messages, TooManyTokens for more than `limit`.
 
-        An answer that has `begun` is the last message. Its text follows the prompt that it answers as a model
-        says it, whatever the template does to a message that has ended. `variables` are the template's own, such as
-        whether the model is to think.
+        An answer that has `begun` is the last message. Its text follows the prompt exactly as a model generates it,
+        whatever the template does to a complete message. `variables` are the template's own, such as whether the model
+        thinks.
         """
         if begun:
             prompt = self.encode(messages[:-1], tools=tools, variables=variables, limit=limit)
@@ -75,8 +75,11 @@ class ChatTemplate:
         return self._tokenizer.encode_parts(rendered.split(self._mark), limit)
 
     def ends_in_thought(self, prompt: Sequence[int], begun: str | None = None) -> bool | None:
-        """Whether the answer to the prompt goes on with a thought: of the template, or of the text that it has
-        `begun` with. None if the answer may begin with a thought."""
+        """Whether the answer to the prompt continues a thought: of the template, or of the text that it has `begun`
+        with.
+
+        None if the answer may begin with a thought.
+        """
         marks = self.think_format
         if marks is None:
             return False

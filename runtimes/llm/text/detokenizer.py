@@ -1,4 +1,4 @@
-"""Tokens to text as they come: no half character."""
+"""Converts a stream of tokens to text; never emits an incomplete character."""
 
 import codecs
 from collections.abc import Mapping

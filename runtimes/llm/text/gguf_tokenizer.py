@@ -27,15 +27,15 @@ _GPT4O_SPLIT = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}"
     rf"|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*{_REST}"
 )
-# GGUF's name for the way a vocabulary's texts were cut before its merges were learned → the expression, or
-# None for GPT-2's own, which ByteLevel brings along. smollm also cuts between all digits.
+# GGUF's name of a pre-tokenizer → its expression;
+# None for GPT-2's own, which ByteLevel includes. smollm also cuts between all digits.
 _SPLITS = {
     "default": None, "gpt-2": None, "smollm": None,
     "llama-bpe": _LLAMA3_SPLIT, "llama3": _LLAMA3_SPLIT, "llama-v3": _LLAMA3_SPLIT, "smaug-bpe": _LLAMA3_SPLIT,
     "dbrx": _LLAMA3_SPLIT, "qwen2": _QWEN2_SPLIT, "deepseek-r1-qwen": _QWEN2_SPLIT,
     "tekken": _TEKKEN_SPLIT, "gpt-4o": _GPT4O_SPLIT,
 }  # fmt: skip
-# These take a word that is a token whole, and a text begins with their token of the beginning unless a file says no.
+# These encode a word that is a token as that token, and begin a text with a special token unless a file disables it.
 _WHOLE_WORDS = frozenset({"llama-bpe", "llama3", "llama-v3", "tekken"})
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
 
@@ -96,7 +96,7 @@ def _vocabulary(metadata: Mapping[str, Any], kind: PieceKind) -> tuple[list[str]
 
 
 def _added(metadata: Mapping[str, Any], text: str, *, special: bool) -> AddedToken:
-    """A token that is found in texts before all others. Phi-3's take the white space after them along."""
+    """A token that is matched in texts before all others. Phi-3's include the white space after them."""
     phi3 = metadata.get("general.architecture") == "phi3" and metadata["tokenizer.ggml.model"] == "llama"
     strips = phi3 and text not in ("<unk>", "<s>", "<|endoftext|>")
     return AddedToken(text, normalized=False, special=special, rstrip=strips)
@@ -132,7 +132,7 @@ def _pre_tokenizer(name: str) -> pre_tokenizers.PreTokenizer:
 
 
 def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], types: Sequence[int]) -> tokenizers.Tokenizer:
-    """Spaces are ▁, one more of them in front unless the file says no, and what is no piece falls back to bytes."""
+    """Spaces become ▁, with one more in front unless the file disables it; unknown text becomes byte tokens."""
     if metadata.get("tokenizer.ggml.precompiled_charsmap"):
         raise UnsupportedTokenizer(
             "a GGUF file whose tokenizer normalizes texts (precompiled_charsmap) is not supported:"

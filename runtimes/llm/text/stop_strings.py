@@ -66,10 +66,10 @@ class StopTable:
 
 
 class StopStrings:
-    """Cuts a text where the first of several stop strings is complete, and holds back what may begin one.
+    """Cuts a text at the first complete stop string, and holds back text that may begin one.
 
-    The string that ends first wins; of those that end together, the longest. `matched` is the one that did; it stays
-    in the text if asked to. The result does not depend on how the text was cut into pushes.
+    The string that ends first wins; of those that end together, the longest. `matched` is the matched string; it stays
+    in the text if requested. The result does not depend on how the text was cut into pushes.
     """
 
     def __init__(self, table: StopTable, *, included: bool = False) -> None:

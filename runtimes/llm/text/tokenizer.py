@@ -31,8 +31,8 @@ class TooManyTokens(ValueError):
 class Tokenizer:
     """One model's tokenizer. All methods may be called from any thread; the GIL is released while texts are encoded.
 
-    `pieces[id]` are the bytes a token adds to a text: none for a control token. `special_tokens` are the control
-    tokens by their spelling; in text they count only where the caller says so.
+    `pieces[id]` are the bytes that a token adds to a text: none for a control token. `special_tokens` are the control
+    tokens by their spelling; in text they are recognized only if the caller allows it.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Tokenizer:
     ) -> list[int]:
         """The ids of `text`. Raises TooManyTokens for more than `limit`, without encoding the whole text.
 
-        A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` puts the token of
-        a text's beginning in front, if the model wants one.
+        A control token's spelling in `text` is plain text unless `allow_special`. `add_bos` adds the beginning-of-text
+        token in front, if the model has one.
         """
         leading = self._bos_ids if add_bos else []
         return self.encode_parts([text] if allow_special else self.spellings.cut(text), limit, leading)

@@ -1,7 +1,7 @@
 """The formats in which models write tool calls: the marks around a call, by the family of the chat template.
 
 hermes    <tool_call>\\n{"name": …, "arguments": …}\\n</tool_call>, one after another: Hermes, Qwen 2.5 and 3, and
-          what models are told to write whose template knows no tools
+          models whose template does not support tools
 mistral   [TOOL_CALLS][{"name": …, "arguments": …}, …]
 llama     {"name": …, "parameters": …}; …, perhaps after <|python_tag|>: Llama 3.1 to 3.3
 """
@@ -20,7 +20,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class ToolFunction:
-    """What a model may call. `strict` holds its arguments to all that its schema says."""
+    """A function that a model may call. With `strict` its arguments must match its whole schema."""
 
     name: str
     parameters: dict[str, Any]
@@ -95,9 +95,10 @@ def calls_grammar(
     answer: Grammar | None = None,
     after_text: bool = False,
 ) -> Grammar:
-    """Calls of these functions with arguments of their schemas: one at least, and if not `parallel` one at most.
+    """A grammar of calls of these functions with arguments of their schemas: at least one, and if not `parallel`
+    exactly one.
 
-    With an `answer` its JSON may be said instead; `after_text`, any text may stand before the calls, or alone.
+    With an `answer` its JSON is allowed instead; with `after_text`, any text may precede the calls, or stand alone.
     """
     control = tokenizer.special_tokens.get(tool_format.trigger)
     trigger = _quoted(tool_format.trigger) if control is None else f"<[{control}]>"

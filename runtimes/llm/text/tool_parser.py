@@ -165,7 +165,10 @@ class ToolParser:
 
 
 class _CallReader:
-    """Reads one JSON object that may be a call. Its `raw` text is kept until it has shown itself to be one."""
+    """Parses one JSON object that may be a call.
+
+    Its `raw` text is buffered until the object is recognized as a call.
+    """
 
     def __init__(self, names: Collection[str], tool_format: ToolFormat, index: int) -> None:
         self.begun = False
@@ -217,7 +220,7 @@ class _CallReader:
         return None if end is None else text[end:]
 
     def _take_whole(self) -> None:
-        """An object whose keys stand in another order than is usual, or no call at all."""
+        """Parse a complete object with its keys in an unusual order, which may be no call."""
         try:
             call = _call(self.raw)
             name = _name(call.get("name", _NOTHING))

@@ -1,5 +1,6 @@
-"""Tools for models whose chat template has none: a system prompt describes them, as Hermes models were trained
-(https://github.com/NousResearch/Hermes-Function-Calling)."""
+"""Tools for models whose chat template does not support them: a system prompt describes them in the format of the
+Hermes models (https://github.com/NousResearch/Hermes-Function-Calling).
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -67,7 +67,7 @@ def encoder_engine(encoder: Encoder, config: EngineConfig, embedding: EmbeddingC
         max_queue=config.max_queue,
         whole_prompts=True,
     )
-    # Nothing is kept of a text: its one page is its place in the step.
+    # No keys and values are stored: the one page of a text is its slot in the step.
     places = BlockManager(config.max_num_seqs, longest, caching=False)
     return Engine(
         Scheduler(bounds, places),

@@ -12,7 +12,7 @@ _BEGINNINGS = {
 
 
 def what_it_is(path: Path) -> str:
-    """A clause for an error: `is empty`, `is a web page`, or that nothing is known of it."""
+    """A clause for an error: `is empty`, `is a web page`, or that the kind of file is unknown."""
     with path.open("rb") as file:
         beginning = file.read(64)
     if not beginning:

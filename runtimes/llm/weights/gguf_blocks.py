@@ -35,7 +35,7 @@ class _Type:
 
 
 def is_blocks(kind: str) -> bool:
-    """Whether ggml's type of that name can be taken as it is."""
+    """Whether tensors of that ggml type can be used as stored."""
     return kind in _TYPES
 
 

@@ -1,6 +1,6 @@
 """A model's shape from a GGUF file's metadata, as llama.cpp writes and reads it.
 
-What a file does not say is what llama.cpp's own code says for the architecture
+Values that a file omits are the defaults of llama.cpp's own code for the architecture
 (https://github.com/ggml-org/llama.cpp/tree/master/src/models).
 """
 
@@ -20,7 +20,7 @@ _ODD_SCALE = {("gemma2", 46), ("gemma3", 62)}
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """What a GGUF file tells of its model: `field(key, default)` and tensors."""
+    """A GGUF file's description of its model: `field(key, default)` and tensors."""
 
     field: Callable[..., Any]
     tensors: GgufTensors
@@ -41,7 +41,7 @@ class GgufModel:
 
 
 def gguf_config(model: GgufModel) -> ModelShape:
-    """Raises UnsupportedModel, which names what is missing or not known here."""
+    """Raises UnsupportedModel, which names the missing or unsupported part."""
     architecture, tensors = model.architecture, model.tensors
     for option in ("split.count", f"{architecture}.expert_count"):
         if model.field(option, 0) > (option == "split.count"):
@@ -100,7 +100,7 @@ def _layer_kinds(model: GgufModel, head_dim: int) -> list[LayerKind]:
 
 
 def _sliding_layers(model: GgufModel, period: int) -> list[bool]:
-    """Which layers look through the window: all but each last of a period, all if there is none."""
+    """Whether each layer uses the window: all but the last one of each period, all without a period."""
     layers = range(model.own("block_count"))
     pattern = model.field(f"{model.architecture}.attention.sliding_window_pattern", period)
     if isinstance(pattern, list):
@@ -111,7 +111,7 @@ def _sliding_layers(model: GgufModel, period: int) -> list[bool]:
 
 
 def _window(model: GgufModel) -> int | None:
-    """llama.cpp has no window for the Qwens, whatever their files say."""
+    """The window. llama.cpp has none for the Qwens, whatever their files contain."""
     if model.architecture in ("qwen2", "qwen3"):
         return None
     window: int = model.own("attention.sliding_window", 4096 if model.architecture == "gemma2" else 0)

@@ -18,9 +18,9 @@ _PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 class GgufTensors:
-    """An open file. All places are known to lie in it; bytes are read as they are asked for.
+    """An open file. All offsets have been checked against its size; bytes are read on demand.
 
-    Raises InvalidGguf, OSError, or UnsupportedModel for a tensor that is not there or of an unknown type.
+    Raises InvalidGguf, OSError, or UnsupportedModel for a tensor that is missing or of an unknown type.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class GgufTensors:
         return self._place(name).shape
 
     def weight(self, name: str) -> Weight:
-        """As it is stored: blocks as codes, their scales in float32; else as a tensor."""
+        """The tensor as stored: blocks as codes, their scales in float32; else as a tensor."""
         place = self._place(name)
         kind = _kind(name, place)
         data = self._data[place.start :][: _length(name, place)]

@@ -39,7 +39,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {"silu": "silu", "swish": "silu", "gelu
 
 
 def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = frozenset()) -> ModelShape:
-    """The shape that `raw`, a config.json, says. Raises UnsupportedModel, which names what is not known here."""
+    """The shape that `raw`, a config.json, describes. Raises UnsupportedModel, which names the unsupported part."""
     raw = text_part(raw)
     family = str(raw.get("model_type"))
     if family not in _DEFAULTS:

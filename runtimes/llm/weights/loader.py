@@ -34,10 +34,10 @@ class Checkpoint(Protocol):
         """Of all its tensors."""
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor on the CPU, dequantised if need be. Raises UnsupportedModel if there is none."""
+        """The tensor on the CPU, dequantised if necessary. Raises UnsupportedModel for a missing tensor."""
 
     def weight(self, name: str) -> Weight:
-        """The same as it is stored, scales of blocks in float32."""
+        """The tensor as stored, scales of blocks in float32."""
 
 
 def load_model(
@@ -45,9 +45,8 @@ def load_model(
 ) -> Llama:
     """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
 
-    `dtype` is the number format to compute with, `weights` how matrices are kept (`quantize.held`).
-    Raises UnsupportedModel, FileNotFoundError if there is no such path, ValueError if there is no such device,
-    NotEnoughMemory.
+    `dtype` is the number format to compute with, `weights` how matrices are stored (`quantize.held`). Raises
+    UnsupportedModel, FileNotFoundError for a missing path, ValueError for a missing device, NotEnoughMemory.
     """
     target = choose_device(device)
     number = choose_dtype(dtype, target)
@@ -78,7 +77,7 @@ def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Read the configuration at `path`; tensors are read as they are asked for."""
+    """Read the configuration at `path`; tensors are read on demand."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model at {path}")
     try:

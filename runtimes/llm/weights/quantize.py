@@ -1,7 +1,7 @@
-"""Weights in few bits: which matrices, and how their codes are found.
+"""Weights in few bits: the quantized matrices, and how their codes are computed.
 
-Weight-only: what is multiplied by them stays in the model's number format. Groups of 32 numbers along a row, as in
-llama.cpp's files, so that one outlier spoils its own group alone.
+Weight-only: the other factor of a product stays in the model's number format. Groups of 32 numbers along a row, as in
+llama.cpp's files, so that one outlier affects its own group alone.
 """
 
 import math
@@ -22,10 +22,10 @@ _FITS = 2  # times that scale and offset are fitted to the codes: another gains 
 
 
 def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Weight:
-    """What to keep of the tensor `name`, as `how` says, to compute with in `dtype`.
+    """The stored form of the tensor `name`, as `how` selects, to compute with in `dtype`.
 
-    `stored` keeps blocks of a GGUF file as they are; `int8` and `int4` keep those that are as small already, and
-    quantize all other matrices whose rows are groups of 32. `auto` is `unquantized`.
+    `stored` preserves blocks of a GGUF file; `int8` and `int4` preserve those that are already as small, and quantize
+    all other matrices whose rows are groups of 32. `auto` is `unquantized`.
     """
     if how == "stored" and isinstance(weight, GroupQuantized):
         return _halved(weight, dtype)

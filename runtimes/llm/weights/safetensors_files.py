@@ -12,11 +12,11 @@ from runtimes.llm.weights.file_kind import what_it_is
 
 
 class InvalidCheckpoint(ValueError):
-    """A file of the folder is damaged, cut short or not what its name says."""
+    """A file of the folder is damaged, truncated, or not of the kind that its name indicates."""
 
 
 class SafetensorsFiles:
-    """One model.safetensors, or shards listed in an index. Tensors are read as they are asked for."""
+    """One model.safetensors, or shards listed in an index. Tensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
         index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
@@ -38,7 +38,7 @@ class SafetensorsFiles:
         return [tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()]
 
     def tensor(self, name: str) -> Tensor:
-        """On the CPU, as it is stored. Raises UnsupportedModel if there is none."""
+        """The tensor on the CPU, as stored. Raises UnsupportedModel for a missing tensor."""
         if name not in self._files:
             raise UnsupportedModel(f"tensor {name} is not in the safetensors files")
         try:
@@ -58,7 +58,7 @@ def _opened(shard: Path) -> Any:
 
 
 class _Json(dict[str, Any]):
-    """An object of a file, which is named where one asks for what is not in it."""
+    """A JSON object whose error for a missing key names its file."""
 
     file = ""
 
@@ -67,7 +67,7 @@ class _Json(dict[str, Any]):
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Of a file that must be there, and asked for what it lacks says so."""
+    """Read the object of a required file, whose error for a missing key names the file."""
     if not path.exists():
         raise UnsupportedModel(f"{path.parent.name} has no {path.name}")
     try:

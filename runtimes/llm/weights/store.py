@@ -1,13 +1,12 @@
-"""Where models come from: a name in, a path on this machine out.
+"""Resolves the name of a model to a path on this machine.
 
-    bundled:smollm2-135m-instruct    a small model out of a package of the Python package index
-    bundled:all-minilm-l6-v2         the same, of embeddings
+    bundled:smollm2-135m-instruct    a small model from a package of the Python package index
+    bundled:all-minilm-l6-v2         the same, for embeddings
     hf:ORG/NAME[@REVISION]           a folder of safetensors from the Hugging Face Hub
     hf:ORG/NAME/FILE.gguf[@REVISION] one GGUF file from the Hub
     anything else                    a path: a GGUF file or a folder of safetensors
 
-Bundled models are kept where `runtimes.wheels` keeps them; the Hub's in the Hub's own cache, which other programs
-share.
+Bundled models are stored by `runtimes.wheels`; the Hub's in the Hub's own cache, which other programs share.
 """
 
 import re
@@ -54,9 +53,9 @@ BUNDLED = {
 
 
 def resolve(name: str, *, progress: bool = False) -> Path:
-    """The file or folder of the model `name`, fetched first if need be. Raises ModelUnavailable.
+    """The file or folder of the model `name`, fetched first if necessary. Raises ModelUnavailable.
 
-    With `progress`, says on stderr what takes time. Two processes that want the same model fetch it once.
+    With `progress`, reports slow work on stderr. Two processes that need the same model fetch it once.
     """
     scheme, colon, rest = name.partition(":")
     if colon and scheme == "bundled":

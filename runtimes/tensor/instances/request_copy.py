@@ -11,7 +11,7 @@ import msgspec
 from runtimes.tensor.backends.base import Done, InstanceEnded, InstanceLost
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
-from runtimes.tensor.requests.messages import ExecutedHead, ModelMessage, ResponseHead
+from runtimes.tensor.requests.messages import ExecutedHead, MessageTooLarge, ModelMessage, ResponseHead
 from runtimes.tensor.requests.open_request import OpenRequest, message_of
 from runtimes.tensor.requests.outcomes import error_of, outputs_of
 from runtimes.tensor.scheduling.failures import for_caller
@@ -51,7 +51,6 @@ class RequestCopy(Copy):
                 on_end(request)
             done(InstanceEnded(f"{self.name} is being replaced"))
             return
-        self._begin(done)
         heads, tensors = [], []
         for request in requests:
             number = request.number
@@ -62,7 +61,13 @@ class RequestCopy(Copy):
             head, data = message_of(number, request.inference, self._outputs)
             heads.append(head)
             tensors += data
-        self._sender.execute(heads, tensors)
+        try:
+            self._sender.execute(heads, tensors)
+        except MessageTooLarge:
+            for head in heads:
+                self._requests.pop(head.number, None)
+            raise
+        self._begin(done)
 
     def credit(self, number: int, responses: int) -> None:
         self._sender.credit(number, responses)

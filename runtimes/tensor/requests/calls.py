@@ -16,7 +16,7 @@ from runtimes.tensor.requests import messages
 from runtimes.tensor.requests.messages import WINDOW, CallHead, MessageTooLarge, ModelMessage, ResponseHead, TensorHead
 from runtimes.tensor.requests.open_request import SEQUENCE_END, SEQUENCE_START
 from runtimes.tensor.requests.outbox import Outbox
-from runtimes.tensor.requests.outcomes import CANCELLED, INTERNAL, code_of, is_of_model
+from runtimes.tensor.requests.outcomes import CANCELLED, INTERNAL, UNAVAILABLE, code_of, is_of_model
 from runtimes.tensor.requests.services import ModelServices
 
 MAX_CALLS: Final = 1024
@@ -42,11 +42,20 @@ class ModelCalls:
         self._model = model
         self._latest_due = latest_due
         self._calls: dict[int, OpenCall] = {}
+        services.blocked.add(model, self)
 
     def begin(self, message: ModelMessage) -> None:
         number, head = message.number, _decode_call(message.header)
         if len(self._calls) >= MAX_CALLS:
             self._fail(number, INTERNAL, f"model {self._model} has {MAX_CALLS} unanswered requests to other models")
+            return
+        if head.blocking and not self._services.blocked.block(self, head.model):
+            self._fail(
+                number,
+                UNAVAILABLE,
+                f"Model {head.model} - Error when running inference: every copy of it waits for this request or for one"
+                " like it. Add copies (`count` of its instance_group), or make the call in a thread.",
+            )
             return
         parts, _ = message.tensors(head.inputs, 0)
         inputs = [
@@ -55,7 +64,12 @@ class ModelCalls:
         ]
         call = self._calls[number] = OpenCall()
         call.task = asyncio.get_running_loop().create_task(self._run(number, head, inputs, call))
-        call.task.add_done_callback(lambda _: self._calls.pop(number, None))
+        call.task.add_done_callback(lambda _: self._ended(number, is_blocking=head.blocking))
+
+    def _ended(self, number: int, *, is_blocking: bool) -> None:
+        self._calls.pop(number, None)
+        if is_blocking:
+            self._services.blocked.release(self)
 
     def credit(self, message: ModelMessage) -> None:
         if (call := self._calls.get(message.number)) is not None:
@@ -68,6 +82,7 @@ class ModelCalls:
 
     def close(self) -> None:
         """The process is gone."""
+        self._services.blocked.remove(self._model, self)
         for number in list(self._calls):
             self.cancel(number)
 

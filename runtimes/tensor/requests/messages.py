@@ -1,7 +1,8 @@
 """Messages between the server and the process of a model that receives whole requests.
 
     packet  = prefix, header (msgpack), payload: the tensors' bytes, each at a multiple of 64
-    payload = in the packet, or in a sealed file in memory whose descriptor accompanies the packet
+    payload = in the packet, or in a sealed file in memory whose descriptor accompanies the packet; before it there the
+              header, if that does not fit the packet
 
 Tensors have the protocol's binary form in both directions. Both sides may send at any time and from any thread: a
 packet is one datagram.
@@ -36,6 +37,7 @@ ALIGN: Final = 64
 WINDOW: Final = 8
 """Responses to one request that the receiver has not yet taken; at this number the sender waits."""
 _PREFIX: Final = struct.Struct("<BBHIQQ")
+_IN_FILE, _ALL_IN_FILE = 1, 2
 _PAD: Final = bytes(ALIGN)
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,7 +46,7 @@ Value = str | int | float | bool
 
 
 class MessageTooLarge(Exception):
-    """The header does not fit a packet, or there is no memory for the tensors."""
+    """There is no memory for the message."""
 
 
 class TensorHead(msgspec.Struct, array_like=True, frozen=True):
@@ -171,9 +173,11 @@ def packed(kind: int, number: int, header: object, tensors: Sequence[Data] = ())
     size = payload_size([len(data) for data in tensors])
     start = _PREFIX.size + len(encoded)
     if start > INLINE:
-        raise MessageTooLarge("it has more tensors, parameters or longer names than one packet holds")
+        whole = payload_size([len(encoded)]) + size
+        prefix = _PREFIX.pack(kind, _ALL_IN_FILE, 0, len(encoded), number, whole)
+        return Outgoing(prefix, _file([encoded, *tensors], whole))
     in_file = start + size > INLINE
-    prefix = _PREFIX.pack(kind, in_file, 0, len(encoded), number, size)
+    prefix = _PREFIX.pack(kind, _IN_FILE if in_file else 0, 0, len(encoded), number, size)
     if in_file:
         return Outgoing(prefix + encoded, _file(tensors, size))
     pieces: list[Data] = [prefix, encoded]
@@ -219,6 +223,8 @@ def received(data: bytes | bytearray, files: Sequence[int]) -> ModelMessage:
     finally:
         for file in files:
             os.close(file)
+    if in_file == _ALL_IN_FILE:
+        return ModelMessage(kind, number, payload[:length], payload[payload_size([length]) :])
     return ModelMessage(kind, number, view[_PREFIX.size : end], payload)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from adapters.tensors import Inference, Inferred
 from runtimes.tensor.models.override import Override
 from runtimes.tensor.nested import Calls
+from runtimes.tensor.requests.blocked import BlockedCopies
 from runtimes.tensor.requests.custom_metrics import CustomMetrics
 
 
@@ -26,6 +27,7 @@ class ModelServices:
 
     def __init__(self) -> None:
         self.metrics = CustomMetrics()
+        self.blocked = BlockedCopies()
         self._calls: Calls | None = None
         self._repository: RepositoryControl | None = None
 

@@ -82,19 +82,18 @@ def make_scheduler(
     if config.ensemble is not None:
         assert ensembles is not None
         return ensembles(config, recorder or NoRecorder())
-    if instances and isinstance(instances[0], RequestInstance) and config.sequence_batching is None:
-        return RequestScheduler(config, instances, recorder)
+    whole = bool(instances) and isinstance(instances[0], RequestInstance)
     if config.sequence_batching is not None:
-        whole = bool(instances) and isinstance(instances[0], RequestInstance)
         if config.sequence_batching.iterative_sequence and not whole:
             raise ModelLoadError("`iterative_sequence` is for models with the class `TritonPythonModel`")
         if (config.decoupled and not whole) or config.dynamic_batching is not None:
             other = "decoupled" if config.decoupled else "dynamic_batching"
             raise ModelLoadError(f"a model has either `sequence_batching` or `{other}`, and not both")
         return Sequencer(config, instances, recorder)
-    if config.decoupled:
+    if config.decoupled and not whole:
         return Streamer(config, instances, recorder)
-    batcher = Batcher(config, instances, recorder)
+    scheduler: RequestScheduler | Batcher
+    scheduler = (RequestScheduler if whole else Batcher)(config, instances, recorder)
     if store is None or not config.response_cache.enable:
-        return batcher
-    return Cached(batcher, store, config.response_cache.ttl, recorder or NoRecorder())
+        return scheduler
+    return Cached(scheduler, store, config.response_cache.ttl, recorder or NoRecorder())

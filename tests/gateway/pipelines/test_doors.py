@@ -82,6 +82,35 @@ async def test_triton_s_clients_over_http_and_grpc() -> None:
         await client.close()
 
 
+async def test_streams_of_tensors_over_grpc_and_http() -> None:
+    async with sums() as door:
+        client = triton.InferenceServerClient(door.grpc)
+        inputs = []
+        for name, array in (("left", LEFT), ("right", RIGHT)):
+            one = triton.InferInput(name, list(array.shape), "INT32")
+            one.set_data_from_numpy(array)
+            inputs.append(one)
+
+        async def requests() -> AsyncIterator[dict[str, Any]]:
+            for number in ("1", "2"):
+                yield {"model_name": "whole", "inputs": inputs, "request_id": number}
+
+        answers = [answer async for answer in client.stream_infer(requests(), headers={**door.keyed})]
+        assert [error for _, error in answers] == [None, None]
+        assert sorted(result.get_response().id for result, _ in answers) == ["1", "2"]
+        assert [result.as_numpy("total").tolist() for result, _ in answers] == [[[4, 6]], [[4, 6]]]
+        await client.close()
+        body = {
+            "inputs": [
+                {"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]},
+                {"name": "right", "datatype": "INT32", "shape": [1, 2], "data": [3, 4]},
+            ]
+        }
+        response = await door.post("/v2/models/whole/infer_stream", body)
+        (event,) = [line for line in (await response.text()).splitlines() if line.startswith("data:")]
+        assert json.loads(event[5:])["outputs"][0]["data"] == [4, 6]
+
+
 async def test_kserve_v1_and_tensorflow_serving() -> None:
     async with sums() as door:
         body = {"instances": [{"left": [1, 2], "right": [3, 4]}]}

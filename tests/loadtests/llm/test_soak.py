@@ -32,7 +32,7 @@ async def sent(running: Running, *kinds: str) -> Seen:
     clients = Short(running.url, WORDS, MODEL)
     async with aiohttp.ClientSession() as http:
         for kind in kinds:
-            await clients.ask(http, kind)
+            await clients.request(http, kind)
     return clients.seen
 
 
@@ -60,9 +60,9 @@ async def test_an_answer_that_changes_is_wrong() -> None:
     async with serving("abc") as running:
         clients = Short(running.url, WORDS, MODEL)
         async with aiohttp.ClientSession() as http:
-            await clients.ask(http, "known")
+            await clients.request(http, "known")
             running.parrot.script[:] = running.parrot.script[::-1]
-            await clients.ask(http, "known")
+            await clients.request(http, "known")
     assert clients.seen.right["known"] == 1
     assert len(clients.seen.wrong) == 1
     assert "instead of" in clients.seen.wrong[0]
@@ -79,7 +79,7 @@ async def test_a_full_queue_is_not_wrong() -> None:
         running.parrot.gate.clear()
         clients = Short(running.url, WORDS, MODEL)
         async with aiohttp.ClientSession() as http, asyncio.timeout(30):
-            asking = [asyncio.create_task(clients.ask(http, "known")) for _ in range(8)]
+            asking = [asyncio.create_task(clients.request(http, "known")) for _ in range(8)]
             while not clients.seen.busy:
                 await asyncio.sleep(0.01)
             running.parrot.gate.set()
@@ -107,7 +107,7 @@ def test_a_soak_without_fault_is_said_to_be_one() -> None:
     ("server", "seen", "rest", "log", "said"),
     [
         (steady(growth=0.2), Seen(Counter(stream=5)), REST, WHOLE, "bytes in RAM"),
-        (steady(), Seen(Counter()), REST, WHOLE, "nobody was answered: stream"),
+        (steady(), Seen(Counter()), REST, WHOLE, "no request was answered: stream"),
         (steady(), Seen(Counter(stream=5), wrong=["7 instead of 8"]), REST, WHOLE, "7 instead of 8"),
         (steady(), Seen(Counter(stream=5)), {**REST, "num_requests_running": 1.0}, WHOLE, "at rest num_requests_run"),
         (steady(), Seen(Counter(stream=5)), REST, "", "not found whole"),

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def handle(requests: list[dict[str, Any]] | None, context: object) -> list[dict[str, Any]]:
-    if requests is None:  # asked once before the first request
+    if requests is None:  # called once before the first request
         return []
     bodies = [request["body"] for request in requests]
     one = np.array([body["INPUT0"] for body in bodies], dtype=np.int32)

@@ -1,7 +1,9 @@
 """Ensembles are loaded after their models, and follow them in and out of service."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -202,3 +204,53 @@ async def test_a_polled_repository_follows(tmp_path: Path, workshop: Workshop) -
     (tmp_path / ".a").rename(tmp_path / "a")
     await until(lambda: manager.table.is_usable("e"))
     await manager.aclose()
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_ensembles_follow_any_sequence_of_loads(tmp_path: Path, workshop: Workshop, seed: int) -> None:
+    """A desired ensemble is in service if, and only if, all of its models are, and fit."""
+    rng = random.Random(seed)
+    manager = manager_of(tmp_path, workshop)
+    members = {"e": ("a", "b"), "f": ("b",), "outer": ("e", "f", "a")}
+    for name in "ab":
+        put(tmp_path, name)
+    for name, of in members.items():
+        ensemble(tmp_path, name, *of)
+    await manager.start()
+    desired: set[str] = set()
+    for step in range(40):
+        name = rng.choice(["a", "b", *members])
+        if name in "ab" and rng.random() < 0.5:
+            put(
+                tmp_path,
+                name,
+                words=rng.choice(["fine", "fine", "fail", f"other {step}"]),
+                config=rng.choice([CONFIG, OTHER]),
+            )
+        if rng.random() < 0.7:
+            with suppress(InferenceError):
+                await manager.load(name)
+            desired |= brought(name, members)
+        else:
+            await manager.unload(name, with_dependents=rng.random() < 0.3)
+            desired = {one for one in desired if one != name}
+        desired = {one for one in desired if one in manager._dependents._ensembles}
+        for one in desired:
+            expected = all(fits(manager, member) for member in members[one])
+            assert manager.table.is_usable(one) == expected, (step, name, one)
+        for one in members.keys() - desired:
+            assert not manager.table.is_usable(one), (step, name, one)
+    await manager.aclose()
+    assert workshop.open == []
+
+
+def brought(name: str, members: dict[str, tuple[str, ...]]) -> set[str]:
+    """The ensembles that a load brings."""
+    inner = [brought(member, members) for member in members.get(name, ())]
+    return set().union(*inner, {name} if name in members else set())
+
+
+def fits(manager: ModelManager, member: str) -> bool:
+    if not manager.table.is_usable(member):
+        return False
+    return manager.table.describe(member)[1].inputs[0].datatype == "FP32"

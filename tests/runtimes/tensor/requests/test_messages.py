@@ -44,6 +44,11 @@ def test_a_file_that_its_sender_could_shorten_is_refused() -> None:
         messages.received(packet.data, [])
 
 
-def test_a_header_that_fits_no_packet_is_refused() -> None:
-    with pytest.raises(messages.MessageTooLarge):
-        messages.packed(messages.LOG, 0, "x" * messages.INLINE)
+@given(st.integers(0, 3 * messages.INLINE), SIZES)
+def test_a_long_header_travels_with_the_tensors(length: int, sizes: list[int]) -> None:
+    tensors = [bytes(size) for size in sizes]
+    packet = messages.packed(messages.LOG, 0, "x" * length, tensors)
+    message = messages.received(packet.data, [] if packet.file is None else [packet.file])
+    assert msgspec.msgpack.decode(message.header) == "x" * length
+    heads = [TensorHead("", "UINT8", (size,), size) for size in sizes]
+    assert [bytes(part) for part in message.tensors(heads, 0)[0]] == tensors

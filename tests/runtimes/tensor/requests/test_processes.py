@@ -20,6 +20,8 @@ from runtimes.tensor.backends.base import RequestInstance
 from runtimes.tensor.configuration.model_config import (
     DynamicBatching,
     InstanceGroup,
+    ModelConfig,
+    ResponseCache,
     SequenceBatching,
     Warmup,
     WarmupInput,
@@ -29,6 +31,7 @@ from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
@@ -57,6 +60,7 @@ class Server:
         self.services.bind(self, None)  # type: ignore[arg-type]
         self.scheduler: Scheduler | None = None
         self.instances: list[Any] = []
+        self.config = ModelConfig("model")
 
     async def infer(self, inference: Inference, deadline: float) -> Computed:
         assert self.scheduler is not None
@@ -78,6 +82,7 @@ async def serving(folder: Path, body: str, *, copies: int = 1, **more: Any) -> A
     write(folder / "1", HEAD + textwrap.indent(textwrap.dedent(body), "    "))
     config = replace(one_to_one("process", **more), instance_groups=(InstanceGroup(count=copies),))
     server = Server()
+    server.config = config
     server.instances = list(await placement.start(config, folder / "1", server.services))
     assert all(isinstance(instance, RequestInstance) for instance in server.instances)
     server.scheduler = make_scheduler(config, server.instances)
@@ -227,13 +232,24 @@ async def test_a_model_calls_itself_on_free_copies(tmp_path: Path) -> None:
         assert numbers(await server.scheduler.infer(request(2, 0))) == [0, 2]
 
 
-async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path) -> None:
-    async with serving(tmp_path, CALLS) as server:
+@pytest.mark.parametrize("copies", [1, 2])
+async def test_a_call_to_itself_without_a_free_copy_ends(tmp_path: Path, copies: int) -> None:
+    async with serving(tmp_path, CALLS, copies=copies) as server:
+        assert server.scheduler is not None
+        depth = copies  # each level takes a copy, and the last one has none
+        with pytest.raises(CapacityError, match="every copy of it waits"):
+            await server.scheduler.infer(request(depth, 0))
+        assert numbers(await server.scheduler.infer(request(depth - 1, 0))) == [0, depth - 1]
+        await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_a_call_that_waits_too_long_ends_at_the_deadline_of_its_request(tmp_path: Path) -> None:
+    body = CALLS.replace("if array[0, 0] <= 0:", "if array[0, 0] <= 0:\n            time.sleep(1)")
+    async with serving(tmp_path, body, copies=2) as server:
         assert server.scheduler is not None
         loop = asyncio.get_running_loop()
-        with pytest.raises((DeadlineError, BackendError, CapacityError)):
-            await server.scheduler.infer(request(1, 0), loop.time() + 0.5)
-        assert numbers(await server.scheduler.infer(request(0, 7))) == [0, 7]
+        with pytest.raises(DeadlineError):
+            await server.scheduler.infer(request(1, 0), loop.time() + 0.3)
         await asyncio.wait_for(server.scheduler.drain(), 20)
 
 
@@ -391,3 +407,31 @@ async def test_an_iterative_stream_and_a_copy_that_dies_within_it(tmp_path: Path
         with pytest.raises(CapacityError):
             _ = [outputs async for outputs in server.scheduler.stream(request(9, 0))]
         await asyncio.wait_for(server.scheduler.drain(), 20)
+
+
+async def test_responses_are_stored_and_identical_requests_computed_once(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.count = 0
+
+    def execute(self, requests):
+        self.count += len(requests)
+        return [response([[value(request)[0, 0], self.count]]) for request in requests]
+    """
+    async with serving(tmp_path, body, response_cache=ResponseCache(enable=True)) as server:
+        scheduler = make_scheduler(server.config, server.instances, store=ResponseStore(1 << 20))
+        results = [numbers(await scheduler.infer(request(n, 0))) for n in (1, 2, 1, 2, 3)]
+        await scheduler.aclose()
+    assert results == [[1, 1], [2, 2], [1, 1], [2, 2], [3, 3]]
+
+
+async def test_parameters_and_ids_of_any_length_reach_the_model(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        return [response([[len(request.parameters()), len(request.request_id())]]) for request in requests]
+    """
+    async with serving(tmp_path, body) as server:
+        assert server.scheduler is not None
+        long = request(0, 0, text="x" * 200_000)
+        long.id = "y" * 100_000
+        assert numbers(await server.scheduler.infer(long)) == [200_000 + len('{"text": ""}'), 100_000]

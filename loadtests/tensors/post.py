@@ -10,7 +10,7 @@ TIMEOUT_S = 30
 
 
 def main() -> int:
-    """Status 1 when nobody answers, or not well."""
+    """Status 1 without a successful answer."""
     port, request = int(sys.argv[1]), Path(sys.argv[2]).read_bytes()
     try:
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:

@@ -1,0 +1,72 @@
+"""Mistakes planted in nodes without inner nodes: each is refused with its line."""
+
+import pytest
+
+from tests.config.conftest import Complaints
+
+RIGHT = """\
+version: 1
+pools:
+  - {name: gpu, endpoints: ["http://10.0.0.5:8000"]}
+  - {name: triton, protocol: oip-http, endpoints: ["http://10.0.0.6:8000"]}
+models:
+  - {name: small, routes: [{to: gpu}]}
+  - {name: scorer, routes: [{to: triton}]}
+  - name: answers
+    pipeline:
+      steps:
+        - name: best
+          in: {query: request.text, candidates: request.documents}
+          rerank: {score: scorer, by: s, top: 3}
+        - {name: prompt, in: {found: best.candidates}, template: "{{ found | join }}"}
+        - {name: answer, model: small, in: {prompt: prompt.text}}
+  - name: judged
+    pipeline: {judge: {of: [small, small], n: 2, model: small}}
+tenants:
+  - {name: acme, models: ["*"]}
+"""
+
+
+def test_the_file_is_right(complaints: Complaints) -> None:
+    assert complaints(RIGHT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "query: request.text",
+            "qery: request.text",
+            '12: models[2].pipeline.steps[0].in.qery: is not an input of `rerank` (did you mean "query"?)',
+        ),
+        (
+            ", candidates: request.documents",
+            "",
+            "12: models[2].pipeline.steps[0].in: `rerank` needs the input `candidates`",
+        ),
+        ("score: scorer", "score: scorr", '13: models[2].pipeline.steps[0].rerank.score: no model is named "scorr"'),
+        ("score: scorer", "score: small", "13: models[2].pipeline.steps[0].rerank.score: does not take tensors"),
+        ("score: scorer, by: s", "embed: small, by: s", "13: models[2].pipeline.steps[0].rerank: `by` belongs to"),
+        ("score: scorer, by: s", "by: s", "13: models[2].pipeline.steps[0].rerank: give either `embed` or `score`"),
+        (
+            "best.candidates",
+            "best.candidate",
+            '14: models[2].pipeline.steps[1].in.found: the step "best" has',
+        ),
+        ('template: "{{ found | join }}"', "template: {}", "has either `text` or `messages`"),
+        (
+            "prompt.text",
+            "prompt.messages",
+            '15: models[2].pipeline.steps[2].in.prompt: the step "prompt" has',
+        ),
+        ("of: [small, small], n: 2", "of: small", "17: models[3].pipeline.judge: one draft needs no judge"),
+        ("n: 2", "n: 9", "17: models[3].pipeline.judge: 18 drafts are too many: 16 are the most"),
+        ("of: [small,", "of: [scorer,", '17: models[3].pipeline.judge.of[0]: "scorer" takes tensors'),
+        ("of: [small,", "of: [smal,", '17: models[3].pipeline.judge.of[0]: no model is named "smal"'),
+        ("of: [small,", "of: [judged,", "17: models[3].pipeline.judge.of[0]: calls itself"),
+    ],
+)
+def test_a_mistake_has_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    assert old in RIGHT
+    found = complaints(RIGHT.replace(old, new, 1))
+    assert any(problem in each for each in found), found

@@ -1,0 +1,40 @@
+"""What `headrace explain` draws of a pipeline, and of the path of a request through it."""
+
+import pytest
+
+from config import default_path
+from config.cases import RequestConfig
+from config.loader import load
+from gateway.explain.text import explained as written
+from gateway.explain.why import Policy
+
+EXAMPLE = default_path().parent / "examples" / "pipelines.yaml"
+
+
+def explained(model: str, **fields: object) -> list[str]:
+    request = RequestConfig.model_validate({"tenant": "acme", "model": model, **fields})
+    return written(Policy.of(load(EXAMPLE)).explain_description(request, 0.0)).splitlines()
+
+
+def test_the_graph_is_drawn_with_the_pools_of_its_models() -> None:
+    assert explained("helpdesk")[1:-1] == [
+        "goes through a pipeline:",
+        "  question: guard toxicity (triton) ← the request",
+        "  draft: cascade ← the request, after question",
+        "    model small (small-gpu), accepted if logprob.p10 > -1.5 and not refusal",
+        "    model large (large-gpu)",
+        "  answer: guard toxicity (triton) ← the answer, after draft, question",
+    ]
+    assert explained("ocr", front="infer")[2:5] == [
+        "  detect: model detector (triton) ← image = request.image",
+        "  read: model recogniser (triton) for each row ← crop = detect.crops",
+        "  out: text = read.text",
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "first", "second"), [(9000, "taken", "not taken"), (9, "not taken", "taken")])
+def test_a_branch_that_the_request_decides_is_marked(tokens: int, first: str, second: str) -> None:
+    assert explained("by-length", prompt_tokens=tokens)[2:4] == [
+        f"  model large (large-gpu), if request.prompt_tokens > 4000: {first}",
+        f"  model small (small-gpu), else: {second}",
+    ]

@@ -1,0 +1,70 @@
+"""What a pipeline shares with every model: hidden errors, its own price, sequences."""
+
+import pytest
+from msgspec.structs import replace
+
+from adapters.errors import ModelFailed, Unsupported
+from adapters.fake import FakeAdapter, Script
+from gateway.traffic.endpoint import Endpoint
+from policies.breaker import Breaker
+from tests.gateway.pipelines.rigs import floats, infer, infers, rig, said, says
+from tests.support.gateways import Rig, chat
+
+TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
+
+
+def priced(last: FakeAdapter) -> Rig:
+    return rig(TWO, {"a": says("d"), "b": last}, prices={"a": "1 usd", "b": "1 usd"}, price={"request": "3 usd"})
+
+
+@pytest.mark.looptime
+async def test_a_pipeline_s_own_price_is_that_of_an_answer() -> None:
+    one = priced(says("f"))
+    await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
+    assert str(record.cost) == "3 usd"
+    broken = priced(FakeAdapter(Script(fault=ModelFailed("no", detail=""))))
+    with pytest.raises(ModelFailed):
+        await broken.core.handle(broken.principal, chat("whole"), {}, record := broken.record())
+    assert record.cost is None
+    assert record.usage is not None  # the draft counts against the limits of tokens
+    one.assert_idle()
+    broken.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_route_that_hides_its_model_s_errors_hides_them_in_a_pipeline_too() -> None:
+    hidden = {"name": "hidden", "routes": [{"to": "a", "hide_model_errors": True}]}
+    fake = FakeAdapter(Script(fault=ModelFailed("secret weights", detail="secret")))
+    one = rig({"steps": [{"name": "only", "model": "hidden"}]}, {"a": fake}, models=[hidden])
+    with pytest.raises(ModelFailed) as caught:
+        await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    assert caught.value.message == "The step `only` failed: The model failed."
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_sequence_of_requests_is_refused() -> None:
+    """The state of a sequence is that of one model, and its next request would bypass the pipeline."""
+    one = rig({"steps": [{"name": "only", "model": "a"}]}, {"a": infers(floats("y", 1))}, tensors="a")
+    request = replace(infer(floats("x", 1)), sequence="7", starts=True)
+    for _ in range(2):
+        with pytest.raises(Unsupported, match="no state between requests"):
+            await one.core.handle(one.principal, request, {}, one.record())
+    assert one.adapters["a"][0].calls == []
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("effects", "calls"), [(True, 1), (False, 2)])
+async def test_a_step_with_effects_is_not_sent_again(effects: bool, calls: int) -> None:
+    fake = FakeAdapter(Script(fault=ModelFailed("no", detail="")), said("yes"))
+    step = {"name": "book", "model": "a", "effects": effects}
+    one = rig({"steps": [step]}, {"a": fake})
+    one.endpoints["a"].append(Endpoint("a/1", fake, Breaker(5, 1.0)))
+    if effects:
+        with pytest.raises(ModelFailed):
+            await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    else:
+        await one.core.handle(one.principal, chat("whole"), {}, one.record())
+    assert len(fake.calls) == calls
+    one.assert_idle()
