@@ -13,7 +13,7 @@ Refuse = Callable[[GrpcError], NoReturn]
 
 
 class GrpcStream(Stream):
-    """The messages of a call. A status before the first message is raised as it is: the adapter handles it."""
+    """The messages of a call. A status before the first message is raised unchanged: the adapter handles it."""
 
     __slots__ = ("_begun", "_exchange", "_refuse")
 

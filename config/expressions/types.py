@@ -34,7 +34,7 @@ class BoolType:
 
 @dataclass(frozen=True, slots=True)
 class NumberType:
-    """An integer of 64 bits or a double, within `low` and `high` as far as they are known."""
+    """An integer of 64 bits or a double, within `low` and `high` as far as the checker determines them."""
 
     integer: bool
     low: float = -inf

@@ -23,7 +23,7 @@ HeaderName = Annotated[
 
 
 class DeclaredTensors(ProtocolConfig):
-    """Servers that may be asked for tensors where the file says what their model takes and gives."""
+    """Servers that support tensors if the file declares the model's inputs and outputs."""
 
     serves = frozenset({"app", "tensors"})
 

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.socket is None and args.port is None:
         parser.error("give --socket PATH or --port N")
     _log_to_stderr()
-    # OpenMP's threads else spin while they wait, which on cores shared with a gateway and its clients makes
+    # Without this, OpenMP's threads spin while they wait, which on cores shared with a gateway and its clients makes
     # a step several times slower. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _OneLine(logging.Formatter):
-    """One line a record, tracebacks too, as log collectors expect."""
+    """One line for each record, tracebacks included, as log collectors expect."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))

@@ -36,7 +36,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceOptions:
-    """What to serve and where: on `socket`, or on `host` and `port`, or both. `engine_config` lacks the model only."""
+    """The model and the address: `socket`, or `host` and `port`, or both.
+
+    Only the model is absent from `engine_config`.
+    """
 
     model: str
     served_name: str
@@ -138,7 +141,7 @@ async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedMo
     except (ModelUnavailable, ValueError, OSError, RuntimeError, MemoryError) as error:
         raise CannotStart(f"cannot load {options.model}: {error}") from error
     gc.collect()
-    gc.freeze()  # what is loaded by now stays: no collection, which holds a step up, need look at it again
+    gc.freeze()  # the loaded objects stay; a collection that examines them would delay a step
     await model.engine.start()
     log.info("serving %s: the context is %d tokens", options.served_name, model.engine.max_model_len)
     return model
@@ -165,7 +168,7 @@ def _load(options: ServiceOptions) -> LoadedModel:
 
 
 def _fingerprint(path: Path, config: EngineConfig) -> str:
-    """Changes when the weights, the arithmetic or the library does."""
+    """A fingerprint that changes when the weights, the arithmetic or the library changes."""
     files = [path] if path.is_file() else sorted(path.iterdir())
     parts = [config.dtype, config.device, torch.__version__, *(f"{file.name}:{file.stat().st_size}" for file in files)]
     return f"fp_{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:10]}"

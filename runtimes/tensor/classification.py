@@ -11,7 +11,7 @@ from runtimes.tensor.datatypes import DTYPES, bf16_to_fp32
 
 
 def requested_classes(parameters: Parameters, name: str) -> int:
-    """The number of classes that a request asks for, 0 for none. Raises `CallerError`."""
+    """The number of classes that a request requires, 0 for none. Raises `CallerError`."""
     count = parameters.get(CLASSES, 0)
     if type(count) is not int or count < 0:
         raise CallerError(f"The `{CLASSES}` of output `{name}` is a number of classes.", param=name)

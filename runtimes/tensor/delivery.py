@@ -1,4 +1,4 @@
-"""Outputs that a request wants in shared memory, or as the classes with the highest values."""
+"""Delivers outputs in shared memory, or as the classes with the highest values, as the request selects."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class InferenceService:
                     self._record(inference, served, began, responses.ended, last)
 
     def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
-        """A version in service, to be released once; None if there is none now."""
+        """Lease a version in service, to be released once; None if there is none now."""
         if parameters and (sequence := parameters.get("sequence_id")):
             return self.manager.lease_sequence(model, version, _id(sequence))
         return self.manager.lease(model, version)

@@ -1,7 +1,8 @@
 """Translates a Messages request into a chat.
 
-What a chat has no word for is refused, and the client told so; docs/adapters.md lists what is left out instead, since
-no answer depends on it: hints to Anthropic's caches and capacity, signatures of thoughts that only it can check.
+Parts without an equivalent in a chat are refused. docs/adapters.md lists the parts that are omitted instead, since no
+answer depends on them: hints to Anthropic's caches and capacity, and signatures of thoughts that only Anthropic can
+verify.
 """
 
 from collections.abc import Iterator
@@ -131,8 +132,10 @@ def _from_system(content: str | list[blocks.Block]) -> Iterator[Object]:
 
 
 def _from_user(content: str | list[blocks.Block]) -> Iterator[Object]:
-    """What tools found comes first, each in a message of its own, as a chat has it. Such a message is text: pictures
-    that a tool made follow in the user's."""
+    """Results of tools come first, each in a message of its own, as in a chat.
+
+    Such a message is text: images of a tool follow in the user's message.
+    """
     if isinstance(content, str):
         yield {"role": "user", "content": content}
         return

@@ -26,7 +26,7 @@ class MessagePayload(TextPayload, kw_only=True):
     """Fields that the route adds and for which the client's wire has no name."""
     chat: Fields | None = None
     left_out: tuple[str, ...] = ()
-    """Fields of the message without effect on a chat. They are known after the translation."""
+    """Fields of the message without effect on a chat, set by the translation."""
     reworded: bool = False
     """Whether the fields of the chat were replaced, so that `native` is no longer equivalent."""
 

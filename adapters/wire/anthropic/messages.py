@@ -1,7 +1,7 @@
 """Translates a chat into a Messages request, for servers of Anthropic's API.
 
-What such a server has no word for, and what would change its answer, is refused. docs/adapters.md lists what is left
-out: who keeps which books, and hints.
+Parts without an equivalent there that would change the answer are refused. docs/adapters.md lists the omitted parts:
+fields of accounting, and hints.
 """
 
 from typing import Any, Literal

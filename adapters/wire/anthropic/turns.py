@@ -127,7 +127,7 @@ def turns_of(fields: dict[str, Raw]) -> tuple[Any, list[Object]]:
 
 
 def _add(turns: list[Object], message: _Message) -> None:
-    """A turn of its own, or more of the one before: all that tools found is in one, and so is what the user adds."""
+    """Append a turn, or extend the one before: one turn has all results of tools and the user's text after them."""
     if message.role == "tool":
         blocks = [_result(message)]
     elif message.role == "assistant":

@@ -95,7 +95,7 @@ class _Grpc(Codec):
         return decode_infer_request(request.payload.body)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """The message as it is, with its id."""
+        """The unchanged message, with its id."""
         assert isinstance(request, InferRequest)
         return _encode((request.wire, request.kind, request.model, request.version)), request.payload.body
 

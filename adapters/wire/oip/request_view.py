@@ -244,7 +244,7 @@ class _Http(Codec):
         return oip.decode_request(payload.plain, payload.header_length, request.model, request.version)
 
     def canonical(self, request: ModelRequest) -> tuple[Data, ...]:
-        """The body as it is, with its id: a cached response has the id of its request."""
+        """The unchanged body, with its id: a cached response has the id of its request."""
         assert isinstance(request, InferRequest)
         payload = _payload(request)
         key = (

@@ -54,8 +54,10 @@ _object = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def binary_outputs(inference: Inference) -> BinaryOutputs:
-    """The outputs that a request wants in binary form: by the output's parameter, or else by the request's. The decoder
-    ensures that they are booleans."""
+    """The outputs that the response has in binary form: by the output's parameter, else by the request's.
+
+    The decoder ensures that they are booleans.
+    """
     default = bool(inference.parameters.get(BINARY_OUTPUT))
     for output in inference.outputs:
         if output.parameters:
@@ -143,7 +145,7 @@ _error = msgspec.json.Decoder(_Error).decode
 
 
 def error_of(body: bytes) -> str | None:
-    """The message of an error body, in any server's format; None if there is none."""
+    """The message of an error body, in any server's format; None without a message."""
     try:
         decoded = _error(body)
     except decoding.MALFORMED_JSON:

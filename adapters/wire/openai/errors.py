@@ -27,7 +27,7 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def decode_error(body: bytes) -> ErrorBody:
-    """Decode the error in a body; empty if there is none."""
+    """Decode the error in a body; empty without an error."""
     try:
         decoded = _decode(body)
     except decoding.MALFORMED_JSON:

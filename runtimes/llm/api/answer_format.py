@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
-    """With `strict` a schema with a keyword that cannot be held to is refused; without, that keyword is passed over."""
+    """With `strict` a schema with a keyword that cannot be enforced is refused; otherwise that keyword is skipped."""
 
     name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
     schema: dict[str, Any]
@@ -34,13 +34,13 @@ class JsonSchema(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True):
-    """OpenAI's."""
+    """OpenAI's `response_format`."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
     def grammar(self) -> Grammar | None:
-        """Raises CallerError."""
+        """The grammar. Raises CallerError."""
         if (self.json_schema is not None) != (self.type == "json_schema"):
             message = "`response_format.json_schema` belongs to type json_schema, which must have it."
             raise CallerError(message, param="response_format.json_schema")
@@ -65,11 +65,11 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def given(self) -> list[str]:
-        """Which of the first five there are."""
+        """The names of the first five fields that are set."""
         return [name for name in _SIMPLE if getattr(self, name) not in (None, False)]
 
     def to_grammar(self, prefix: str = "structured_outputs.") -> Grammar:
-        """The fields' names follow the `prefix` in the request. Raises CallerError."""
+        """The grammar. `prefix` precedes the fields' names in errors. Raises CallerError."""
         if len(given := self.given) != 1:
             names = ", ".join(f"`{prefix}{name}`" for name in given or _SIMPLE)
             param = prefix[:-1] if prefix.endswith(".") else f"{prefix}{(given or _SIMPLE)[0]}"

@@ -34,12 +34,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class AnswerWriter(Protocol):
-    """Writes one answer, whole or chunk by chunk, in one API's shape."""
+    """Writes one answer, whole or chunk by chunk, in one API's format."""
 
     def whole(self, choices: Sequence[Finished], usage: UsageBody) -> bytes: ...
 
     def resume(self, index: int, text: str) -> None:
-        """Continue the choice after a `text` that its client has."""
+        """Continue the choice after a `text` that the client has received."""
 
     def opening(self, index: int) -> bytes | None:
         """The chunk before a choice's first text, if the API has one."""
@@ -48,7 +48,7 @@ class AnswerWriter(Protocol):
         """The chunks of a piece of text; none while no part of it is final."""
 
     def finish(self, index: int, rest: str, reason: FinishReason, tokens: TokenReport) -> list[bytes]:
-        """The last chunks. `rest` is the last of the text, and empty nearly always."""
+        """The last chunks. `rest` is the last of the text, and nearly always empty."""
 
     def usage(self, usage: UsageBody) -> bytes:
         """The chunk after all choices, with the usage."""
@@ -212,7 +212,7 @@ def _ending(parser: AnswerParser, reason: FinishReason) -> Ending:
 
 
 class CompletionWriter(_Writer):
-    """`text_completion`, which is the name of its chunks too."""
+    """`text_completion`, which is the object name of its chunks too."""
 
     id_prefix = "cmpl"
     whole_object = chunk_object = "text_completion"

@@ -1,4 +1,4 @@
-"""From the engine's tokens to the text of one answer."""
+"""Converts the engine's tokens to the text of one answer."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ NO_STOPS = StopTable(())
 class ChoiceOptions:
     """How the tokens of a choice become its text.
 
-    It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With
-    `only_prompt` the text is the echo alone: the step serves the prompt's log-probabilities. `num_logprobs` is the
-    number of likeliest tokens whose log-probabilities are reported; None reports none.
+    It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With `only_prompt`
+    the text is the echo alone: the step serves the prompt's log-probabilities. `num_logprobs` is the number of
+    likeliest tokens whose log-probabilities are reported; None reports none.
     """
 
     stops: StopTable = NO_STOPS
@@ -30,9 +30,9 @@ class ChoiceOptions:
     only_prompt: bool = False
     num_logprobs: int | None = None
     shown: Mapping[int, bytes] | None = None
-    """Control tokens that are spelled in it."""
+    """Control tokens that appear in the text by their names."""
     think: Callable[[], ThinkParser] | None = None
-    """Finds the thoughts in it."""
+    """Separates the thoughts from the text."""
 
 
 class AnswerChoice:
@@ -54,23 +54,23 @@ class AnswerChoice:
     ) -> None:
         self.index = index
         self.prompt = prompt
-        """Which of the request's prompts it answers."""
+        """The index of its prompt in the request."""
         self.cached_tokens = 0
         self.finish_reason: FinishReason = "length"
         self.completion_tokens = 0
         self.thought_tokens: int | None = None if options.think is None else 0
         """Tokens of its thoughts; None for a model that does not think."""
         self.continued_text = ""
-        """The text that was certain with the tokens of `continued`."""
+        """The final text after the tokens of `continued`."""
         self.token_ids: list[int] = []
-        """Those since they were last taken: all that the text so far, certain or not, was made of."""
+        """The tokens since they were last taken: those of all text so far, final or not."""
         self.rest = ""
-        """The text that only the end made certain; it is sent with the end."""
+        """Text that is final only at the end; it is sent with the end."""
         self.prompt_logprobs: Sequence[TokenLogprobs] = ()
         """From the prompt's second token on, if requested."""
         self._logprob = 0.0
         self._tokens: list[ScoredToken] = []
-        self._read = self._certain = 0  # characters: all that tokens made, and those that are of the answer
+        self._read = self._certain = 0  # characters: of all decoded text, and of the answer's part
         self._whole = False
         self._options = options
         self._generation = generation
@@ -103,7 +103,7 @@ class AnswerChoice:
         self._end()
 
     def take_tokens(self) -> list[ScoredToken]:
-        """Tokens that begin in the text that is certain, since they were last taken."""
+        """Tokens that begin in the final text, since they were last taken."""
         tokens = self._tokens
         ready = len(tokens)
         if not self._whole:
@@ -113,11 +113,11 @@ class AnswerChoice:
 
     @property
     def mean_logprob(self) -> float:
-        """The mean over its tokens, if log-probabilities were requested."""
+        """The mean log-probability of its tokens, if log-probabilities were requested."""
         return self._logprob / max(self.completion_tokens, 1)
 
     def cancel(self) -> None:
-        """Stop the engine's work on it now. Idempotent."""
+        """Cancel the sequence now. Idempotent."""
         self._generation.cancel()
 
     def _echoed(self, echo: EchoedPrompt, output: TokenOutput | None) -> str:
@@ -127,7 +127,7 @@ class AnswerChoice:
         return echo.text
 
     def _take(self, output: TokenOutput) -> str:
-        """The text that is certain with this token."""
+        """The text that is final with this token."""
         self.completion_tokens += 1
         if output.finish_reason is not None:
             self.finish_reason = output.finish_reason

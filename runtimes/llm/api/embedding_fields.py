@@ -1,4 +1,4 @@
-"""The fields of a request for embeddings. A worker process reads large ones: this module needs no engine."""
+"""The fields of a request for embeddings. A worker process decodes large ones: this module needs no engine."""
 
 from typing import Annotated, NamedTuple
 
@@ -15,7 +15,7 @@ _truncation = msgspec.json.Decoder(Annotated[int, Meta(ge=-1, le=2**31 - 1)] | N
 
 
 class EmbeddingsBody(NamedTuple):
-    """A request. `truncate` is vLLM's: a longer text is cut to so many tokens, or by -1 to what the model takes."""
+    """A request. `truncate` is vLLM's: a longer text is cut to that many tokens, or by -1 to the model's limit."""
 
     model: str | None
     inputs: wire.Inputs
@@ -32,7 +32,7 @@ def decode(body: bytes) -> EmbeddingsBody:
     if unknown := sorted(fields.keys() - _FIELDS):
         raise CallerError(f"Unknown parameter: `{unknown[0]}`.", param=unknown[0], code="unknown_parameter")
     request = wire.decode(fields)
-    # Only null is no name: an empty one is of no model.
+    # Only null means the default model: an empty name is of no model.
     named = field(fields, "model", _name) is not None
     truncate = field(fields, "truncate_prompt_tokens", _truncation)
     return EmbeddingsBody(

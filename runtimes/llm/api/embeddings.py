@@ -17,22 +17,22 @@ from runtimes.llm.engine.async_engine import QueueFull, TokenOutput
 from runtimes.llm.model.embedding_config import EmbeddingConfig
 
 MAX_TOKENS = 300_000
-"""Of all texts of one request, as at OpenAI."""
+"""Tokens of all texts of one request, as at OpenAI."""
 AT_ONCE = 32
-"""Texts of one request that the engine has at a time: others' come between them."""
+"""Texts of one request in the engine at once: other requests run between them."""
 AT_A_TIME = 16 * 1024
-"""Characters that are made tokens before others have their turn."""
+"""Characters that are encoded before the loop runs other tasks."""
 _SMALLEST = 1e-12
 
 
 class Embeds(Protocol):
-    """What answers for one text. Raises `InferenceError`, or ValueError for tokens that the model does not have."""
+    """The engine's output for one text. Raises `InferenceError`, or ValueError for tokens outside the vocabulary."""
 
     async def __call__(self, row: Sequence[int]) -> TokenOutput: ...
 
 
 def check_dimensions(body: EmbeddingsBody, config: EmbeddingConfig) -> None:
-    """Raises `CallerError` for vectors that would mean nothing."""
+    """Raises `CallerError` for vectors without a meaning."""
     if body.dimensions is None or config.may_cut_to(body.dimensions):
         return
     allowed = f"to {', '.join(map(str, sorted(config.dimensions)))} only" if config.dimensions else "not at all"
@@ -41,7 +41,7 @@ def check_dimensions(body: EmbeddingsBody, config: EmbeddingConfig) -> None:
 
 
 async def rows_of(body: EmbeddingsBody, model: LoadedModel) -> list[list[int]]:
-    """The tokens of each text, as many at most as the model takes. Raises `CallerError`."""
+    """The tokens of each text, at most the model's limit. Raises `CallerError`."""
     longest = model.engine.max_model_len
     cut = longest if body.truncate == -1 else body.truncate
     if cut is not None and not 0 < cut <= longest:
@@ -68,7 +68,7 @@ async def _row(given: str | list[int], model: LoadedModel, cut: int | None) -> l
     tokenizer, longest = model.tokenizer, model.engine.max_model_len
     text = model.embedding.prompt + given
     if len(text) > longest * tokenizer.longest_piece:
-        if cut is None:  # encoding it would only take time
+        if cut is None:  # the text is too long in any case
             raise ContextTooLong(f"`input` has a text of more than this model's {longest} tokens.", param="input")
         text = text[: longest * tokenizer.longest_piece]
     text = text.lower() if model.embedding.lowercase else text
@@ -99,9 +99,10 @@ async def embedded(rows: Sequence[Sequence[int]], embeds: Embeds) -> list[TokenO
 
 
 class _Work:
-    """The rows of a request, and its workers. A worker that gets QueueFull leaves its row to the other workers.
+    """The texts of a request, and its workers. A worker that gets QueueFull leaves its text to the other workers.
 
-    Without other workers the queue is full of other requests, and the error is raised."""
+    Without other workers the queue is full of other requests, and the error is raised.
+    """
 
     def __init__(self, rows: Sequence[Sequence[int]], embeds: Embeds) -> None:
         self.outputs: dict[int, TokenOutput] = {}
@@ -127,7 +128,7 @@ class _Work:
 async def body_of(
     body: EmbeddingsBody, outputs: Sequence[TokenOutput], config: EmbeddingConfig, model: str, tokens: int
 ) -> bytes:
-    """The answer. Raises `BackendError` for vectors that are none."""
+    """The response. Raises `BackendError` for vectors that are not finite."""
     vectors = np.stack([output.pooled for output in outputs if output.pooled is not None])
     exact = finished(vectors, config, body.dimensions)
     made = [Vector(vector.tobytes(), []) for vector in exact]
@@ -135,7 +136,7 @@ async def body_of(
 
 
 def finished(vectors: NDArray[np.float32], config: EmbeddingConfig, dimensions: int | None) -> NDArray[np.float32]:
-    """Cut, and of length 1 if that is what the model's are, or if they were cut: [texts, hidden] → [texts, size]."""
+    """Truncated vectors, normalized if the model's are, or if they were truncated: [texts, hidden] → [texts, size]."""
     if not np.isfinite(vectors).all():
         raise BackendError("The model made numbers that are infinite or none: load it with another dtype.")
     if dimensions is not None:

@@ -1,4 +1,4 @@
-"""Large texts are encoded in a thread, so that no other request waits for them on the event loop."""
+"""Encodes large texts in a thread, so that no other request waits for them on the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import TypeVar
 from adapters.errors import CapacityError
 
 INLINE = 8 * 1024
-"""Characters that are encoded on the loop: some 10 ms of the dearest text."""
+"""Characters that are encoded on the loop: some 10 ms of the slowest text."""
 MAX_WAITING = 64
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class EncodingThread:
             self._waiting -= 1
 
     async def _take_turn(self, size: int) -> None:
-        """Leave the loop to others after every INLINE characters, of however many texts they are."""
+        """Yield to other tasks after every INLINE characters, whatever the number of texts."""
         self._this_turn += size
         if self._this_turn > INLINE:
             self._this_turn = size

@@ -1,4 +1,4 @@
-"""Failures as OpenAI's clients expect them: the status they act on, and an `error` with all four keys."""
+"""Failures in the format of OpenAI's clients: the status that they evaluate, and an `error` with all four keys."""
 
 from adapters import statuses
 from adapters.errors import CallerError, CapacityError, InferenceError, Unavailable
@@ -12,7 +12,7 @@ _JSON = ("content-type", "application/json")
 
 
 def error_response(error: InferenceError) -> Response:
-    """OpenAI's shape, with the status that its clients act on."""
+    """An error in OpenAI's format, with the status that its clients evaluate."""
     status = _status(error)
     kind = "rate_limit_error" if status == 429 else statuses.openai_type(error)
     headers = [_JSON]
@@ -25,7 +25,7 @@ def error_response(error: InferenceError) -> Response:
 
 
 def refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
-    """For what never became a request."""
+    """An error of a message that never became a request."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
     return Response(status, [_JSON], openai.encode_error(CallerError(message, code=code), kind))
 

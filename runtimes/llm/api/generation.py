@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 class Answering:
-    """One request's choices, read together; iterates over their pieces in the order in which they come.
+    """The choices of one request, merged; iterates over their pieces in the order of arrival.
 
     The first failure is raised and ends all choices.
     """
@@ -42,14 +42,14 @@ class Answering:
         metrics: ServerMetrics,
         scored: Callable[[AnswerChoice], Awaitable[ScoredPrompt]] | None = None,
     ) -> None:
-        """`scored` gives the log-probabilities of a prompt as its first choice reports them."""
+        """`scored` returns the log-probabilities of a prompt as its first choice reports them."""
         self.choices = choices
         self._scored = scored
         self._prompt_tokens = prompt_tokens
         self._metrics = metrics
         self._began = time.perf_counter()
         self._has_output = self._failed = False
-        # One place for each choice: a slow reader delays this queue, not the engine.
+        # One slot for each choice: a slow reader delays this queue, not the engine.
         self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
         self._open = set(choices)
         self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
@@ -110,7 +110,7 @@ class Answering:
         return {prompt: await self._scored(choice) for prompt, choice in first.items()}
 
     async def best(self, n: int) -> list[Finished]:
-        """The `n` choices of each prompt whose tokens are the likeliest on average, the best one first."""
+        """The `n` choices of each prompt with the highest mean token probability, the best one first."""
         finished = await self.whole()
         ranked = sorted(self.choices, key=lambda choice: (choice.prompt, -choice.mean_logprob))
         taken = [list(group)[:n] for _, group in groupby(ranked, key=lambda choice: choice.prompt)]
@@ -143,10 +143,9 @@ class Answering:
 
 
 class AnswerStream:
-    """The body of a streamed answer: events as the pieces come, then `[DONE]`.
+    """The body of a streamed answer: events as the pieces arrive, then `[DONE]`.
 
-    A failure becomes an event with an `error`, and no `[DONE]` follows: the client must not take a part for
-    the whole.
+    A failure becomes an event with an `error`, and no `[DONE]` follows: the client must not take a part for the whole.
     """
 
     def __init__(self, answering: Answering, writer: AnswerWriter, *, with_usage: bool) -> None:
@@ -157,10 +156,10 @@ class AnswerStream:
         self._first: Piece | None = None
         self._ended = False
         self.failure: InferenceError | None = None
-        """Why it broke off."""
+        """The failure that ended the stream."""
 
     async def begin(self) -> None:
-        """Wait for the first piece. Until it is there the request can still be answered with an error."""
+        """Wait for the first piece. Until it arrives the response can still be an error."""
         self._first = await anext(self._answering)
 
     def __aiter__(self) -> "AnswerStream":

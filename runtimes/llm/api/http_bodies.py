@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def streamed(events: AnswerStream) -> Response:
-    """The answer begins with its first text: whatever fails earlier still has a status of its own."""
+    """A response that begins with its first text: an earlier failure still has a status of its own."""
     try:
         await events.begin()
     except BaseException:
@@ -23,7 +23,7 @@ async def streamed(events: AnswerStream) -> Response:
 
 
 def reported(answer: Response, hints: IgnoredFields) -> Response:
-    """The answer, with a header that lists the fields which were left out."""
+    """A response with a header that lists the ignored fields."""
     if not hints.ignored:
         return answer
     return Response(answer.status, [*answer.headers, (IGNORED, ", ".join(hints.ignored))], answer.body)

@@ -25,7 +25,7 @@ class CalledFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
-    """A call that the assistant made. `index` is what some clients leave in from a stream."""
+    """A call of the assistant. Some clients copy `index` from a stream."""
 
     function: CalledFunction
     id: str | None = None
@@ -33,7 +33,7 @@ class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
     index: int | None = None
 
     def for_template(self) -> dict[str, Any]:
-        """Templates write the arguments as JSON themselves."""
+        """The call for a template, which encodes the arguments as JSON itself."""
         called = {"name": self.function.name, "arguments": self._arguments()}
         return {"id": self.id or "", "type": "function", "function": called}
 
@@ -46,7 +46,7 @@ class AssistantToolCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
-    """One turn. The fields that must be null are there because clients send an assistant's answer back whole."""
+    """One turn. The fields that must be null exist because clients send an assistant's answer back whole."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
@@ -60,11 +60,11 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking_blocks: list[Any] | None = None
-    """Thoughts with the signature of another server, which no template reads."""
+    """Thoughts with the signature of another server, which no template uses."""
 
     @property
     def thought(self) -> str | None:
-        """What the assistant thought; newer servers name it `reasoning`."""
+        """The assistant's thoughts; newer servers name the field `reasoning`."""
         return self.reasoning if self.reasoning_content is None else self.reasoning_content
 
     @property
@@ -74,12 +74,12 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
     @property
     def length(self) -> int:
-        """Characters that a template must place."""
+        """Characters that a template must render."""
         calls = [len(call.function.name) + len(call.function.arguments) for call in self.tool_calls or ()]
         return len(self.text) + len(self.name or "") + len(self.thought or "") + sum(calls)
 
     def for_template(self) -> dict[str, Any]:
-        """As chat templates know it: `developer` is OpenAI's newer word for `system`."""
+        """The role in chat templates: `developer` is OpenAI's newer name of `system`."""
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": self.text}
         if self.name is not None:
             message["name"] = self.name
@@ -93,8 +93,11 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_messages(messages: list[Message]) -> None:
-    """Raises CallerError for a turn that cannot be one. Leaves out what no template reads: a turn of many values is
-    then a few, before it leaves the process that has decoded it."""
+    """Raises CallerError for an invalid turn.
+
+    Omits the fields that no template uses: a turn of many values becomes small before it leaves the process that has
+    decoded it.
+    """
     for i, message in enumerate(messages):
         message.thinking_blocks = None
         if isinstance(message.content, list):

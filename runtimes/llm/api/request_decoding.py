@@ -46,7 +46,7 @@ B = TypeVar("B", bound=GenerateBody)
 
 
 async def decoded(decode: Callable[[bytes, IgnoredFields], B], body: bytes, hints: IgnoredFields) -> B:
-    """What `decode` returns, from another process where the body has many values. Raises CallerError."""
+    """The result of `decode`, from another process if the body has many values. Raises CallerError."""
     request, updated = await offload.parse(body, _with_hints, decode, body, hints)
     hints.ignored = updated.ignored
     return request

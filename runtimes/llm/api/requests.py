@@ -22,7 +22,7 @@ MAX_BEST_OF = 20
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """`include_obfuscation` pads events against traffic analysis at OpenAI; off is what it always is here."""
+    """`include_obfuscation` pads events against traffic analysis at OpenAI; here it is always off."""
 
     include_usage: bool | None = None
     include_obfuscation: Literal[False] | None = None
@@ -52,7 +52,7 @@ class GenerateBody(SamplingFields, kw_only=True):
     guided_grammar: str | None = None
     guided_whitespace_pattern: str | None = None
     guided_decoding_backend: str | None = None
-    """Names a library. This runtime has one, so the field has no effect."""
+    """Names a library. This runtime has only one, so the field has no effect."""
 
     def grammar(self) -> Grammar | None:
         """The grammar that the answer follows; None for free text. Raises CallerError."""
@@ -69,7 +69,7 @@ class GenerateBody(SamplingFields, kw_only=True):
         return self.ending_by_itself(next(iter(grammars.values()), None))
 
     def _guided(self) -> Grammar | None:
-        """`structured_outputs` by the names that vLLM had for its fields before 0.12."""
+        """`structured_outputs` under the field names that vLLM used before 0.12."""
         outputs = StructuredOutputs(
             self.guided_json, None, self.guided_regex, self.guided_choice, self.guided_grammar,
             self.guided_whitespace_pattern,
@@ -113,7 +113,7 @@ class GenerateBody(SamplingFields, kw_only=True):
         return self.echoes and self.num_logprobs is not None
 
     def written(self, prompt: int) -> str | None:
-        """That prompt, if it was a text."""
+        """The prompt as text, if it was a text."""
         return None
 
 
@@ -143,7 +143,7 @@ class ChatBody(GenerateBody, kw_only=True):
     include_reasoning: bool | None = None
 
     def thinking_options(self) -> ThinkingSettings:
-        """How the model is to think. Raises CallerError."""
+        """How the model thinks. Raises CallerError."""
         enabled = self.enable_thinking
         if enabled is None and self.thinking is not None:
             enabled = self.thinking.type != "disabled"
@@ -156,7 +156,7 @@ class ChatBody(GenerateBody, kw_only=True):
         return ThinkingSettings(variables, min(budgets, default=None), self.include_reasoning is not False)
 
     def tool_use(self) -> ToolUse | None:
-        """Raises CallerError."""
+        """The grammar. Raises CallerError."""
         return tool_use(self.tools or (), self.tool_choice, self.parallel_tool_calls)
 
     def __post_init__(self) -> None:

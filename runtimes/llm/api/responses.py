@@ -23,17 +23,17 @@ class ResponsesCall:
 
     def __init__(self, chat: ChatRequest, request: wire.ResponsesBody, given: dict[str, Raw]) -> None:
         self.chat = _encode(chat.fields)
-        """As `/v1/chat/completions` takes it."""
+        """The request as `/v1/chat/completions` decodes it."""
         self.ignored = chat.ignored
-        """Fields that no chat has a use for."""
+        """Fields without effect on a chat."""
         self._shell = answers.Shell(request, given)
 
     def whole(self, chat: bytes) -> bytes:
-        """The answer to it."""
+        """The response to it."""
         return answers.whole(chat, self._shell, Usage())
 
     def events(self, chat: AnswerStream) -> "ResponseEventStream":
-        """The stream of it."""
+        """Its stream of events."""
         return ResponseEventStream(chat, ResponseEvents(self._shell))
 
 
@@ -52,7 +52,7 @@ async def decode(body: bytes, default: str) -> ResponsesCall:
 
 
 class ResponseEventStream:
-    """A chat's stream in a Response's events. One that breaks off ends with `response.failed`."""
+    """Converts a chat's stream to a Response's events. A broken stream ends with `response.failed`."""
 
     def __init__(self, chat: AnswerStream, events: ResponseEvents) -> None:
         self._chat = chat

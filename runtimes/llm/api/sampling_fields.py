@@ -41,7 +41,9 @@ def check_ids(param: str, ids: Iterable[int], vocab_size: int) -> None:
 class SamplingFields(msgspec.Struct, kw_only=True):
     """`top_k`, `min_p`, `min_tokens`, `repetition_penalty`, `stop_token_ids`, `include_stop_str_in_output`,
     `ignore_eos`, `bad_words`, `skip_special_tokens` and `prompt_logprobs` are vLLM's; `top_k` -1 or 0 is none.
-    `logit_bias` is by token id, a text, as JSON's keys are."""
+
+    The keys of `logit_bias` are token ids as text, since JSON's keys are texts.
+    """
 
     n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Count | None = None
@@ -82,7 +84,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
                 raise CallerError(message, param="logit_bias")
 
     def check_tokens(self, vocab_size: int) -> None:
-        """Raise CallerError that names the first token that a model of so many has not."""
+        """Raise CallerError that names the first token outside a vocabulary of that size."""
         check_ids("logit_bias", map(int, self.logit_bias or ()), vocab_size)
         check_ids("stop_token_ids", self.stop_token_ids or (), vocab_size)
 
@@ -96,7 +98,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
         prompt_logprobs: int | None,
         bad_words: BadWords | None,
     ) -> SamplingParams:
-        """Of one of the choices. Raises CallerError if the answer may not be as long as it must."""
+        """The parameters of one choice. Raises CallerError if `max_tokens` is below `min_tokens`."""
         if (self.min_tokens or 0) > max_tokens:
             message = f"`min_tokens` is {self.min_tokens}, but the answer may have {max_tokens} tokens."
             raise CallerError(message, param="min_tokens")
@@ -107,7 +109,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
             top_p=1.0 if self.top_p is None else self.top_p,
             top_k=max(self.top_k or 0, 0),
             min_p=self.min_p or 0.0,
-            # Choices of one request must differ from each other, and the first is what `n` = 1 would give.
+            # Choices of one request must differ, and the first one equals that of `n` = 1.
             seed=None if self.seed is None else (self.seed + choice + 2**63) % 2**64 - 2**63,
             stop_token_ids=frozenset(self.stop_token_ids or ()) | (frozenset() if ignore_eos else eos_token_ids),
             ignore_eos=ignore_eos,

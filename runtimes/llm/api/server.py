@@ -243,7 +243,7 @@ class App:
             answering.close()
 
     def _ready(self, name: str | None) -> LoadedModel:
-        """The only model answers a request that names none."""
+        """Select the model. A request without a model uses the only one."""
         if name is not None and name != self.served_name:
             raise self._unknown_model(name)
         if self.model is None:

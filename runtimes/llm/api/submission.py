@@ -26,16 +26,16 @@ from runtimes.llm.text.think_parser import ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
 
 TURN = 20
-"""Characters that take as long to encode as a template takes for one message."""
+"""Characters whose encoding takes as long as a template takes for one message."""
 SCORE = 4
-"""Characters that take as long to encode as one log-probability takes to write."""
+"""Characters whose encoding takes as long as the output of one log-probability."""
 _PLAIN = EmbeddingConfig()
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model that can answer. `loaded_at` is unix time; `fingerprint` changes when answers may."""
+    """A loaded model. `loaded_at` is Unix time; `fingerprint` changes when answers may."""
 
     engine: AsyncEngine
     tokenizer: Tokenizer
@@ -43,16 +43,16 @@ class LoadedModel:
     loaded_at: int
     fingerprint: str
     embedding: EmbeddingConfig = _PLAIN
-    """How its vectors are made."""
+    """How its vectors are computed."""
     answers: bool = True
-    """Whether it generates anything: encoders only embed."""
+    """Whether it generates text: encoders only embed."""
     grammars: Grammars | None = None
-    """None for a model without a token that ends an answer: then none can be held to anything."""
+    """None for a model without an end token: no constraint is possible then."""
     encoding: EncodingThread = field(default_factory=EncodingThread)
 
 
 class AnswerForm(NamedTuple):
-    """What an answer is held to, and the control tokens that its text shows. `think` reads its thoughts."""
+    """The constraint of an answer, and the control tokens in its text. `think` parses its thoughts."""
 
     rules: Compiled | None
     shown: Mapping[int, bytes] = {}
@@ -70,7 +70,7 @@ class AnswerForm(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Texts that end an answer, and texts that do not appear in it."""
+    """Stop strings, and texts that do not appear in an answer."""
 
     stops: StopTable
     bad: BadWords | None
@@ -96,7 +96,7 @@ def submit(
     form: AnswerForm,
     words: Words,
 ) -> list[AnswerChoice]:
-    """All choices, which may have as many tokens as are `left` for their prompt, or an error and none."""
+    """All choices, each with at most `left` tokens for its prompt, or an error and no choice."""
     choices: list[AnswerChoice] = []
     continued = body.continue_token_ids or []
     submit = functools.partial(model.engine.submit, salt=origin.salt, standing=origin.standing)
@@ -110,7 +110,7 @@ def submit(
                 if len(continued) < max_tokens or not continued:
                     constraint = form.start(continued)
                     generation = submit(prompt + continued, params, continued=len(continued), constraint=constraint)
-                else:  # an answer that has all it may have is only to be ended
+                else:  # an answer of full length only needs its end
                     generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
                 choices.append(AnswerChoice(index, generation, model.tokenizer, options, continued, prompt=i))
     except BaseException as error:
@@ -154,10 +154,10 @@ def _encode_chat(template: ChatTemplate, messages: Sequence[Message], **how: Any
 async def encode_within(
     model: LoadedModel, encode: Callable[..., list[int]], characters: int, limit: int, param: str, turns: int = 0
 ) -> list[int]:
-    """The ids that `encode` makes of so many characters: `limit` at most, or ContextTooLong.
+    """The ids that `encode` returns for that many characters: `limit` at most, or ContextTooLong.
 
-    A text that cannot fit the context, and a conversation of more turns than it has tokens, is refused before it is
-    encoded. A large one is encoded in a thread.
+    A text that cannot fit the context, and a conversation of more turns than the context has tokens, is refused before
+    it is encoded. A large one is encoded in a thread.
     """
     context = model.engine.max_model_len
     if characters > context * model.tokenizer.longest_piece or turns > context:
@@ -191,7 +191,7 @@ def room(model: LoadedModel, body: GenerateBody, prompt_tokens: int, default: in
 
 
 def _check_places(model: LoadedModel, body: GenerateBody, prompts: int) -> None:
-    """Raise CallerError for more answers than may ever wait: to try again would not help."""
+    """Raise CallerError for more answers than the queue may hold: a retry cannot succeed."""
     answers, places = prompts * body.candidates, model.engine.max_queue
     if answers > places:
         param = "prompt" if body.candidates == 1 else "n" if body.candidates == body.n else "best_of"
@@ -213,7 +213,7 @@ def _sampling(model: LoadedModel, body: GenerateBody, max_tokens: int, index: in
 
 
 def _scored(body: GenerateBody, *, first: bool) -> int | None:
-    """Of how many likeliest tokens one of a prompt's answers has to find the prompt's log-probabilities."""
+    """The number of likeliest tokens that one of a prompt's answers computes for the prompt's log-probabilities."""
     counts = [body.num_logprobs if body.echoes_logprobs else None, body.prompt_logprobs if first else None]
     return max([count for count in counts if count is not None], default=None)
 
@@ -221,7 +221,7 @@ def _scored(body: GenerateBody, *, first: bool) -> int | None:
 def scored_prompts(
     model: LoadedModel, prompts: Sequence[list[int]], count: int
 ) -> Callable[[AnswerChoice], Awaitable[ScoredPrompt]]:
-    """Gives the log-probabilities of the prompt that a choice answers, in vLLM's form."""
+    """Returns the log-probabilities of the prompt of a choice, in vLLM's format."""
     names = TokenNames(model.tokenizer)
 
     async def scored(choice: AnswerChoice) -> ScoredPrompt:
@@ -245,7 +245,7 @@ def _text_options(
     form: AnswerForm,
     words: Words,
 ) -> ChoiceOptions:
-    """The text of the answers to one of the prompts."""
+    """The format of the text of the answers to one prompt."""
     shown = model.tokenizer.special_spellings if body.skip_special_tokens is False else {}
     return ChoiceOptions(
         stops=words.stops,

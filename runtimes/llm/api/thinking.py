@@ -17,7 +17,7 @@ _WITHOUT_EFFECT = {"reasoning_effort": "none", "enable_thinking": False}
 
 
 def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: IgnoredFields) -> None:
-    """Leave out what a model that does not think has no use for. Raises CallerError on a strict route."""
+    """Omit fields without effect on a model that does not think. Raises CallerError on a strict route."""
     if template.think_format is not None:
         return
     for name in FIELDS:
@@ -30,7 +30,7 @@ def ignore_thinking(body: ChatBody, template: ChatTemplate, hints: IgnoredFields
 
 
 def think_parser(template: ChatTemplate, in_thought: bool | None) -> Callable[[], ThinkParser] | None:
-    """Makes the parser of one choice; None if its answer has no thought."""
+    """Creates the parser of one choice; None if its answer has no thought."""
     if template.think_format is None or in_thought is False:
         return None
     return functools.partial(ThinkParser, template.think_format, is_open=bool(in_thought))
@@ -42,7 +42,7 @@ def answer_parser(
     template: ChatTemplate,
     thinking_options: ThinkingSettings,
 ) -> Callable[[], AnswerParser] | None:
-    """Makes the parser of one choice; None if its text has no parts."""
+    """Creates the parser of one choice; None if its text is not divided."""
     if think is None and use is None:
         return None
 
@@ -56,7 +56,7 @@ def answer_parser(
 def thought_rules(
     model: LoadedModel, template: ChatTemplate, thinking_options: ThinkingSettings, in_thought: bool | None
 ) -> ThoughtRules | None:
-    """How the thoughts of an answer are held; None if it has none."""
+    """The limits of an answer's thoughts; None without thoughts."""
     if template.think_format is None or in_thought is False:
         return None
     return ThoughtRules(

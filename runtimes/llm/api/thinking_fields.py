@@ -1,10 +1,9 @@
-"""How a chat's model is to think: the fields of several APIs, and what a template and an answer make of them.
+"""How a chat's model thinks: the fields of several APIs, as variables of the template and rules of the answer.
 
-`chat_template_kwargs`, `enable_thinking`      variables of the template: vLLM's, SGLang's and Qwen's
-`reasoning_effort`                             OpenAI's; also a variable of the template
-`thinking`                                     Anthropic's, which DeepSeek and GLM have too
-`thinking_token_budget`, `thinking_budget`, `max_thinking_tokens`    vLLM's, Qwen's and others' bound of a thought
-`include_reasoning`                            vLLM's: false leaves thoughts out of the answer
+`chat_template_kwargs`, `enable_thinking` variables of the template: vLLM's, SGLang's and Qwen's `reasoning_effort`
+OpenAI's; also a variable of the template `thinking` Anthropic's, which DeepSeek and GLM have too
+`thinking_token_budget`, `thinking_budget`, `max_thinking_tokens` vLLM's, Qwen's and others' bound of a thought
+`include_reasoning` vLLM's: false omits thoughts from the answer
 """
 
 from typing import Annotated, Any, Literal
@@ -36,7 +35,7 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ThinkingSettings(msgspec.Struct, frozen=True):
-    """`budget` is the most tokens of a thought."""
+    """`budget` is the maximum of tokens of a thought."""
 
     variables: dict[str, Any] = {}
     budget: int | None = None
@@ -44,14 +43,14 @@ class ThinkingSettings(msgspec.Struct, frozen=True):
 
 
 def check_variables(variables: dict[str, Any] | None) -> None:
-    """Raises `CallerError` for a variable that the request has fields for."""
+    """Raises `CallerError` for a variable that has a field of its own in the request."""
     if taken := sorted(RESERVED & (variables or {}).keys()):
         message = f"`chat_template_kwargs` has {taken[0]}, which is no variable of its own: use the request's fields."
         raise CallerError(message, param="chat_template_kwargs")
 
 
 def variables_of(enabled: bool | None, effort: str | None, given: dict[str, Any] | None) -> dict[str, Any]:
-    """The variables of the template; those that the request itself names win."""
+    """The variables of the template; explicit ones take precedence."""
     check_variables(given)
     variables: dict[str, Any] = {} if enabled is None else {"enable_thinking": enabled, "thinking": enabled}
     if effort is not None:

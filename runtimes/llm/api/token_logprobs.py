@@ -11,8 +11,10 @@ ScoredPrompt = list[dict[str, dict[str, Any]] | None]
 
 
 class ScoredToken(NamedTuple):
-    """One token of an answer, or of its prompt, where `logprob` is None for the first. `offset` is where in the text
-    it begins: for a token within a character, where the character does."""
+    """One token of an answer, or of its prompt, where `logprob` is None for the first.
+
+    `offset` is its offset in the text: for a part of a character, that of the character.
+    """
 
     token_id: int
     offset: int
@@ -27,8 +29,10 @@ class ScoredToken(NamedTuple):
 
 
 class TokenNames:
-    """How tokens are called where they stand alone: by their text, control tokens by their spelling, and what is no
-    text, such as half a character, by its bytes. `prefix` goes before those."""
+    """The names of single tokens: their text, the name of a control token, and the bytes of an incomplete character.
+
+    `prefix` precedes bytes.
+    """
 
     def __init__(self, tokenizer: Tokenizer, prefix: str = "") -> None:
         self._pieces = tokenizer.pieces
@@ -43,7 +47,7 @@ class TokenNames:
             return self._prefix + "".join([f"\\x{byte:02x}" for byte in piece])
 
     def bytes(self, token_id: int) -> list[int] | None:
-        """What it adds to a text; None for a control token, which adds nothing."""
+        """The text that it adds; None for a control token, which adds nothing."""
         return list(self._pieces.get(token_id, b"")) or None
 
 
@@ -67,7 +71,7 @@ def completion_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dic
     def likeliest(token: ScoredToken) -> dict[str, float] | None:
         if token.logprob is None:
             return None
-        # The likeliest of those that are called alike counts.
+        # Of several tokens with one name, the likeliest counts.
         named: dict[str, float] = {}
         for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
             named.setdefault(names.name(token_id), logprob)
@@ -84,7 +88,10 @@ def completion_logprobs(tokens: Sequence[ScoredToken], names: TokenNames) -> dic
 def scored_prompt(
     token_ids: Sequence[int], scores: Sequence[TokenLogprobs], count: int, names: TokenNames
 ) -> ScoredPrompt:
-    """vLLM's `prompt_logprobs`: of each token the `count` likeliest and itself, by id. The first has none."""
+    """vLLM's `prompt_logprobs`: for each token the `count` likeliest and the token itself, by id.
+
+    None for the first.
+    """
     scored: ScoredPrompt = [None]
     for token_id, score in zip(token_ids[1:], scores, strict=True):
         ranked = [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:count], 1)]

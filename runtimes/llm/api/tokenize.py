@@ -1,4 +1,4 @@
-"""`/tokenize` and `/detokenize`, as vLLM has them: the tokens that a prompt is, and the text that tokens are."""
+"""`/tokenize` and `/detokenize`, as in vLLM: text to tokens, and tokens to text."""
 
 import functools
 
@@ -10,7 +10,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 
 
 async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
-    """As the model would be given them, also if they do not fit its context. Raises `CallerError`."""
+    """The tokens of a prompt, also if they do not fit the context. Raises `CallerError`."""
     limit = max(MAX_TOKENS, model.engine.max_model_len)
     if body.prompt is not None:
         encode = functools.partial(
@@ -29,7 +29,7 @@ async def tokens_of(body: TokenizeBody, model: LoadedModel) -> list[int]:
 
 
 def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:
-    """The text that the tokens are. Raises `CallerError` for one that the model does not have."""
+    """The text of tokens. Raises `CallerError` for a token outside the vocabulary."""
     names = tokenizer.names(body.tokens)
     for place, name in enumerate(names):
         if name is None:

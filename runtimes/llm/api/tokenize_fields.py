@@ -1,4 +1,4 @@
-"""The fields of `/tokenize` and `/detokenize`. A worker process reads large ones: this module needs no engine."""
+"""The fields of `/tokenize` and `/detokenize`. A worker process decodes large ones: this module needs no engine."""
 
 from typing import Annotated, TypeVar
 

@@ -1,4 +1,4 @@
-"""The tools of a request: what a model may call, and whether it must."""
+"""The tools of a request: the functions that a model may call, and whether a call is required."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additiona
 
 
 class FunctionTool(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """`parameters` is a JSON schema of an object; none means that there are no arguments."""
+    """`parameters` is a JSON schema of an object; without it there are no arguments."""
 
     name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
     description: str | None = None
@@ -46,7 +46,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChosenFunction(msgspec.Struct, forbid_unknown_fields=True):
-    """By its name."""
+    """A function by its name."""
 
     name: str
 
@@ -63,16 +63,16 @@ ToolChoice = Literal["none", "auto", "required"] | ChosenTool
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """Tools that may be called, and with `forced` must be: one at least, and if not `parallel` one at most."""
+    """Tools that may be called, and with `forced` must be: at least one, and if not `parallel` at most one."""
 
     declarations: list[dict[str, Any]]
-    """As the chat template presents them to the model."""
+    """The tools in the form that the chat template receives."""
     functions: tuple[ToolFunction, ...]
     forced: bool
     parallel: bool
 
     def grammar(self, tool_format: ToolFormat, tokenizer: Tokenizer, answer: Grammar | None) -> Grammar | None:
-        """What the answer is held to, calls and text; None if to nothing. `answer` is what the text is held to."""
+        """The grammar of an answer, calls and text; None without constraints. `answer` constrains the text."""
         if self.forced:
             return calls_grammar(tool_format, self.functions, tokenizer, parallel=self.parallel)
         if answer is not None:
@@ -90,7 +90,7 @@ class ToolUse:
 
 
 def tool_use(tools: Sequence[Tool] | None, choice: ToolChoice | None, parallel: bool | None) -> ToolUse | None:
-    """None if nothing may be called. Raises CallerError."""
+    """The tools; None if no call is allowed. Raises CallerError."""
     if not tools:
         if choice not in (None, "none", "auto"):
             raise CallerError("`tool_choice` requires a call, but `tools` is empty.", param="tool_choice")

@@ -41,7 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class EngineDead(BackendError):
-    """The engine has failed or was closed; it answers nothing any more."""
+    """The engine has failed or was closed, and answers no request."""
 
 
 class Generation:
@@ -71,7 +71,7 @@ class Generation:
         raise output
 
     def cancel(self) -> None:
-        """Stop generating; the KV pages are free when this returns. Tokens not read yet are dropped."""
+        """Stop generating; the KV pages are free when this returns. Unread tokens are dropped."""
         if self._ended:
             return
         self._cancel()
@@ -96,7 +96,7 @@ class Generation:
 class AsyncEngine:
     """Runs an Engine's steps in a thread. All methods belong to the loop that awaited `start`.
 
-    Each step's tokens cross to the loop in one callback, whatever the number of sequences.
+    One callback passes the tokens of a step to the loop, whatever the number of sequences.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -109,7 +109,7 @@ class AsyncEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether `submit` takes anything."""
+        """Whether `submit` accepts requests."""
         return self._dead is None
 
     @property
@@ -126,7 +126,7 @@ class AsyncEngine:
         return self._engine.vocab_size
 
     async def start(self) -> None:
-        """Start the thread. Once only: an engine that has ended stays so."""
+        """Start the thread. Once only: an engine that has ended does not start again."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._dead = None
@@ -136,7 +136,7 @@ class AsyncEngine:
         await self._ended.wait()
 
     async def aclose(self) -> None:
-        """End the thread after its present step; open generations raise EngineDead. Idempotent."""
+        """End the thread after its current step; open generations raise EngineDead. Idempotent."""
         self._die(EngineDead("the engine was closed"))
         self._engine.close()
         if self._thread.ident is not None:
@@ -145,7 +145,7 @@ class AsyncEngine:
     async def embed(
         self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = NOBODY
     ) -> TokenOutput:
-        """The one output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
+        """The only output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
         generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing)
         try:
             return await anext(generation)
@@ -163,10 +163,11 @@ class AsyncEngine:
         standing: Standing = NOBODY,
         constraint: Constraint | None = None,
     ) -> Generation:
-        """Begin an answer. Prompts of the same salt share what is computed of them. The last `continued` tokens are
-        the answer's already. It is held to the `constraint`.
+        """Begin an answer. Prompts with the same salt share cached pages. The last `continued` tokens already belong to
+        the answer. The `constraint` limits its tokens.
 
-        Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens."""
+        Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens.
+        """
         if self._dead is not None:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
@@ -182,11 +183,11 @@ class AsyncEngine:
         return self._engine.stats()
 
     def clock(self) -> float:
-        """What deadlines are times of."""
+        """The clock of deadlines."""
         return self._engine.clock()
 
     def check_idle(self) -> None:
-        """Raise AssertionError, saying what leaks, unless nothing runs or waits and every KV page is free."""
+        """Raise AssertionError that names the leak, unless nothing runs or waits and every KV page is free."""
         self._engine.check_idle()
         if self._generations:
             raise AssertionError(f"{len(self._generations)} generations are open without a sequence")
@@ -196,7 +197,7 @@ class AsyncEngine:
         self._engine.abort(sequence_id)
 
     def _run(self) -> None:
-        """The thread's whole life."""
+        """The function of the thread."""
         try:
             while self._engine.wait_for_work():
                 if outputs := self._engine.step():

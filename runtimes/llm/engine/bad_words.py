@@ -14,13 +14,13 @@ class BadWords:
         unique = {tuple(token_ids) for token_ids in sequences}
         self._always = frozenset([token_ids[0] for token_ids in unique if len(token_ids) == 1])
         self._after: dict[int, list[tuple[tuple[int, ...], int]]] = {}
-        """By the last token before it: all tokens before a sequence's last one, and that one."""
+        """By the last token before it: the other tokens of a sequence before its last one, and the last one."""
         for *before, last in unique:
             if before:
                 self._after.setdefault(before[-1], []).append((tuple(before), last))
 
     def banned(self, token_ids: Sequence[int], begin: int) -> frozenset[int]:
-        """What may not come next, after the answer's tokens, which start at `begin`."""
+        """The tokens that are excluded after the answer's tokens, which start at `begin`."""
         size = len(token_ids)
         if size == begin or (endings := self._after.get(token_ids[-1])) is None:
             return self._always

@@ -38,7 +38,7 @@ class BlockManager:
 
     @property
     def num_free(self) -> int:
-        """Pages that can be had."""
+        """The number of free and evictable pages."""
         return len(self._free) + len(self._evictable)
 
     @property
@@ -52,7 +52,7 @@ class BlockManager:
             self._digests_of(sequence, len(sequence) // self.block_size)
 
     def computed_by(self, sequence: Sequence) -> int | None:
-        """The sequence that is about to compute the first page that this one would have to, if there is one."""
+        """The sequence that is about to compute this sequence's next page, if there is one."""
         if self._awaited:
             for digest in self._digests_of(sequence, (len(sequence) - 1) // self.block_size):
                 if digest not in self._index:
@@ -76,7 +76,7 @@ class BlockManager:
         sequence.num_computed = len(sequence.block_table) * self.block_size
 
     def allocate(self, sequence: Sequence, num_tokens: int) -> bool:
-        """Lengthen the block table to hold `num_tokens` positions; False, and no change, if pages run out."""
+        """Extend the block table to hold `num_tokens` positions; False, without a change, if pages run out."""
         missing = -(-num_tokens // self.block_size) - len(sequence.block_table)
         if missing > self.num_free:
             return False
@@ -112,7 +112,7 @@ class BlockManager:
 
     def free(self, sequence: Sequence) -> None:
         """Release every page of a sequence; its keys and values must be computed again."""
-        # From its end: a page is of no use without those before it.
+        # From its end: a page is useless without those before it.
         for block in reversed(sequence.block_table):
             self._users[block] -= 1
             if self._users[block]:
@@ -123,7 +123,7 @@ class BlockManager:
                 self._evictable[block] = None
         for digest in sequence.digests[sequence.num_indexed :]:
             self._await_no_more(digest, sequence)
-        sequence.block_table = []  # a new one: a step that runs may still read the old one
+        sequence.block_table = []  # a new list: a running step may still read the old one
         sequence.num_computed = sequence.num_indexed = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
@@ -160,7 +160,7 @@ class BlockManager:
         return block
 
     def _digests_of(self, sequence: Sequence, count: int) -> list[bytes]:
-        """Of its first full pages: as many, and perhaps more that were computed before."""
+        """The digests of at least `count` full pages, computed once for each page."""
         digests, size = sequence.digests, self.block_size
         while len(digests) < count:
             at = len(digests) * size

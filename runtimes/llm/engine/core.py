@@ -32,16 +32,19 @@ log = logging.getLogger(__name__)
 
 
 class StepRunner(Protocol):
-    """What the engine needs of a model: plain data in, plain data out."""
+    """The interface of a model for the engine: plain data in, plain data out."""
 
     def run(self, batch: Batch) -> dict[int, Sampled]:
-        """By sequence id, of every chunk of `batch` that `samples` or has targets. The batch may be empty."""
+        """Run `batch`.
+
+        Returns, by sequence id, the result of each chunk that `samples` or has targets. The batch may be empty.
+        """
 
 
 class Engine:
-    """Continuous batching over one model. `step` belongs to one thread; all else may be called from any.
+    """Continuous batching over one model. `step` belongs to one thread; other methods may be called from any thread.
 
-    `clock` is what deadlines are times of.
+    `clock` is the clock of deadlines.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Engine:
 
     @classmethod
     def load(cls, config: EngineConfig) -> "Engine":
-        """Read the model, which takes seconds to minutes. Raises ValueError if it or the bounds make no sense."""
+        """Load the model, which takes seconds to minutes. Raises ValueError for an invalid model or invalid bounds."""
         if config.threads is not None:
             torch.set_num_threads(config.threads)
         return cls.serving(
@@ -78,8 +81,10 @@ class Engine:
 
     @classmethod
     def serving(cls, model: Llama, config: EngineConfig) -> "Engine":
-        """An engine over a model that is loaded already. Raises ValueError if the bounds make no sense, NotEnoughMemory
-        if the KV cache does not fit."""
+        """An engine over a loaded model.
+
+        Raises ValueError for invalid bounds, NotEnoughMemory if the KV cache does not fit.
+        """
         if config.block_size < 1:
             raise ValueError(f"block_size must be 1 or more, not {config.block_size}")
         numbers = kv_dtype(config.kv_cache_dtype, model.dtype)
@@ -114,7 +119,7 @@ class Engine:
 
     @property
     def max_model_len(self) -> int:
-        """Tokens that a prompt and its answer may have together."""
+        """The maximum of tokens of a prompt and its answer together."""
         return self._scheduler.config.max_model_len
 
     @property
@@ -133,11 +138,11 @@ class Engine:
         standing: Standing = NOBODY,
         constraint: Constraint | None = None,
     ) -> int:
-        """Queue a prompt; the id of its sequence. Prompts of the same salt share what is computed of them. The last
-        `continued` tokens are the answer's already: they count as generated, and the `constraint` knows them. With
-        `pooling` it has one output, and no token.
+        """Queue a prompt; returns the id of its sequence. Prompts with the same salt share cached pages. The last
+        `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes them.
+        With `pooling` the sequence has one output and no token.
 
-        Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token that is not the model's.
+        Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token outside the vocabulary.
         """
         if pooling is not None and self._pooler is None:
             raise ValueError("this engine embeds nothing")
@@ -161,7 +166,7 @@ class Engine:
             standing=standing,
             constraint=constraint,
         )
-        self._scheduler.blocks.prepare(sequence)  # while the model runs, and not between two steps
+        self._scheduler.blocks.prepare(sequence)  # while the model runs, not between two steps
         with self._changed:
             self._scheduler.add(sequence, self.clock())
             self._prompt_tokens += len(token_ids)
@@ -174,9 +179,9 @@ class Engine:
             self._scheduler.abort(sequence_id)
 
     def step(self) -> dict[int, TokenOutput]:
-        """Run one batch; the tokens that came of it, by sequence id.
+        """Run one batch; returns its tokens by sequence id.
 
-        If memory runs out its sequences end with OutOfMemory, and those that wait for their turn are none the worse.
+        If memory runs out, the sequences of the batch end with OutOfMemory; waiting sequences are not affected.
         """
         batch = self._schedule()
         try:
@@ -203,13 +208,13 @@ class Engine:
         return self._update(batch, sampled) | self._update_pooled(batch, sums)
 
     def wait_for_work(self) -> bool:
-        """Sleep until there is a sequence to run (True) or the engine is closed (False)."""
+        """Wait until a sequence can run (True) or the engine is closed (False)."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._scheduler.has_work)
             return not self._closed
 
     def close(self) -> None:
-        """Let `wait_for_work` return False, now and always."""
+        """Make `wait_for_work` return False, now and always."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -232,7 +237,7 @@ class Engine:
             )
 
     def check_idle(self) -> None:
-        """Raise AssertionError, saying what leaks, unless no sequence lives and every page is free."""
+        """Raise AssertionError that names the leak, unless no sequence lives and every page is free."""
         with self._changed:
             self._scheduler.check_integrity()
             if self._scheduler.has_work:

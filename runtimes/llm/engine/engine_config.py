@@ -12,11 +12,11 @@ from runtimes.llm.weights.quantize import WeightsName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What to load and how much of the machine to take.
+    """The model to load and the resources that it may use.
 
-    `threads` None leaves torch's choice. `max_model_len` None takes the longest that the model and the KV cache
-    both hold. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and never
-    grows.
+    `threads` None uses torch's default. `max_model_len` None uses the greatest length that the model and the KV cache
+    both support. `kv_cache_bytes`, or instead of it a `kv_cache_share` of all memory, is allocated at the start and
+    never grows.
     """
 
     model: Path
@@ -38,7 +38,7 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """The engine at one moment; from `preemptions` on, the numbers only ever grow.
+    """Statistics at one moment; from `preemptions` on, the values are monotonic counters.
 
     `prompt_tokens` are those of accepted requests.
     """
@@ -54,6 +54,6 @@ class EngineStats:
     generated_tokens: int
     steps: int
     waits: Histogram
-    """Seconds from a request's coming to its first step."""
+    """Seconds from a request's arrival to its first step."""
     intervals: Histogram
     """Seconds between two tokens of an answer, when they are delivered."""

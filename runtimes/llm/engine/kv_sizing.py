@@ -13,7 +13,7 @@ KV_ADVICE = "lower kv_cache (--kv-cache)"
 
 
 def kv_dtype(name: KVCacheName, dtype: torch.dtype) -> torch.dtype:
-    """What the cache holds for a model that computes in `dtype`."""
+    """The number format of the cache for a model that computes in `dtype`."""
     return torch.int8 if name == "int8" else dtype
 
 
@@ -23,10 +23,10 @@ def kv_bytes_per_token(config: ModelShape, dtype: torch.dtype) -> int:
 
 
 def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.device, steps: int = 0) -> int:
-    """Pages in `size` bytes, or in a `share` if one is given: of all memory, or of what a GPU has left beside the
-    weights and the `steps` bytes that computing takes.
+    """Pages in `size` bytes, or in a `share` if given: of all memory, or of a GPU's free memory beside the weights and
+    the `steps` bytes that computing takes.
 
-    Raises ValueError for less than one page, NotEnoughMemory if there is not so much.
+    Raises ValueError for less than one page, NotEnoughMemory if the memory is not available.
     """
     if share is not None and not 0 < share <= 1:
         raise ValueError(f"kv_cache_share must be over 0 and at most 1, not {share}")
@@ -40,7 +40,7 @@ def kv_blocks(size: int, share: float | None, block_bytes: int, device: torch.de
 
 
 def memory_of(device: torch.device) -> MemoryStatus:
-    """Of the GPU, or of this machine or container."""
+    """The memory of the GPU, or of this machine or container."""
     if device.type != "cuda":
         return memory()
     available, total = torch.cuda.mem_get_info(device)

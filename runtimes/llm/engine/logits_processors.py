@@ -39,7 +39,7 @@ def _add_biases(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> Non
 
 
 def _penalize(logits: Tensor, penalized: list[tuple[int, TokenTally]], chunks: Sequence[Chunk]) -> None:
-    """Repetition, frequency and presence, as vLLM and transformers have them."""
+    """Repetition, frequency and presence penalties, as in vLLM and transformers."""
     rows = [row for row, _ in penalized]
     sizes, places = _places(logits, rows, [tally.ids.tobytes() for _, tally in penalized])
     counts = _tensor([tally.counts.tobytes() for _, tally in penalized], torch.float32, logits.device)
@@ -65,7 +65,7 @@ def _constrain(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> dict
             bits = np.frombuffer(constraint.mask(), dtype=np.uint8)
             forbidden.append(np.unpackbits(bits, count=vocab, bitorder="little") == 0)
             masked.append(row)
-        except Exception as error:  # a constraint is a program of others
+        except Exception as error:  # a constraint runs code of a third party
             errors[row] = BackendError(f"the answer's constraint has failed: {error}")
             errors[row].__cause__ = error
     for row, mask in zip(masked, forbidden, strict=True):
@@ -74,7 +74,7 @@ def _constrain(logits: Tensor, rows: list[int], chunks: Sequence[Chunk]) -> dict
 
 
 def _places(logits: Tensor, rows: list[int], packed: list[bytes]) -> tuple[Tensor, Tensor]:
-    """How many tokens of each row are concerned, and where they are in the logits laid end to end."""
+    """The number of affected tokens of each row, and their offsets in the flattened logits."""
     sizes = torch.tensor([len(ids) // 8 for ids in packed], device=logits.device)
     begins = torch.tensor(rows, device=logits.device) * logits.shape[-1]
     return sizes, _tensor(packed, torch.int64, logits.device) + begins.repeat_interleave(sizes)

@@ -8,14 +8,14 @@ from torch import Tensor
 from runtimes.llm.engine.sequence import TokenLogprobs
 from runtimes.llm.engine.truncation import likeliest
 
-# Rows of the vocabulary that are worked on at once: a prompt has many.
+# Rows of the vocabulary that are processed at once: a prompt has many.
 _ROWS = 64
 # OpenAI's value for an impossible token: JSON has no infinity.
 _LEAST = -9999.0
 
 
 class Logprobs:
-    """Of a few rows of logits [rows, vocab], of each the `counts` likeliest."""
+    """Log-probabilities of rows of logits [rows, vocab]: the `counts` likeliest of each."""
 
     def __init__(self, logits: Tensor, counts: Sequence[int]) -> None:
         self._all = logits.log_softmax(dim=-1)
@@ -24,7 +24,7 @@ class Logprobs:
         self._values, self._ids = values.clamp_(min=_LEAST).tolist(), ids.tolist()
 
     def of(self, token_ids: Tensor) -> list[TokenLogprobs]:
-        """Of the token of each row, [rows]."""
+        """The log-probability of one token of each row, [rows]."""
         chosen = self._chosen(token_ids)[:, 0].clamp(min=_LEAST).tolist()
         return [
             TokenLogprobs(logprob, tuple(zip(ids[:count], values[:count], strict=True)))
@@ -32,7 +32,7 @@ class Logprobs:
         ]
 
     def ranked(self, token_ids: Tensor) -> list[TokenLogprobs]:
-        """The same, with the rank of each."""
+        """The same, with the rank of each token."""
         ranks = ((self._all > self._chosen(token_ids)).sum(-1) + 1).tolist()
         return [one._replace(rank=rank) for one, rank in zip(self.of(token_ids), ranks, strict=True)]
 
@@ -42,7 +42,7 @@ class Logprobs:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def prompt_logprobs(logits: Tensor, targets: Sequence[int], count: int) -> tuple[TokenLogprobs, ...]:
-    """Of each of `targets` by its row of `logits` [len(targets), vocab]."""
+    """The log-probability of each of `targets` by its row of `logits` [len(targets), vocab]."""
     scored: list[TokenLogprobs] = []
     token_ids = torch.tensor(targets, device=logits.device)
     for rows, ids in zip(logits.split(_ROWS), token_ids.split(_ROWS), strict=True):

@@ -22,7 +22,7 @@ class NotEnoughMemory(MemoryError):
 
 
 class OutOfMemory(Unavailable):
-    """Memory ran out in the step that a request was part of."""
+    """Memory ran out in the step of the request."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -35,14 +35,14 @@ class OutOfMemory(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatus:
-    """In bytes. `available` can be taken without pushing anything out but copies of files."""
+    """In bytes. `available` can be allocated without evicting anything but file caches."""
 
     total: int
     available: int
 
 
 def memory(root: Path = _ROOT) -> MemoryStatus:
-    """What this process may use. `root` is where /proc and /sys are."""
+    """The memory that this process may use. `root` is the folder of /proc and /sys."""
     machine = _machine(root)
     limits = [machine, *(_group(folder) for folder in _groups(root))]
     return MemoryStatus(min(one.total for one in limits), min(one.available for one in limits))
@@ -58,7 +58,7 @@ def require(what: str, required: int, available: int, advice: str) -> None:
 
 @contextmanager
 def allocating(what: str, advice: str) -> Iterator[None]:
-    """Raise NotEnoughMemory if what is done within runs out of it."""
+    """Convert an allocation failure in the block to NotEnoughMemory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -74,7 +74,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def readable(size: int) -> str:
-    """As people read it: 3.4 GiB."""
+    """A size for people: 3.4 GiB."""
     number, unit = float(size), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if number < 1024:
@@ -93,7 +93,7 @@ def _machine(root: Path) -> MemoryStatus:
 
 
 def _groups(root: Path) -> list[Path]:
-    """The folders of this process's control groups that may limit memory: its own, and those around it."""
+    """The folders of this process's control groups that may limit memory: its own, and its ancestors."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -105,13 +105,13 @@ def _groups(root: Path) -> list[Path]:
             continue
         mount = root / "sys/fs/cgroup" / controllers
         own = mount / path.lstrip("/")
-        # In a container the path is the host's: what is mounted is the container's own group.
+        # In a container the path is the host's: the mounted folder is the container's own group.
         folders += [folder for folder in (own, *own.parents) if folder.is_relative_to(mount)]
     return folders
 
 
 def _group(folder: Path) -> MemoryStatus:
-    """Its limit, and what is left of that; boundless if it has none."""
+    """The limit of a group, and its free part; infinite without a limit."""
     for limit, usage, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),

@@ -24,7 +24,7 @@ def appended(sequence: Sequence, token_id: int) -> InferenceError | None:
 
 
 def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None:
-    """Why the sequence ends with its newest token; None if it continues."""
+    """The finish reason of a sequence that ends with its newest token; None if it continues."""
     if sequence.token_ids[-1] in sequence.stop_token_ids:
         return "stop"
     if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= max_model_len:

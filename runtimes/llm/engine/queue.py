@@ -29,7 +29,7 @@ class SequenceQueue:
         self._counter = counter
         self._bands: dict[int, dict[str, list[Sequence]]] = {}
         self._tenants: dict[str, int] = {}
-        """How many each has waiting, over all priorities."""
+        """The number of waiting sequences of each tenant, over all priorities."""
 
     def __iter__(self) -> Iterator[Sequence]:
         return (sequence for band in self._bands.values() for line in band.values() for sequence in line)
@@ -44,7 +44,7 @@ class SequenceQueue:
         self.size += 1
 
     def remove(self, sequence: Sequence) -> None:
-        """ValueError or KeyError if it does not wait."""
+        """Raises ValueError or KeyError for a sequence that does not wait."""
         tenant, priority = sequence.standing.tenant, sequence.standing.priority
         band = self._bands[priority]
         band[tenant].remove(sequence)

@@ -25,19 +25,19 @@ class Running:
         return sequence_id in self.prompts or sequence_id in self.decoding
 
     def decodes(self, sequence: Sequence) -> None:
-        """Its prompt is computed, and it has a token more."""
+        """Record that a prompt is computed and that its sequence has a new token."""
         if self.prompts.pop(sequence.id, None) is not None:
             self.decoding[sequence.id] = sequence
 
     def remove(self, sequence_id: int) -> None:
-        """Nothing happens if it does not run."""
+        """Remove a sequence; no effect if it does not run."""
         self.prompts.pop(sequence_id, None)
         self.decoding.pop(sequence_id, None)
 
     def last(self) -> Sequence:
-        """The sequence to preempt first: of the lowest priority, of the tenant that was served most, the newest.
+        """The sequence to preempt first: of the lowest priority, of the tenant that has received most, the newest.
 
-        ValueError if nothing runs.
+        Raises ValueError if nothing runs.
         """
         return max(self, key=self._rank)
 

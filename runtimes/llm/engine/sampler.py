@@ -22,7 +22,7 @@ from runtimes.llm.engine.memory import ran_out
 from runtimes.llm.engine.sequence import Chunk, Sampled, TokenLogprobs
 from runtimes.llm.engine.truncation import TruncationLimits, likeliest, num_candidates, parts
 
-# Candidates that nearly always hold all that may be drawn.
+# The number of candidates that nearly always contain every token that may be drawn.
 _FEW = 64
 _MANY = 4096
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def sample(logits: Tensor, chunks: Sequence[Chunk]) -> list[Sampled]:
 def sample_apart(logits: Tensor, chunks: Sequence[Chunk], afresh: Callable[[], Tensor]) -> list[Sampled]:
     """`sample`. If it raises, each row is sampled alone, so that only the rows at fault have an error.
 
-    `afresh` gives the logits again, which `sample` has changed. Raises only if memory runs out.
+    `afresh` computes the logits again, since `sample` has changed them. Raises only if memory runs out.
     """
     try:
         return list(sample(logits, chunks))
@@ -77,20 +77,20 @@ def _sample_alone(logits: Tensor, chunk: Chunk) -> Sampled:
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1), the same for the same arguments on every machine."""
+    """A number in [0, 1) that depends on the arguments only, on every machine."""
     key = seed.to_bytes(8, "little") + position.to_bytes(8, "little")
     bits = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little")
     return (bits >> 11) / 2**53
 
 
 def _best(logits: Tensor) -> Tensor:
-    if logits.device.type == "cpu":  # numpy's is ten times as fast there
+    if logits.device.type == "cpu":  # numpy's is ten times as fast here
         return torch.from_numpy(logits.numpy().argmax(-1))
     return logits.argmax(-1)
 
 
 def _unusable(best: list[float], chunks: Sequence[Chunk]) -> dict[int, InferenceError]:
-    """Rows by their highest logit, which is NaN if any is."""
+    """Greedy tokens: the highest logit of each row, which is NaN if any logit is."""
     errors: dict[int, InferenceError] = {}
     for row, logit in enumerate(best):
         if logit == -torch.inf and chunks[row].params.bad_words is not None:
@@ -109,7 +109,7 @@ def _draw_into(tokens: Tensor, logits: Tensor, rows: list[int], chunks: Sequence
     numbers = [uniform(chunks[row].seed, chunks[row].end) for row in rows]
     temperature = torch.tensor([[one.temperature] for one in params], device=device)
     scores = logits if len(rows) == len(logits) else logits[rows]
-    # Shifted first: a tiny temperature must give 0 and -inf, not inf - inf. All in one place: new memory is slow.
+    # Shifted first: a tiny temperature must give 0 and -inf, not inf - inf. All in place: allocation is slow.
     scores.sub_(scores.amax(dim=-1, keepdim=True)).div_(temperature)
     probabilities = torch.softmax(scores, dim=-1, out=scores)
     chance = torch.tensor(numbers, dtype=torch.float64, device=device)[:, None]
@@ -137,7 +137,7 @@ def _draw_limited(probabilities: Tensor, chance: Tensor, limits: TruncationLimit
 
 
 def _draw_widely(probabilities: Tensor, chance: Tensor, limits: TruncationLimits) -> Tensor:
-    """For rows of which many tokens may come."""
+    """Sample rows with many possible tokens."""
     descending, vocab = _descending(probabilities), probabilities.shape[-1]
     size = num_candidates(descending[:, :_MANY].contiguous(), limits, vocab)
     if vocab > _MANY and len(more := (size[:, 0] == _MANY).nonzero()[:, 0]):
@@ -147,13 +147,13 @@ def _draw_widely(probabilities: Tensor, chance: Tensor, limits: TruncationLimits
 
 
 def _descending(probabilities: Tensor) -> Tensor:
-    if probabilities.device.type == "cpu":  # numpy's is twenty times as fast there
+    if probabilities.device.type == "cpu":  # numpy's is twenty times as fast here
         return torch.from_numpy(np.sort(probabilities.numpy())[:, ::-1].copy())
     return probabilities.sort(dim=-1, descending=True).values
 
 
 def _draw(weights: Tensor, chance: Tensor) -> Tensor:
-    """A token of each row [rows, vocab] by its weight; first its part of the vocabulary, then it."""
+    """Draw a token of each row [rows, vocab] by its weight: first its part of the vocabulary, then the token."""
     cut = parts(weights, 0.0)
     cumulative = cut.sum(-1, dtype=torch.float32).double().cumsum(-1)
     target = chance * cumulative[:, -1:]

@@ -10,11 +10,11 @@ from runtimes.llm.engine.bad_words import BadWords
 MAX_TOP_LOGPROBS = 20
 MAX_BIASED = 1024
 MAX_COUNT = 2**31 - 1
-"""Of tokens and candidates."""
+"""Type of ids of tokens and candidates."""
 GREEDY_BELOW = 1e-5
-"""A lower temperature is greedy: float32 logits that are divided by less overflow, or are divided by zero."""
+"""A lower temperature is greedy: division by it would make float32 logits overflow, or divide by zero."""
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
-"""A float32 logit that is divided or multiplied by a penalty between these is finite."""
+"""Penalties in this range never make a float32 logit infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class SamplingParams:
     prompt_logprobs: int | None = None
     bad_words: BadWords | None = field(default=None, compare=False)
     penalizes: bool = field(init=False)
-    """Whether what was generated before counts."""
+    """Whether sampling depends on the tokens generated before."""
     bias_ids: bytes = field(init=False, repr=False)
     bias_values: bytes = field(init=False, repr=False)
-    """`logit_bias` as the sampler reads it, int64 and float32: packed once, not at every step."""
+    """`logit_bias` in the sampler's form, int64 and float32: packed once, not in every step."""
 
     def __post_init__(self) -> None:
         self._check_counts()

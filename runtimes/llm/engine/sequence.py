@@ -42,24 +42,26 @@ _NONE: frozenset[int] = frozenset()
 
 
 class Constraint(Protocol):
-    """What may come next by the rules of a grammar. It belongs to one sequence and goes with it."""
+    """The rules of a grammar for the next token. It belongs to one sequence and ends with it."""
 
     @property
     def free(self) -> bool:
-        """Whether all may come, so that no mask is needed."""
+        """Whether every token is allowed, so that no mask is needed."""
 
     def mask(self) -> bytes:
-        """A bit a token id, the lowest of a byte first: 1 for what may come; ids beyond its end may not."""
+        """One bit for each token id, the lowest of a byte first: 1 for an allowed token; ids beyond its end are
+        excluded.
+        """
 
     def advance(self, token_id: int) -> None:
-        """`token_id` has come. Raises InferenceError if nothing can come of this any more."""
+        """Advance by the sampled `token_id`. Raises InferenceError if no token can follow."""
 
 
 class TokenTally:
-    """How often each token was generated, for penalties: one addition a token, whatever the length.
+    """How often each token was generated, for penalties: one addition for each token, whatever the length.
 
-    `ids` are those that count, in the order in which they came; `counts` stand beside them, 0 for what only the
-    prompt has.
+    `ids` are the counted tokens, in the order of their first occurrence; `counts` has their numbers, 0 for tokens of
+    the prompt only.
     """
 
     __slots__ = ("_places", "counts", "ids")
@@ -81,10 +83,10 @@ class TokenTally:
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """A prompt and what has been generated for it.
+    """A prompt and the tokens generated for it.
 
-    There is no prefill or decode state: `num_computed` tokens have their keys and values in the cache and each
-    step lets that number catch up with `len(token_ids)`. Preemption just sets it back to 0.
+    There is no prefill or decode state: `num_computed` tokens have their keys and values in the cache, and each step
+    increases that number towards `len(token_ids)`. Preemption sets it back to 0.
     """
 
     id: int
@@ -98,22 +100,22 @@ class Sequence:
     digests: list[bytes] = field(default_factory=list, repr=False)
     """Digests of its full pages, as far as they have been computed."""
     num_indexed: int = 0
-    """Full pages that others may find."""
+    """Full pages in the index of the prefix cache."""
     num_cached: int = 0
-    """Prompt tokens that did not have to be computed."""
+    """Prompt tokens from the prefix cache."""
     pooling: Pooling | None = None
-    """Of a text to embed, which has no answer."""
+    """For a text to embed, which has no answer."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
     """The partial vector of the chunks computed so far."""
     num_continued: int = 0
-    """The last of its first tokens that are the answer's already, not the prompt's."""
+    """The number of first tokens that belong to the answer, not to the prompt."""
     constraint: Constraint | None = None
     prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
     """From the prompt's second token on, if requested."""
     standing: Standing = NOBODY
     arrived: float = 0.0
     started: float | None = None
-    """When it ran first."""
+    """The time of its first step."""
     num_charged: int = 0
     """Tokens that its tenant has been charged for."""
     tally: TokenTally | None = field(init=False, repr=False, default=None)
@@ -151,7 +153,7 @@ class Sequence:
         return self.num_generated > self.num_continued
 
     def chunk(self, max_tokens: int) -> "Chunk":
-        """The next tokens to compute, `max_tokens` at most."""
+        """The chunk of its next tokens, `max_tokens` at most."""
         start, end = self.num_computed, min(len(self.token_ids), self.num_computed + max_tokens)
         params = self.params
         return Chunk(
@@ -170,7 +172,7 @@ class Sequence:
         )
 
     def append(self, token_id: int) -> None:
-        """`token_id` has been generated."""
+        """Append a generated token."""
         self.token_ids.append(token_id)
         if self.tally is not None:
             self.tally.add(token_id)
@@ -178,7 +180,7 @@ class Sequence:
             self.constraint.advance(token_id)
 
     def _banned(self) -> frozenset[int]:
-        """What may not come next."""
+        """The tokens that are excluded next."""
         stops = self.stop_token_ids if self.num_generated < self.params.min_tokens else _NONE
         if self.params.bad_words is None:
             return stops
@@ -218,8 +220,11 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step's work; at most one chunk a sequence. The first `num_decodes` chunks are of sequences that only need
-    their next token, the others of prompts. `pooled` are those of texts to embed."""
+    """One step's work; at most one chunk for each sequence.
+
+    The first `num_decodes` chunks are of sequences that only need their next token, the others of prompts. `pooled` are
+    those of texts to embed.
+    """
 
     chunks: tuple[Chunk, ...]
     pooled: tuple[Chunk, ...] = ()

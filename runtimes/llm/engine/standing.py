@@ -22,4 +22,4 @@ class Standing:
 
 
 NOBODY = Standing()
-"""The standing of a request without one."""
+"""The standing of a request without headers of the gateway."""

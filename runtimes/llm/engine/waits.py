@@ -1,7 +1,8 @@
-"""How long prompts have waited that the sequences of a step may slow down for.
+"""How long the prompts have waited for which the sequences of a step may slow down.
 
 A sequence that decodes slows down for prompts of its own tenant only, and of its own priority or a more urgent one. So
-a tenant's queue never widens the gaps of another tenant's streams, nor background prompts those of a live chat.
+a tenant's queue never widens the gaps of another tenant's streams, nor do background prompts widen those of a live
+chat.
 """
 
 from collections.abc import Iterable
@@ -12,8 +13,9 @@ from runtimes.llm.engine.sequence import Sequence
 
 
 def shared_wait(queue: SequenceQueue, running: Running, now: float) -> float:
-    """Seconds that all sequences that decode may slow down for: the shortest of their own prompts' longest waits; 0 if
-    one of them has none."""
+    """Seconds of waiting that all decoding sequences may slow down for: the shortest of their own prompts' longest
+    waits; 0 if one of them has none.
+    """
     if not (queue.size or running.prompts):
         return 0.0
     decoding = {(sequence.standing.tenant, sequence.standing.priority) for sequence in running.decoding.values()}
@@ -22,7 +24,7 @@ def shared_wait(queue: SequenceQueue, running: Running, now: float) -> float:
 
 
 def _prompts(queue: SequenceQueue, running: Running, tenant: str, priority: int) -> Iterable[Sequence]:
-    """Of a tenant's prompts those that wait for their first token: all that have begun, and the next of each line."""
+    """A tenant's prompts that wait for their first token: all that have begun, and the next of each line."""
     for sequence in (*running.prompts.values(), *queue.heads(tenant)):
         if sequence.standing.tenant == tenant and sequence.standing.priority <= priority and not sequence.begun:
             yield sequence

@@ -43,7 +43,7 @@ class TraceSettings:
         return _traced({**self._server, **self._models.get(model, {})})
 
     def scope(self, model: str) -> str:
-        """Whose requests are counted together with the model's: its own, or the server's, which is ""."""
+        """The names whose requests the model counts together: its own, or the server's, which is ""."""
         return model if model in self._models else ""
 
     def report(self, model: str = "") -> dict[str, Any]:

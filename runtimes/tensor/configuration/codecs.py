@@ -56,7 +56,7 @@ class Names(FieldCodec):
 
 
 class _Kind(Names):
-    """An instance group's kind. It is written as it is computed, which `auto` is not."""
+    """An instance group's kind. `auto` is written as the kind that it resolves to."""
 
     def write(self, message: Any, name: str, value: str, owner: Any) -> None:
         auto = "gpu" if owner.gpus else "cpu"

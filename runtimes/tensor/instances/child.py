@@ -127,7 +127,7 @@ def main() -> int:
 
 
 def _describe(job: Job) -> None:
-    """What a model that is written for Triton can ask for."""
+    """The services of the server for a model written for Triton."""
     process.description, process.folder, process.instance = job.description, job.folder, job.name
 
 

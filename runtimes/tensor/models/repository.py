@@ -86,7 +86,7 @@ class Repository:
         return Listing(models, refused)
 
     def find(self, name: str) -> ModelFolder:
-        """The folder of one model. Raises `RepositoryError` if there is none."""
+        """The folder of one model. Raises `RepositoryError` for an unknown model."""
         check_name(name)
         folders = [root / name for root in self.roots if (root / name).is_dir()]
         if len(folders) > 1:

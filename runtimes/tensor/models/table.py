@@ -24,7 +24,7 @@ class ModelTable:
         self.leases: dict[tuple[str, str], ServedModel] = {}
 
     def model(self, name: str) -> ModelRecord:
-        """The record of a model, created if there is none."""
+        """The record of a model, created on first use."""
         return self.models.setdefault(name, ModelRecord(name))
 
     def publish(self, model: ModelRecord) -> None:

@@ -49,7 +49,7 @@ def _with_batch_inputs(config: ModelConfig, instance: Instance, inputs: Tensors)
 
 
 class _Warmup:
-    """The owner of a warm-up's request, which nobody withdraws."""
+    """The owner of a warm-up's request, which is never cancelled."""
 
     def withdraw(self, pending: Pending) -> None:
         return

@@ -61,7 +61,7 @@ class Bucket(Generic[W]):
             heapify(self._heap)
 
     def head(self) -> W:
-        """The most urgent request. Raises IndexError if there is none."""
+        """The most urgent request. Raises IndexError if the bucket is empty."""
         heap = self._heap
         while True:
             urgency, _, entry = heap[0]

@@ -62,7 +62,7 @@ class Flight:
         self.loop = loop
         self.sharers: list[Sharer] = []
         self.leader: Sharer | None = None
-        """Whose request is computed; it may leave before the others."""
+        """The owner of the request that is computed; it may leave before the others."""
         self.work: asyncio.Future[list[Tensor]] | None = None
 
     def left(self) -> None:

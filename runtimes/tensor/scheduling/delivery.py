@@ -13,7 +13,7 @@ class Delivery:
     """At once."""
 
     def __iter__(self) -> Iterator[Pending]:
-        """Those whose outcome may be held."""
+        """Requests whose outcome may be held."""
         return iter(())
 
     def enter(self, pending: Pending) -> None:
@@ -51,7 +51,7 @@ class OrderedDelivery(Delivery):
         self.release()
 
     def release(self) -> None:
-        """Let go of all whose turn it is."""
+        """Release all outcomes whose turn has come."""
         while self._line and (self._line[0].done() or self._line[0] in self._outcomes):
             first = self._line.popleft()
             outcome = self._outcomes.pop(first, None)

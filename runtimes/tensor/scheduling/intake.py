@@ -136,7 +136,7 @@ class Intake:
     """Reads the requests of one model."""
 
     def __init__(self, config: ModelConfig, *, whole_requests: bool = False) -> None:
-        """`whole_requests`: the model gets the tensors of each request as they came."""
+        """With `whole_requests` the model gets the tensors of each request unchanged."""
         self._name = config.name
         self._batched = config.max_batch_size > 0
         pads = config.dynamic_batching.pad_to if config.dynamic_batching else {}
@@ -148,7 +148,7 @@ class Intake:
         self._ragged = not whole_requests and any(reader.ragged for reader in self._readers.values())
         made = {spec.source_input[0] for spec in config.batch_inputs}
         self._sources = set() if whole_requests else made | {spec.source_input[0] for spec in config.batch_outputs}
-        """Inputs by whose shapes others are made."""
+        """Inputs whose shapes determine the shapes of others."""
         self._required = {spec.name for spec in config.inputs if not spec.optional}
         self._alike = self._required == set(self._readers) and all(reader.exact for reader in self._readers.values())
         self._alike = self._alike and not self._sources

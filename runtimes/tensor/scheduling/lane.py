@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LaneOwner(Protocol):
-    """Whose sequences they are."""
+    """The owner of the sequences."""
 
     def now(self) -> float: ...
 

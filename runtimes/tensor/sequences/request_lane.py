@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RequestLaneOwner(LaneOwner, Protocol):
-    """Whose sequences they are."""
+    """The owner of the sequences."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -39,7 +39,7 @@ class RequestLaneOwner(LaneOwner, Protocol):
         ...
 
     def rescheduled(self, turn: Turn) -> None:
-        """The model wants to execute a turn again."""
+        """The model requests another execution of a turn."""
         ...
 
 

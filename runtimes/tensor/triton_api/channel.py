@@ -90,7 +90,7 @@ class RequestChannel:
                 pass
 
     def _read(self, flags: int) -> bool:
-        """Handle one packet; False if there is none."""
+        """Handle one packet; False without a packet."""
         self._reading = True
         self._changed.release()
         message: ModelMessage | None = None

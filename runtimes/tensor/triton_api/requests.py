@@ -18,7 +18,10 @@ RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 
 class PreferredMemory:
-    """The memory in which outputs are wanted. Outputs are on the CPU here, which is the memory that both sides see."""
+    """The memory in which outputs are required.
+
+    Outputs are on the CPU here, which is the memory that both sides share.
+    """
 
     def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
         self.preferred_memory_type = preferred_memory_type

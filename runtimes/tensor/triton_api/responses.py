@@ -113,7 +113,7 @@ class BackendResponseSender:
         self.count(response, final=bool(flags))
         head, parts = self.head(response, final=bool(flags))
         if response is not None and not self._wait():
-            return  # nobody reads it
+            return  # the reader has left
         self._channel.send(messages.RESPONSE, self.number, head, parts)
 
     def count(self, response: BackendResponse | None, *, final: bool) -> None:

@@ -1,6 +1,6 @@
-"""Silero's voice activity detector as TorchScript, which keeps the memory of its stream inside.
+"""Silero's voice activity detector as TorchScript, which stores the state of its stream inside.
 
-So one copy has one stream at a time: the runtime says when another begins.
+So one copy has one stream at a time: the runtime reports when another begins.
 """
 
 from pathlib import Path

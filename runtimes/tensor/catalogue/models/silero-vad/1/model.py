@@ -1,7 +1,7 @@
 """Silero's voice activity detector, 16 kHz: 32 ms of sound in, the probability of speech out.
 
-What it remembers of a stream goes in and out as tensors, so that requests of many streams share a batch and the
-runtime keeps each one's memory.
+The state of a stream is an input and an output, so that requests of many streams share a batch and the runtime stores
+the state of each.
 """
 
 from pathlib import Path
