@@ -13,6 +13,7 @@ from adapters.tensors import Tensor
 from adapters.wire import decoding
 from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.guarded import GuardedStream
+from gateway.pipelines.guarded_tensors import GuardedTensorStream
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Value, elements_of
 
@@ -58,7 +59,9 @@ class GuardNode:
             if not self._tolerant:
                 raise
 
-    def _stream(self, answer: Answer, scope: StepScope) -> GuardedStream:
+    def _stream(self, answer: Answer, scope: StepScope) -> GuardedStream | GuardedTensorStream:
+        if answer.form.wire in ("oip-http", "oip-grpc"):
+            return GuardedTensorStream(answer, self._examiner, scope, tolerant=self._tolerant)
         if answer.form.wire != "openai" or "event-stream" not in answer.content_type:
             raise Unsupported("A guard of this model cannot read streams of this operation: request a whole answer.")
         return GuardedStream(answer, self._examiner, scope, tolerant=self._tolerant)
