@@ -435,3 +435,49 @@ async def test_parameters_and_ids_of_any_length_reach_the_model(tmp_path: Path) 
         long = request(0, 0, text="x" * 200_000)
         long.id = "y" * 100_000
         assert numbers(await server.scheduler.infer(long)) == [200_000 + len('{"text": ""}'), 100_000]
+
+
+async def test_a_process_that_dies_ends_its_calls(tmp_path: Path) -> None:
+    body = CALLS.replace("if array[0, 0] <= 0:", "if array[0, 0] <= 0:\n            time.sleep(30)")
+    async with serving(tmp_path, body, copies=2, execution_timeout=25) as server:
+        assert server.scheduler is not None
+        outer = server.scheduler.infer(request(1, 0))
+        while server.scheduler.computing < 2:
+            await asyncio.sleep(0.01)
+        [caller] = [copy for copy in server.instances if outer in [r for r, _ in copy._requests.values()]]
+        os.kill(caller.report.pid, signal.SIGKILL)
+        with pytest.raises(CapacityError):
+            await outer
+        [callee] = [copy for copy in server.instances if copy is not caller]
+        [(inner, _)] = callee._requests.values()
+        assert inner.cancelled(), "the call of a dead process still computes for it"
+        assert not server.services.blocked._waits_for
+        os.kill(callee.report.pid, signal.SIGKILL)  # it sleeps
+
+
+async def test_an_iterator_that_is_dropped_cancels_its_call(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request.get_response_sender(), value(request))).start()
+
+    def answer(self, sender, array):
+        if array[0, 0] == 0:  # the outer request reads three responses of the inner one
+            inner = pb_utils.InferenceRequest(model_name="model", requested_output_names=["y"],
+                                              inputs=[pb_utils.Tensor("x", np.float32([[1, 0]]))])
+            answers = inner.exec(decoupled=True)
+            numbers = [next(answers).output_tensors()[0].as_numpy()[0, 0] for _ in range(3)]
+            del answers
+            sender.send(response([[sum(numbers), 0]]))
+        else:
+            count = 0
+            while not sender.is_cancelled():
+                sender.send(response([[count, 0]]))
+                count += 1
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    async with serving(tmp_path, body, decoupled=True) as server:
+        assert server.scheduler is not None
+        answers = [numbers(outputs) async for outputs in server.scheduler.stream(request(0, 0))]
+        assert answers == [[0 + 1 + 2, 0]]
+        await asyncio.wait_for(server.scheduler.drain(), 20)
