@@ -25,13 +25,12 @@ LONGEST_WORD = 100
 Row = list[int]
 
 
-class TokenizerError(Exception):
+class TokenizerError(ValueError):
     """Why a tokenizer cannot be used, in a sentence for ops."""
 
 
-def tokenizer(config: EmbeddingsConfig) -> Tokenizer:
+def tokenizer(name: str) -> Tokenizer:
     """Loaded once, and again when its file has changed. Raises `TokenizerError`."""
-    name = config.tokenizer
     if name.startswith("hf:"):
         return _load(name, 0)
     path = Path(name)
@@ -75,7 +74,7 @@ class TextTokenizer:
     """Tokenizes texts for one model."""
 
     def __init__(self, config: EmbeddingsConfig) -> None:
-        self._tokenizer = tokenizer(config)
+        self._tokenizer = tokenizer(config.tokenizer)
         self._vocabulary = self._tokenizer.get_vocab_size()
         self._max = config.max_tokens
         longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)

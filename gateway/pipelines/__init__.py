@@ -23,7 +23,7 @@ guard.py      blocks what its model classifies as forbidden; examiner.py examine
               guarded_tensors.py hold streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
-leaves/       nodes that contain no others: template, rerank, judge
+leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize
 
 To add a kind of node:
 

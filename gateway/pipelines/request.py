@@ -156,6 +156,8 @@ def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -
 def _field(request: GenerateRequest, name: str) -> Value:
     if name == "text":
         return _text(request)
+    if name == "images":
+        return _images(request)
     if name == "prompt_tokens":
         return request.prompt_tokens
     if name in ("stream", "user", "max_tokens", "n", "model"):
@@ -185,6 +187,17 @@ def _strings(value: Value) -> Iterator[str]:
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _strings(each)
+
+
+def _images(request: GenerateRequest) -> Value:
+    """The URLs of the pictures in the last message of the user."""
+    messages = _messages(request) if isinstance(request, ChatRequest) else []
+    last = next((each.get("content") for each in reversed(messages) if each.get("role") == "user"), None)
+    parts = [part.get("image_url") for part in last if isinstance(part, dict)] if isinstance(last, list) else []
+    urls = [part["url"] for part in parts if isinstance(part, dict) and isinstance(part.get("url"), str)]
+    if not urls:
+        raise CallerError("The last message of the user has no picture, which the model needs.", param="messages")
+    return urls
 
 
 def _messages(request: GenerateRequest) -> list[dict[str, Any]]:

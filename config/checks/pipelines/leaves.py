@@ -31,6 +31,8 @@ def _inputs(doc: Document, entry: Placed) -> Iterator[Problem]:
     node = entry.node
     for kind, leaf in node.placed_leaves():
         fixed = leaf.fixed_inputs()
+        if leaf.needs_inputs() and isinstance(node, StepConfig) and not node.inputs:
+            yield doc.problem((*entry.place, kind), "needs `in`: each input becomes an output with its name")
         if fixed and isinstance(node, StepConfig) and node.inputs:
             for name in node.inputs:
                 if name not in fixed:

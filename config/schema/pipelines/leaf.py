@@ -23,6 +23,10 @@ class LeafConfig(Section):
         """The names of the inputs, if the kind of the node fixes them."""
         return frozenset()
 
+    def needs_inputs(self) -> bool:
+        """Whether the step of the node must have inputs."""
+        return False
+
     def answering_model(self) -> str | None:
         """The model whose answer has the form of the node's; None if no model's has."""
         return None

@@ -8,11 +8,13 @@ from typing import Literal, Self
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
+from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig, Place
 from config.schema.pipelines.parts import Expression, Field
 from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
+from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
 from config.schema.section import Section
 from config.schema.text import Name
 
@@ -46,7 +48,7 @@ class GuardConfig(LeafConfig):
         yield ("block_if",), self.block_if
 
 
-LEAVES = ("guard", "template", "rerank", "judge")
+LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize")
 """The fields of `LeafKinds`."""
 
 
@@ -61,6 +63,12 @@ class LeafKinds(Section):
     """The best of several candidates, in the order of a model's scores."""
     judge: JudgeConfig | None = None
     """The best of several drafts, by the verdicts of a model."""
+    decode: DecodeConfig | None = None
+    """Pictures or sound as tensors."""
+    tokenize: TokenizeConfig | None = None
+    """Texts as tokens."""
+    detokenize: DetokenizeConfig | None = None
+    """Tokens as texts."""
 
     def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
         """The kinds that are given, each with its field."""

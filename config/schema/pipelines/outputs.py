@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
 from config.expressions.types import JsonType
+from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
 from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
+from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
 
 TakesTensors = Callable[[str], bool]
 """Whether the model of a name takes tensors, rather than chats."""
@@ -96,8 +98,15 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
     if isinstance(leaf, TemplateConfig):
         return NodeOutputs({("text",): Variable(STRING)} if leaf.text is not None else {("messages",): Variable(JSON)})
+    if isinstance(leaf, DetokenizeConfig):
+        return NodeOutputs({("text",): Variable(JSON)})
     if isinstance(leaf, RerankConfig):
         return NodeOutputs({(name,): Variable(JSON) for name in ("candidates", "scores", "places")})
+    if isinstance(leaf, TokenizeConfig):
+        tokens = Variable(TensorType("INT64", (None, None)))
+        return NodeOutputs({(name,): tokens for name in ("ids", "mask", "types", "count")})
+    if isinstance(leaf, DecodeConfig):
+        return TENSORS
     return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
 
 

@@ -4,5 +4,7 @@ build.py     compiles the nodes
 template.py  a text, or the messages of a chat, from values
 rerank.py    the best candidates, by embeddings or scores; ranking.py orders them
 judge.py     the best of several drafts, by the verdicts of a model
+decode.py    pictures and sound as tensors
+tokens.py    texts as tokens, and tokens as texts
 resources.py prepares what the nodes of a configuration need, before it is in force
 """

@@ -29,8 +29,32 @@ def _judge(_: object, config: NodeConfig) -> PipelineNode:
     return JudgeNode(config.judge)
 
 
+def _decode(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.decode import DecodeNode
+
+    assert config.decode is not None
+    return DecodeNode(config.decode)
+
+
+def _tokenize(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.tokens import TokenizeNode
+
+    assert config.tokenize is not None
+    return TokenizeNode(config.tokenize)
+
+
+def _detokenize(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.tokens import DetokenizeNode
+
+    assert config.detokenize is not None
+    return DetokenizeNode(config.detokenize)
+
+
 KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
     "template": _template,
     "rerank": _rerank,
     "judge": _judge,
+    "decode": _decode,
+    "tokenize": _tokenize,
+    "detokenize": _detokenize,
 }

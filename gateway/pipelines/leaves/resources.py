@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from config.schema.config import Config
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
+from gateway.pipelines.leaves.build import KINDS
 from gateway.traffic.member import FleetError
 
 
@@ -21,14 +22,38 @@ class _PlacedNode(NamedTuple):
 def prepare(config: Config) -> None:
     """Load what the nodes need, once. Raises `FleetError`. Blocks: call it in a thread."""
     check(config)
+    for placed in _all_nodes(config):
+        for kind, _ in placed.node.placed_leaves():
+            if kind in KINDS:
+                _load(kind, placed)
+
+
+def _load(kind: str, placed: _PlacedNode) -> None:
+    """Compile a node, so that compiling it again when the configuration takes effect cannot fail."""
+    try:
+        for section in (placed.node.tokenize, placed.node.detokenize):
+            if section is not None:
+                from gateway.pipelines.leaves.tokens import load  # needs an extra
+
+                load(section.tokenizer)
+        KINDS[kind](None, placed.node)
+    except ModuleNotFoundError as error:
+        needed = f"`{kind}` needs {error.name}, which an extra installs: pip install 'headrace[pipelines]'"
+        raise FleetError(f"{placed.path}: {needed}") from None
+    except ValueError as error:
+        raise FleetError(f"{placed.path}: {kind}: {error}") from None
 
 
 def check(config: Config) -> None:
     """Compile the templates of all pipelines. Raises `FleetError`."""
+    for placed in _all_nodes(config):
+        _templates(placed)
+
+
+def _all_nodes(config: Config) -> Iterator[_PlacedNode]:
     for model in config.models:
         if model.pipeline is not None:
-            for placed in _nodes(_PlacedNode(model.pipeline, f"model {model.name}", None)):
-                _templates(placed)
+            yield from _nodes(_PlacedNode(model.pipeline, f"model {model.name}", None))
 
 
 def _nodes(placed: _PlacedNode) -> Iterator[_PlacedNode]:

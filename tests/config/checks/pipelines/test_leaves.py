@@ -22,6 +22,16 @@ models:
         - {name: answer, model: small, in: {prompt: prompt.text}}
   - name: judged
     pipeline: {judge: {of: [small, small], n: 2, model: small}}
+  - name: pictures
+    pipeline:
+      steps:
+        - {name: px, in: {image: request.image}, decode: {image: {height: 8, width: 8}}}
+        - {name: label, model: scorer, in: {x: px.image}}
+  - name: words
+    pipeline:
+      steps:
+        - {name: tok, in: {text: request.text}, tokenize: {tokenizer: ./tokenizer.json}}
+        - {name: out, in: {ids: tok.ids}, detokenize: {tokenizer: ./tokenizer.json}}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -63,6 +73,17 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         ("n: 2", "n: 9", "17: models[3].pipeline.judge: 18 drafts are too many: 16 are the most"),
         ("of: [small,", "of: [scorer,", '17: models[3].pipeline.judge.of[0]: "scorer" takes tensors'),
         ("of: [small,", "of: [smal,", '17: models[3].pipeline.judge.of[0]: no model is named "smal"'),
+        ("in: {image: request.image}, ", "", "21: models[4].pipeline.steps[0].decode: needs `in`"),
+        ("height: 8,", "fit: crop,", "`fit` needs `height` and `width`"),
+        ("height: 8,", "datatype: UINT8, scale: 2,", "`scale` has no effect on UINT8"),
+        ("height: 8,", "color: gray, mean: [1, 2, 3],", "`mean` has 1 number"),
+        ("image: {height: 8, width: 8}", "", "give either `image` or `sound`"),
+        (
+            "{text: request.text}, tok",
+            "{txt: request.text}, tok",
+            "26: models[5].pipeline.steps[0].in.txt: is not an input",
+        ),
+        ("tok.ids", "tok.id", '27: models[5].pipeline.steps[1].in.ids: the step "tok" has no output "id" (did you'),
         ("of: [small,", "of: [judged,", "17: models[3].pipeline.judge.of[0]: calls itself"),
     ],
 )
