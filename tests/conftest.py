@@ -24,10 +24,10 @@ if not Path("/dev/nvidiactl").exists():
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Without a loop set, asyncio makes one when the test runner asks for "the current one", and nobody closes it.
+# Without a current loop, asyncio makes one for the test runner, and nothing closes it.
 asyncio.set_event_loop(None)
 
-# The time that an example takes depends on the load of the machine and says nothing about its result.
+# The time that an example takes depends on the load of the machine and is unrelated to its result.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # In CI the examples are the same in each run, so a change fails only for its own faults. Elsewhere they are new ones.
 settings.register_profile("ci", settings.get_profile("headrace"), derandomize=True)

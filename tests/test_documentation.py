@@ -1,4 +1,4 @@
-"""What the documentation says is so."""
+"""The statements of the documentation hold."""
 
 import re
 import subprocess
@@ -32,18 +32,18 @@ def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path) -
 def policies() -> list[tuple[str, str]]:
     """Each file of tests on a page, with the example that stands before it."""
     fence = re.compile(r"```yaml( tests)?\n(.*?)```", re.DOTALL)
-    found: list[tuple[str, str]] = []
+    entries: list[tuple[str, str]] = []
     for page in PAGES:
         example = ""
         for is_tests, text in fence.findall(page.read_text()):
             if is_tests:
-                found.append((example, text))
+                entries.append((example, text))
             else:
                 example = text
-    return found
+    return entries
 
 
-def test_what_the_pages_say_that_policies_do_is_what_they_do(tmp_path: Path) -> None:
+def test_policies_behave_as_documented(tmp_path: Path) -> None:
     pairs = policies()
     assert len(pairs) > 4
     for number, (example, tests) in enumerate(pairs):
@@ -73,8 +73,8 @@ def test_every_test_that_a_page_names_exists() -> None:
 def test_every_metric_is_on_a_page_and_no_other() -> None:
     rooms = (Path("gateway"), Path("runtimes/tensor"))
     source = "\n".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
-    said = re.findall(r'"(headrace_[a-z_]+)"', source)
-    made = {name.removesuffix("_total") for name in said} | {"headrace_spend_usd"}
+    names = re.findall(r'"(headrace_[a-z_]+)"', source)
+    made = {name.removesuffix("_total") for name in names} | {"headrace_spend_usd"}
     text = "\n".join(page.read_text() for page in PAGES)
     named = {name.removesuffix("_total") for name in re.findall(r"`(headrace_[a-z_]+)`", text)}
     assert named == made

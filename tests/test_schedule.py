@@ -67,7 +67,7 @@ def test_units_stay_in_one_process_and_measuring_files_run_alone(tmp_path: Path,
     processes_of: dict[str, set[str]] = {}
     for name, process, _ in lines:
         processes_of.setdefault("server" if name in ("test_c", "test_e") else name, set()).add(process)
-    assert all(len(found) == 1 for found in processes_of.values()), processes_of
+    assert all(len(used) == 1 for used in processes_of.values()), processes_of
     assert {name for name, *_ in lines[-6:]} == {"test_b_measures"}
     assert len({process for _, process, _ in lines}) == processes
 

@@ -18,7 +18,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     """Answers with its inputs as outputs, unless `behaviour` says otherwise; remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.received: list[Any] = []
         self.metadata: list[dict[str, Any]] = []
         self.behaviour: Behaviour = echo
         self.stream: Callable[[Any, Any], Iterator[Any]] = one
@@ -73,7 +73,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         return told
 
     def _note(self, request: Any, context: Any) -> None:
-        self.asked.append(request)
+        self.received.append(request)
         self.metadata.append({**dict(context.invocation_metadata()), "left": context.time_remaining()})
 
 

@@ -81,7 +81,7 @@ async def call(service: Service, request: Any = None, **options: Any) -> Answer:
 async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None:
     service = Service()
     answer = await call(service, asked(version="3"))
-    request, told = service.asked[0], service.metadata[0]
+    request, told = service.received[0], service.metadata[0]
     assert (request.model_name, request.model_version, request.id) == ("m", "3", "id-1")
     assert list(request.raw_input_contents) == [X.data]
     assert told["x-request-id"] == "req-1"
@@ -96,7 +96,7 @@ async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None
 async def test_a_pools_name_for_the_model_goes_before_the_clients() -> None:
     service = Service()
     await call(service, model="theirs")
-    assert (service.asked[0].model_name, service.asked[0].model_version) == ("theirs", "")
+    assert (service.received[0].model_name, service.received[0].model_version) == ("theirs", "")
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -104,8 +104,8 @@ async def test_what_came_over_http_is_written_as_a_message(binary: bool) -> None
     service = Service()
     answer = await call(service, over_http(*oip.encode_request(Inference("m", inputs=[X]), binary=binary)))
     assert answer.form == OIP_GRPC
-    assert list(service.asked[0].raw_input_contents) == [X.data]
-    assert (service.asked[0].model_name, dict(service.asked[0].parameters)) == ("m", {})
+    assert list(service.received[0].raw_input_contents) == [X.data]
+    assert (service.received[0].model_name, dict(service.received[0].parameters)) == ("m", {})
 
 
 async def test_a_raw_body_has_the_shape_that_the_server_tells() -> None:
@@ -113,15 +113,15 @@ async def test_a_raw_body_has_the_shape_that_the_server_tells() -> None:
     async with adapting(service) as adapter:
         for _ in range(2):
             await adapter.call(over_http(bytes(X.data), 0), within())
-    assert [type(one).__name__ for one in service.asked] == ["ModelMetadataRequest", *["ModelInferRequest"] * 2]
-    tensor = service.asked[1].inputs[0]
+    assert [type(one).__name__ for one in service.received] == ["ModelMetadataRequest", *["ModelInferRequest"] * 2]
+    tensor = service.received[1].inputs[0]
     assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("x", "INT32", [2, 1])
 
 
 async def test_a_prompt_has_the_shapes_that_the_server_tells() -> None:
     service = Service()
     answer = await call(service, over_http(b'{"x": [5, 6], "temperature": 0.5}', kind="generate"))
-    request = service.asked[1]
+    request = service.received[1]
     assert list(request.raw_input_contents) == [b"\x05\0\0\0\x06\0\0\0"]
     assert request.parameters["temperature"].double_param == 0.5
     assert answer.form == OIP_GRPC
@@ -133,7 +133,7 @@ async def test_a_chat_is_refused_without_asking() -> None:
     service = Service()
     with pytest.raises(Unsupported, match="takes tensors"):
         await call(service, chat())
-    assert service.asked == []
+    assert service.received == []
 
 
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +266,7 @@ async def test_a_stream_has_one_request_and_any_number_of_responses() -> None:
     assert answer.form == OIP_GRPC
     assert (answer.ended, answer.error) == (True, None)
     assert answer.usage == Usage(rows=2, bytes=sum(map(len, messages)), device_ms=3, exact=True)
-    assert service.asked[0].model_name == "m"
+    assert service.received[0].model_name == "m"
 
 
 async def test_a_stream_may_have_no_responses() -> None:
@@ -359,7 +359,7 @@ async def test_a_server_without_streams_is_asked_for_one_response() -> None:
             response = service_pb2.ModelStreamInferResponse.FromString(message).infer_response
             assert (response.id, list(response.raw_output_contents)) == ("id-1", [X.data])
             assert answer.ended
-    assert len(service.asked) == 3  # it is not asked for a stream again
+    assert len(service.received) == 3  # it is not asked for a stream again
 
 
 async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:
@@ -415,7 +415,7 @@ async def test_questions_are_answered_as_over_http(about: Any, expected: dict[st
     answer = await call(service, ModelQuery(model="m", version="1", about=about), model="theirs")
     assert json.loads(answer.body or b"") == expected
     assert answer.form == OIP_JSON
-    assert (service.asked[0].name, service.asked[0].version) == ("theirs", "1")
+    assert (service.received[0].name, service.received[0].version) == ("theirs", "1")
 
 
 @pytest.mark.parametrize("code", [2, 5, 9, 13, 14])
@@ -449,7 +449,7 @@ async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -
         assert (answer.body, answer.form) == (b"{}", OIP_JSON)
         with pytest.raises(CallerError, match="Unknown load parameter"):
             await adapter.call(ModelOrder(model="m", order="load", body=b'{"parameters":{"x":"y"}}'), within())
-    metadata, infer, again, load, asked_again, _, unload = service.asked
+    metadata, infer, again, load, asked_again, _, unload = service.received
     assert [type(one).__name__ for one in (metadata, infer, again, asked_again)] == [
         "ModelMetadataRequest", "ModelInferRequest", "ModelInferRequest", "ModelMetadataRequest"
     ]  # fmt: skip

@@ -25,13 +25,13 @@ FAMILY = [
     Family("Mistral", {"dialect": "mistral"}, "mistralai", key_header="authorization", lengths=MAX_TOKENS,
            fields=frozenset({"random_seed"}), strict=True, error="detail"),
     Family("Groq", {"dialect": "groq"}, "Meta", root="/openai/v1", key_header="authorization"),
-    Family("SGLang", {"dialect": "sglang"}, "sglang", error="flat", knows_models=False,
+    Family("SGLang", {"dialect": "sglang"}, "sglang", error="flat", checks_model=False,
            paths={"/health": "", "/server_info": {"version": "0.5"}, "/metrics": SGLANG}),
     Family("Ollama", {"dialect": "ollama"}, "library", lengths=MAX_TOKENS,
            paths={"/": "Ollama is running", "/api/version": {"version": "0.13"}}),
     Family("LM Studio", {"dialect": "lm-studio"}, "organization_owner", lengths=MAX_TOKENS, error="text"),
     Family("TensorRT-LLM, trtllm-serve", {"dialect": "tensorrt-llm"}, "tensorrt_llm", error="flat",
-           knows_models=False, paths={"/health": "", "/version": {"version": "1.2"},
+           checks_model=False, paths={"/health": "", "/version": {"version": "1.2"},
            "/metrics": [{"iter": 1, "numActiveRequests": 1, "numQueuedRequests": 0}]}),
     Family("OpenVINO Model Server, text", {"dialect": "openvino"}, "OVMS", root="/v3", error="text",
            paths={"/v2/health/ready": "", "/v2": {"name": "OpenVINO Model Server", "version": "2026.3"},
@@ -54,7 +54,7 @@ def subject(running: Server) -> Subject:
     loads = family.owner in ("library", "sglang")
     if not loads:
         lacks["load and unload"] = NO_ORDERS
-    if not family.knows_models:
+    if not family.checks_model:
         unseen["unknown model"] = ANY_NAME
     if "/metrics" not in family.paths:
         unseen["load signals"] = NO_METRICS

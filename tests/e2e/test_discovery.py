@@ -101,15 +101,15 @@ async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path
             status, drained = await admin(g, "POST", f"/up/endpoints/{first}/drain")
             assert (status, drained["drained"]) == (200, True)
             await g.until(f"[e['in_flight'] for e in s['endpoints'] if e['endpoint'] == 'up/{first}'] == [0]")
-            asked = len(one.asked)
+            asked = len(one.received)
             await load.more()
-            assert len(one.asked) == asked
+            assert len(one.received) == asked
             assert (await admin(g, "POST", "/up/endpoints", {"url": three.url, "weight": 2}))[0] == 200
             await g.until("sum(e['health'] == 'healthy' for e in s['endpoints']) == 3")
             assert (await admin(g, "DELETE", f"/up/endpoints/{second}"))[0] == 200
-            asked = len(three.asked)
+            asked = len(three.received)
             await load.more()
-            assert len(three.asked) > asked
+            assert len(three.received) > asked
             assert (await admin(g, "POST", f"/up/endpoints/{first}/undrain"))[0] == 200
             await load.more()
             assert (await admin(g, "DELETE", f"/up/endpoints/{id_of(await g.state(), three.url)}"))[0] == 200
@@ -203,9 +203,9 @@ async def test_names_are_followed_and_a_nameserver_that_goes_away_is_no_outage(t
                 assert (await ask(g, key))[0] == 200
             names.silent = {"A", "AAAA"}
             names.records = {}
-            asked = names.asked.total()
+            asked = names.received.total()
             async with asyncio.timeout(60):
-                while names.asked.total() < asked + 2:
+                while names.received.total() < asked + 2:
                     await asyncio.sleep(0.05)
             assert (await ask(g, key))[0] == 200
             async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:

@@ -34,5 +34,5 @@ async def test_a_client_names_no_host_and_no_model_by_a_picker_s_headers(tmp_pat
             ):
                 assert answer.status == 200
                 assert not HEADERS.keys() & {name.lower() for name in answer.headers}
-    assert server.asked[-1]["model"] == "chat"
+    assert server.received[-1]["model"] == "chat"
     assert not HEADERS.keys() & server.headers[-1].keys()

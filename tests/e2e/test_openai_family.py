@@ -97,7 +97,7 @@ async def test_the_official_client_over_every_service(tmp_path: Path) -> None:
 async def _passed(f: Family, model: str) -> None:
     heard = await f.sdk.audio.transcriptions.create(model=model, file=("a.wav", SOUND), language="en")
     assert heard.text == f"{len(SOUND)} bytes"
-    form = f.servers[model].asked[-1]
+    form = f.servers[model].received[-1]
     assert (form["model"], form["file"], form["language"]) == (MODEL, SOUND, "en")
     translated = await f.sdk.audio.translations.create(model=model, file=("a.wav", SOUND))
     assert translated.text == heard.text
@@ -107,7 +107,7 @@ async def _passed(f: Family, model: str) -> None:
     assert drawn.data is not None
     assert drawn.data[0].b64_json == "aGk="
     await f.sdk.images.edit(model=model, image=("a.png", SOUND), prompt="a bird")
-    assert f.servers[model].asked[-1]["image"] == SOUND
+    assert f.servers[model].received[-1]["image"] == SOUND
     await f.sdk.images.create_variation(model=model, image=("a.png", SOUND))
     judged = await f.sdk.moderations.create(model=model, input="hi")
     assert judged.results == []

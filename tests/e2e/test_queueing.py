@@ -41,7 +41,7 @@ async def test_those_that_wait_are_served_in_turns_across_a_reload(tmp_path: Pat
             await until_status(g, keys["light"], 200, seconds=30.0)
             gate.release()
             await until_status(g, keys["flood"], 200, seconds=30.0)
-            up.asked.clear()
+            up.received.clear()
             up.behaviour = when_let
             while not gate.locked():
                 await gate.acquire()
@@ -65,7 +65,7 @@ async def test_those_that_wait_are_served_in_turns_across_a_reload(tmp_path: Pat
             for _ in calls:
                 gate.release()
             assert [status for status, _ in await asyncio.gather(*calls)] == [200] * 6
-            asked = [body["user"] for body in up.asked]
+            asked = [body["user"] for body in up.received]
             assert asked.index("light") <= 2  # four of the other's came before
             state = await g.until_idle()
             assert state["queues"][0]["waiting"] == 0

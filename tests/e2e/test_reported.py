@@ -162,4 +162,4 @@ async def test_a_prompt_of_a_megabyte_is_no_large_body(tmp_path: Path) -> None:
     long = [{"role": "user", "content": "x" * 1_000_000}]
     async with upstream("read it") as up, gateway(tmp_path, configuration({"name": "up", "endpoints": [up.url]})) as g:
         assert (await ask(g, await g.key(), messages=long))[0] == 200
-        assert up.asked[0]["messages"] == long
+        assert up.received[0]["messages"] == long

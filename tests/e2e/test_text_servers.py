@@ -30,7 +30,7 @@ def real_triton() -> Triton:
 class Running(NamedTuple):
     gateway: GatewayProcess
     servers: list[Tgi]
-    asked: list[dict[str, Any]]
+    received: list[dict[str, Any]]
     """Of the server of completions."""
 
     async def client(self) -> Any:
@@ -126,7 +126,7 @@ async def test_a_chat_for_a_server_of_completions(running: Running) -> None:
     async with await running.client() as client:
         whole = await client.chat.completions.create(model="base", messages=MESSAGES)
         assert whole.choices[0].message.content == "made of a prompt"
-        assert running.asked[0]["prompt"].startswith("<|im_start|>user\none two three")
+        assert running.received[0]["prompt"].startswith("<|im_start|>user\none two three")
 
 
 async def test_refusals(running: Running) -> None:
@@ -151,7 +151,7 @@ async def test_a_full_server_is_left_for_another(running: Running) -> None:
             answer: Any = await client.chat.completions.create(model="tgi", messages=MESSAGES, stream=stream)
             told = [chunk async for chunk in answer] if stream else [answer]
             assert told
-        assert len(running.servers[1].asked) == 4
+        assert len(running.servers[1].received) == 4
 
 
 async def test_a_stream_that_breaks_is_carried_on(running: Running) -> None:
@@ -159,12 +159,12 @@ async def test_a_stream_that_breaks_is_carried_on(running: Running) -> None:
     first, second = running.servers
     first.cut_after = 2
     async with await running.client() as client:
-        while not first.asked:
+        while not first.received:
             stream = await client.chat.completions.create(model="tgi", messages=MESSAGES, stream=True)
             ends = [chunk.choices[0].finish_reason async for chunk in stream]
             assert ends[-1] == "stop"
-    [asked] = first.asked
-    carried_on = second.asked[-1]
+    [asked] = first.received
+    carried_on = second.received[-1]
     assert carried_on["inputs"] == asked["inputs"] + "one two"
     assert carried_on["parameters"] == asked["parameters"]
 

@@ -360,7 +360,7 @@ async def admit_a_thousand(folder: Path, up: Upstream, config: dict[str, Any]) -
             await load.until_answered(10_000, seconds=240)
         assert load.dropped == []
         assert load.statuses == {200: 1000, 429: 9000}
-        assert len(up.asked) == 1000
+        assert len(up.received) == 1000
         state = await g.until_idle()
         assert [limit["remaining"]["requests"] for limit in state["tenants"][0]["limits"]] == [
             pytest.approx(0, abs=1),

@@ -15,9 +15,9 @@ def classes(kind: type[ModelRequest]) -> list[type[ModelRequest]]:
 
 
 def test_every_class_of_requests_is_frozen() -> None:
-    found = classes(ModelRequest)
-    assert {MessagesRequest, TokenCount} <= set(found)
-    assert not [kind for kind in found if not kind.__struct_config__.frozen]
+    request_classes = classes(ModelRequest)
+    assert {MessagesRequest, TokenCount} <= set(request_classes)
+    assert not [kind for kind in request_classes if not kind.__struct_config__.frozen]
     assert not files_with("force_setattr")
 
 

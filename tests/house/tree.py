@@ -20,14 +20,14 @@ def modules() -> dict[str, ast.Module]:
 @cache
 def packages() -> dict[Path, tuple[str, ...]]:
     """Folder to the modules and packages in it, without ``__init__``."""
-    found: dict[Path, set[str]] = {}
+    children: dict[Path, set[str]] = {}
     for name in modules():
         parts = name.split(".")
         if Path(*parts).is_dir():
-            found.setdefault(Path(*parts), set())
+            children.setdefault(Path(*parts), set())
         if len(parts) > 1:
-            found.setdefault(Path(*parts[:-1]), set()).add(parts[-1])
-    return {folder: tuple(sorted(names)) for folder, names in sorted(found.items())}
+            children.setdefault(Path(*parts[:-1]), set()).add(parts[-1])
+    return {folder: tuple(sorted(names)) for folder, names in sorted(children.items())}
 
 
 def exceptions(name: str) -> set[str]:

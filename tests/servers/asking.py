@@ -54,7 +54,7 @@ def within(seconds: float = PATIENCE) -> Call:
     return Call(Deadline(asyncio.get_running_loop().time() + seconds, PATIENCE, PATIENCE))
 
 
-def asked(inference: Inference, sent: str = "json", kind: Any = "infer") -> InferRequest:
+def infer_request(inference: Inference, sent: str = "json", kind: Any = "infer") -> InferRequest:
     """As a client sends it: in `json`, in `binary` form, or over `grpc`."""
     model, version = inference.model_name, inference.model_version
     if sent == "grpc":

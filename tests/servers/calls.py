@@ -1,4 +1,4 @@
-"""gRPC calls, message for message, and what a server said to them. `exchange.py` is the same for HTTP."""
+"""gRPC calls, message for message, and a server's responses. `exchange.py` is the same for HTTP."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,9 +41,9 @@ def called(address: str, one: Call, metadata: Mapping[str, str]) -> Told:
     with grpc.insecure_channel(address) as channel:
         method = channel.stream_stream if one.method == "ModelStreamInfer" else channel.unary_stream
         try:
-            asks: Any = iter(one.messages) if one.method == "ModelStreamInfer" else one.messages[0]
-            said = method(f"/{SERVICE}/{one.method}")(asks, timeout=PATIENCE, metadata=list(metadata.items()))
-            answers.extend(_document(one.answer, data) for data in said)  # keeps what came before a failure
+            messages: Any = iter(one.messages) if one.method == "ModelStreamInfer" else one.messages[0]
+            responses = method(f"/{SERVICE}/{one.method}")(messages, timeout=PATIENCE, metadata=list(metadata.items()))
+            answers.extend(_document(one.answer, data) for data in responses)  # keeps what came before a failure
         except grpc.RpcError as error:
             kind = error.code().name
     return Told(0, kind, answers)

@@ -1,4 +1,4 @@
-"""Whether two servers said the same, but for what is meant to differ."""
+"""Compares the responses of two servers, except for intended differences."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,41 +28,41 @@ class Difference:
     leaves_out: Collection[str] = ()
 
 
-def status(told: Told) -> Status:
+def status(response: Told) -> Status:
     """The one that counts on its wire."""
-    return told.status or told.kind
+    return response.status or response.kind
 
 
 def disagreements(name: str, theirs: Sequence[Told], ours: Sequence[Told], table: Sequence[Difference]) -> list[str]:
-    """What is not as it should be, in words; empty when all is."""
+    """Descriptions of the unintended differences; empty without any."""
     meant = next((one.cases[name] for one in table if name in one.cases), [None] * len(theirs))
     keys = {key for one in table if name in one.leaves_out for key in one.keys}
     free = any(name in one.free for one in table)
-    found = []
-    for number, (their, our, wanted) in enumerate(zip(theirs, ours, meant, strict=True)):
-        expected = status(their) if wanted is None else wanted
+    problems = []
+    for number, (their, our, intended) in enumerate(zip(theirs, ours, meant, strict=True)):
+        expected = status(their) if intended is None else intended
         if status(our) != expected:
-            found.append(f"answer {number}: {status(our)} instead of {expected}: {our.document}")
-        elif wanted is None and not free and _without(our, keys) != _without(their, keys):
-            found.append(f"answer {number}:\n  ours   {our}\n  triton {their}")
-        elif wanted is not None and is_error(expected) and not is_well_formed(our):
-            found.append(f"answer {number}: an error of another shape: {our}")
-    return found
+            problems.append(f"answer {number}: {status(our)} instead of {expected}: {our.document}")
+        elif intended is None and not free and _without(our, keys) != _without(their, keys):
+            problems.append(f"answer {number}:\n  ours   {our}\n  triton {their}")
+        elif intended is not None and is_error(expected) and not is_well_formed(our):
+            problems.append(f"answer {number}: an error of another shape: {our}")
+    return problems
 
 
 def is_error(one: Status) -> bool:
     return one != "OK" if isinstance(one, str) else one >= 400
 
 
-def is_well_formed(told: Told) -> bool:
+def is_well_formed(response: Told) -> bool:
     """Whether an error is one object with a text, in JSON; a failed call has no message."""
-    if not told.status:
-        return bool(told.document == [])
-    return told.kind in ("error", "") and bool(told.document in ({"error": True}, None))
+    if not response.status:
+        return bool(response.document == [])
+    return response.kind in ("error", "") and bool(response.document in ({"error": True}, None))
 
 
-def _without(told: Told, keys: Collection[str]) -> Told:
-    return Told(told.status, told.kind, _stripped(told.document, keys))
+def _without(response: Told, keys: Collection[str]) -> Told:
+    return Told(response.status, response.kind, _stripped(response.document, keys))
 
 
 def _stripped(document: Any, keys: Collection[str]) -> Any:

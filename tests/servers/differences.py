@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from tests.servers.comparison import Difference, Status
 
 
-def _each(group: str, status: Status, *names: str, asks: int = 1) -> dict[str, Sequence[Status | None]]:
+def _each(group: str, status: Status, *names: str, count: int = 1) -> dict[str, Sequence[Status | None]]:
     """Cases of a group in which every answer of ours has one status."""
-    return {f"{group}: {name}": [status] * asks for name in names}
+    return {f"{group}: {name}": [status] * count for name in names}
 
 
 _NOT_UNDERSTOOD = Difference(
@@ -30,7 +30,7 @@ _NOT_UNDERSTOOD = Difference(
             *("binary size as a text", "header length inside the JSON", "classes that are no number"),
             *("binary_data_output that is no truth",),
         ),
-        **_each("bad input", 400, "JSON that is no object", asks=3),
+        **_each("bad input", 400, "JSON that is no object", count=3),
         "bad input: no inputs": [400, None],
         "bad input: inputs that are no list": [400, None],
         **_each("framing", 400, "gzip that is cut off"),
@@ -75,7 +75,7 @@ _UNKNOWN = Difference(
     "404, NOT_FOUND",
     "Triton answers every other request for such a model so, too",
     {
-        **_each("metadata", 404, "unknown model ready", asks=2),
+        **_each("metadata", 404, "unknown model ready", count=2),
         **_each("metadata", 404, "stats of an unknown model"),
         **_each("control", 404, "load of an unknown model"),
         "gRPC: unknown model ready": ["NOT_FOUND"],

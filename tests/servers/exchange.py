@@ -1,4 +1,4 @@
-"""What is sent to a server, byte for byte, and what it said, in a form in which two servers can be compared."""
+"""A request to a server, byte for byte, and its response in a form in which two servers can be compared."""
 
 import json
 import time
@@ -22,14 +22,14 @@ class Ask:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     until: bytes = b""
-    """Asked again until the answer holds this, since statistics are written after the answers that they count."""
+    """Repeated until the response contains this, because statistics are written after the responses that they count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
     """An answer. `document` is its JSON, with binary tensors as hexadecimal `data`; of an error, only that it is one.
 
-    An error is what its words say, and those are each server's own; its shape is not.
+    The text of an error is each server's own and is not compared; its shape is.
     """
 
     status: int
@@ -42,7 +42,7 @@ def get(path: str, **headers: str) -> Ask:
 
 
 def post(path: str, document: Any = None, **headers: str) -> Ask:
-    """With a JSON body, or with bytes as they are."""
+    """With a JSON body, or with unchanged bytes."""
     body = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
     return Ask("POST", path, body, _fields(headers))
 
@@ -75,7 +75,7 @@ def infer_binary(model: str, inputs: Sequence[Any], blobs: bytes, length: Any = 
 
 
 def asked(address: str, ask: Ask, headers: Mapping[str, str]) -> Told:
-    """Send it on a connection of its own to `HOST:PORT`, with what this server wants in `headers` besides."""
+    """Send it on a connection of its own to `HOST:PORT`, with the further `headers` that this server requires."""
     end = time.monotonic() + PATIENCE
     while True:
         status, fields, body = _sent(address, ask, headers)
@@ -118,7 +118,7 @@ def _document(text: str) -> Any:
 
 
 def steady(document: Any) -> Any:
-    """Without what differs from one run to the next: times, and how often a server was asked before."""
+    """Without the values that differ between runs: times, and the number of earlier requests."""
     if isinstance(document, dict):
         counted = document.keys() if "ns" in document else _COUNTS
         return {key: "a number" if key in counted else steady(value) for key, value in document.items()}

@@ -43,12 +43,12 @@ def llm(options: Sequence[str] = OPTIONS, model: str = MODEL) -> Iterator[Llm]:
     ):
         log = Path(folder) / "llm.log"
         end = time.monotonic() + START_SECONDS
-        while (found := LISTENING.search(log.read_text(errors="replace"))) is None or not _ready(found[1]):
+        while (match := LISTENING.search(log.read_text(errors="replace"))) is None or not _ready(match[1]):
             if process.poll() is not None or time.monotonic() > end:
                 raise StartError(f"the LLM engine is not ready:\n{log_tail('llm', Path(folder), 100)}")
             time.sleep(0.1)
         try:
-            yield Llm(f"http://{found[1]}", process.pid)
+            yield Llm(f"http://{match[1]}", process.pid)
         except BaseException as error:
             error.add_note(f"the LLM engine's log:\n{log_tail('llm', Path(folder), 60)}")
             raise

@@ -31,7 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def install() -> Path:
-    """With its runtime for scikit-learn."""
+    """MLServer with its runtime for scikit-learn."""
     return ensure("mlserver-sklearn", (*REQUIREMENTS, "mlserver-sklearn==1.7.1"))
 
 

@@ -52,7 +52,10 @@ def ray_serve() -> Iterator[RayServe]:
     install = functools.partial(ensure, "ray-serve", peer.REQUIREMENTS)
     with started("ray-serve", install, _launch, ports=4, ready="/-/healthz") as server:
         end = time.monotonic() + APPLICATION_SECONDS
-        while not (_says(server.ports[0], "/paths/ready", b"paths") and _says(server.ports[3], "/metrics", METRIC)):
+        while not (
+            _responds_with(server.ports[0], "/paths/ready", b"paths")
+            and _responds_with(server.ports[3], "/metrics", METRIC)
+        ):
             if time.monotonic() > end:
                 raise StartError(f"ray-serve has no application:\n{server.log()}")
             time.sleep(0.2)
@@ -69,7 +72,7 @@ def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
     return Launch([sys.executable, str(PROGRAMS / "apart.py"), *pairs, "--", *program], env=env)
 
 
-def _says(port: int, path: str, words: bytes) -> bool:
+def _responds_with(port: int, path: str, words: bytes) -> bool:
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
     try:
         connection.request("GET", path)

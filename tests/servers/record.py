@@ -1,4 +1,4 @@
-"""What a real Triton said to every case, kept beside the tests: `python -m tests.servers.record` writes it anew."""
+"""The stored responses of a real Triton to every case: `python -m tests.servers.record` writes them anew."""
 
 import json
 import tempfile
@@ -17,11 +17,11 @@ RECORD = Path(__file__).parent / "triton-2.51.0.json"
 
 def recorded() -> dict[str, list[Told]]:
     """By case, one answer for each of its requests."""
-    return {name: [Told(*one) for one in told] for name, told in json.loads(RECORD.read_text()).items()}
+    return {name: [Told(*one) for one in responses] for name, responses in json.loads(RECORD.read_text()).items()}
 
 
 def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Told]:
-    """Put one case to a server, with API keys by protocol where it wants them."""
+    """Send one case to a server, with API keys by protocol if it requires them."""
     fields = {kind: {"authorization": f"Bearer {key}"} for kind, key in (keys or {}).items()}
     return [
         asked(http, one, fields.get("http", {})) if isinstance(one, Ask) else called(grpc, one, fields.get("grpc", {}))
@@ -30,15 +30,15 @@ def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) 
 
 
 def main() -> None:
-    """Ask a real one everything."""
+    """Send every case to a real Triton."""
     with tempfile.TemporaryDirectory() as folder, triton(for_triton(Path(folder))) as server:
-        told = {name: [_plain(one) for one in say(name, server.http, server.grpc)] for name in CASES}
-    lines = (f"{json.dumps(name)}: {json.dumps(answers, sort_keys=True)}" for name, answers in told.items())
+        responses = {name: [_plain(one) for one in say(name, server.http, server.grpc)] for name in CASES}
+    lines = (f"{json.dumps(name)}: {json.dumps(answers, sort_keys=True)}" for name, answers in responses.items())
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _plain(told: Told) -> list[Any]:
-    return [told.status, told.kind, told.document]
+def _plain(responses: Told) -> list[Any]:
+    return [responses.status, responses.kind, responses.document]
 
 
 if __name__ == "__main__":

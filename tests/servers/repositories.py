@@ -11,7 +11,7 @@ NAMES = tuple(sorted(folder.name for folder in MODELS.iterdir() if (folder / "co
 
 
 def for_triton(folder: Path, names: Iterable[str] = NAMES) -> Path:
-    """The models as Triton's python backend wants them."""
+    """The models in the form of Triton's python backend."""
     for name in names:
         version = _version(folder, name)
         shutil.copy(_source(name) / "model.py", version / "headrace_model.py")
@@ -20,7 +20,7 @@ def for_triton(folder: Path, names: Iterable[str] = NAMES) -> Path:
 
 
 def for_headrace(folder: Path, names: Iterable[str] = NAMES) -> Path:
-    """The models as ours wants them."""
+    """The models in the form of our runtime."""
     for name in names:
         shutil.copy(_source(name) / "model.py", _version(folder, name))
     return folder

@@ -19,7 +19,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running one. What each of its ports is for, who launches it knows."""
+    """A running server. Its launcher defines the purpose of each port."""
 
     name: str
     ports: tuple[int, ...]
@@ -48,8 +48,8 @@ def started(
 ) -> Iterator[Started]:
     """`launch(folder, ports, venv)` on free ports; ready when a GET of `ready` at the first is answered with `status`.
 
-    It is stopped with its children at the end, and its log is shown when the block fails. Where its packages cannot be
-    had, the test says so.
+    It is stopped with its children at the end, and its log is shown when the block fails. If its packages cannot be
+    installed, the test reports that.
     """
     try:
         venv = install()

@@ -21,7 +21,7 @@ from adapters.errors import (
 from adapters.requests import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from adapters.wire.openai.request_codec import OpenAIPayload
-from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, text_of, texts, within
+from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -58,9 +58,9 @@ def server() -> Started:
 async def test_sums(server: Started, sent: str) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         await adapter.probe(PATIENCE)
-        answer = await adapter.call(asked(Inference("add_sub", id="7", inputs=ADD_SUB), sent), within())
-    found = outputs(answer)
-    assert {name: (t.datatype, t.shape, bytes(t.data)) for name, t in found.items()} == {
+        answer = await adapter.call(infer_request(Inference("add_sub", id="7", inputs=ADD_SUB), sent), within())
+    sums = outputs(answer)
+    assert {name: (t.datatype, t.shape, bytes(t.data)) for name, t in sums.items()} == {
         "OUTPUT0": ("INT32", (1, 16), TWOS),
         "OUTPUT1": ("INT32", (1, 16), bytes(64)),
     }
@@ -68,13 +68,13 @@ async def test_sums(server: Started, sent: str) -> None:
     assert answer.usage.bytes > 0
 
 
-async def test_outputs_that_are_asked_for(server: Started) -> None:
+async def test_requested_outputs(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         inference = Inference("add_sub", inputs=ADD_SUB, outputs=[RequestedOutput("OUTPUT1")])
-        assert list(outputs(await adapter.call(asked(inference), within()))) == ["OUTPUT1"]
+        assert list(outputs(await adapter.call(infer_request(inference), within()))) == ["OUTPUT1"]
         inference.outputs = [RequestedOutput("OUTPUT9")]
         with pytest.raises(CallerError, match="no output `OUTPUT9`"):
-            await adapter.call(asked(inference), within())
+            await adapter.call(infer_request(inference), within())
 
 
 FOUR = Tensor("rows", "FP32", (1, 4), floats(1, 2, 3, 4))
@@ -116,19 +116,19 @@ async def test_arguments_of_every_kind(
     if sent == "json" and inference.model_name == "size":
         sent = "binary"  # its bytes are no text
     async with adapting(server.url(), "bentoml") as adapter:
-        (found,) = outputs(await adapter.call(asked(inference, sent), within())).values()
-    assert (found.name, found.datatype, found.shape, bytes(found.data)) == ("output", datatype, shape, data)
+        (result,) = outputs(await adapter.call(infer_request(inference, sent), within())).values()
+    assert (result.name, result.datatype, result.shape, bytes(result.data)) == ("output", datatype, shape, data)
 
 
 async def test_tensors_that_the_service_does_not_describe_are_declared(server: Started) -> None:
     rows = {"name": "rows", "datatype": "FP32", "shape": [-1, 4]}
     protocol = {"name": "bentoml", "inputs": [rows], "outputs": [{**rows, "name": "scaled"}]}
     async with adapting(server.url(), protocol) as adapter:
-        found = outputs(await adapter.call(asked(Inference("scale", inputs=[FOUR])), within()))
-        assert (found["scaled"].datatype, bytes(found["scaled"].data)) == ("FP32", floats(2, 4, 6, 8))
+        actual = outputs(await adapter.call(infer_request(Inference("scale", inputs=[FOUR])), within()))
+        assert (actual["scaled"].datatype, bytes(actual["scaled"].data)) == ("FP32", floats(2, 4, 6, 8))
         wrong = Tensor("rows", "FP64", (1, 4), bytes(32))
         with pytest.raises(CallerError, match="`rows` is FP32, and was sent FP64"):
-            await adapter.call(asked(Inference("scale", inputs=[wrong])), within())
+            await adapter.call(infer_request(Inference("scale", inputs=[wrong])), within())
 
 
 async def test_data_frames_are_a_tensor_a_column(server: Started) -> None:
@@ -137,23 +137,23 @@ async def test_data_frames_are_a_tensor_a_column(server: Started) -> None:
         Tensor("people.weight", "FP64", (2,), struct.pack("<2d", 90, 40)),
     ]
     async with adapting(server.url(), "bentoml") as adapter:
-        found = outputs(await adapter.call(asked(Inference("ratio", inputs=inputs)), within()))
-        assert struct.unpack("<2d", found["ratio"].data) == (2.0, 4.0)
-        assert (found["row"].datatype, found["row"].shape) == ("INT64", (2,))
+        actual = outputs(await adapter.call(infer_request(Inference("ratio", inputs=inputs)), within()))
+        assert struct.unpack("<2d", actual["ratio"].data) == (2.0, 4.0)
+        assert (actual["row"].datatype, actual["row"].shape) == ("INT64", (2,))
         inputs[1].name = "people.age"
         with pytest.raises(CallerError, match=r"no input `people.age`. It has: people.height, people.weight"):
-            await adapter.call(asked(Inference("ratio", inputs=inputs)), within())
+            await adapter.call(infer_request(Inference("ratio", inputs=inputs)), within())
 
 
 async def test_objects_are_json_texts(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         point = one("point", "BYTES", texts('{"x": 3}'))
-        found = outputs(await adapter.call(asked(Inference("mirror", inputs=[point])), within()))
-        assert json.loads(text_of(found["point"])) == {"x": 1.0, "y": 3.0}
-        assert struct.unpack("<d", found["sum"].data) == (4.0,)
+        actual = outputs(await adapter.call(infer_request(Inference("mirror", inputs=[point])), within()))
+        assert json.loads(text_of(actual["point"])) == {"x": 1.0, "y": 3.0}
+        assert struct.unpack("<d", actual["sum"].data) == (4.0,)
         point.data = texts("{x}")
         with pytest.raises(CallerError, match="takes a JSON text"):
-            await adapter.call(asked(Inference("mirror", inputs=[point])), within())
+            await adapter.call(infer_request(Inference("mirror", inputs=[point])), within())
 
 
 async def test_mistakes_are_the_callers(server: Started) -> None:
@@ -173,13 +173,13 @@ async def test_mistakes_are_the_callers(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         for inference, message in wrong:
             with pytest.raises(CallerError, match=message):
-                await adapter.call(asked(inference), within())
+                await adapter.call(infer_request(inference), within())
         with pytest.raises(NotFound, match="`add_sub` has no version `3`"):
-            await adapter.call(asked(Inference("add_sub", "3", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("add_sub", "3", inputs=ADD_SUB)), within())
         with pytest.raises(BackendError, match="does not know the model"):
-            await adapter.call(asked(Inference("nobody", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("nobody", inputs=ADD_SUB)), within())
         with pytest.raises(ModelFailed, match="check the server log"):
-            await adapter.call(asked(Inference("fail", inputs=[one("text", "BYTES", texts("a"))])), within())
+            await adapter.call(infer_request(Inference("fail", inputs=[one("text", "BYTES", texts("a"))])), within())
 
 
 async def test_what_it_does_not_do(server: Started) -> None:
@@ -195,8 +195,8 @@ async def test_what_it_does_not_do(server: Started) -> None:
 
 async def test_questions(server: Started) -> None:
     async with adapting(server.url(), "bentoml", model="add_sub") as adapter:
-        told = await adapter.call(ModelQuery(model="sums"), within())
-        assert json.loads(told.body or b"") == {
+        metadata = await adapter.call(ModelQuery(model="sums"), within())
+        assert json.loads(metadata.body or b"") == {
             "name": "sums",
             "versions": [],
             "platform": "bentoml",
@@ -205,7 +205,7 @@ async def test_questions(server: Started) -> None:
         }
         ready = await adapter.call(ModelQuery(model="sums", about="ready"), within())
         assert json.loads(ready.body or b"") == {"name": "sums", "ready": True}
-        assert "OUTPUT0" in outputs(await adapter.call(asked(Inference("sums", inputs=ADD_SUB)), within()))
+        assert "OUTPUT0" in outputs(await adapter.call(infer_request(Inference("sums", inputs=ADD_SUB)), within()))
     async with adapting(server.url(), "bentoml") as adapter:
         with pytest.raises(BackendError, match="does not know the model") as caught:
             await adapter.call(ModelQuery(model="nobody"), within())
@@ -214,10 +214,10 @@ async def test_questions(server: Started) -> None:
 
 @pytest.mark.parametrize(("model", "pieces"), [("count", ["0 ", "1 ", "2 "]), ("events", ["0", "1", "2"])])
 async def test_generators(server: Started, model: str, pieces: list[str]) -> None:
-    """Both say that they stream events; one of them does."""
+    """Both declare a stream of events; one of them sends one."""
     async with adapting(server.url(), "bentoml") as adapter:
-        asked_for = asked(Inference(model, inputs=[int64("upto", 3)]), kind="infer_stream")
-        responses = await streamed(await adapter.call(asked_for, within()))
+        request = infer_request(Inference(model, inputs=[int64("upto", 3)]), kind="infer_stream")
+        responses = await streamed(await adapter.call(request, within()))
         assert "".join(text_of(one.outputs[0]) for one in responses) == "".join(pieces)
         assert len(responses) > 1
         generated = await adapter.call(prompted(model, {"upto": 2}, "generate_stream"), within())
@@ -228,8 +228,8 @@ async def test_generators(server: Started, model: str, pieces: list[str]) -> Non
 async def test_prompts(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         answer = await adapter.call(prompted("greet", {"name": "ann", "times": 2, "id": "7"}), within())
-        told = json.loads(answer.body or b"")
-        assert (told["output"], told["id"]) == ("hello ann hello ann", "7")
+        metadata = json.loads(answer.body or b"")
+        assert (metadata["output"], metadata["id"]) == ("hello ann hello ann", "7")
         stream = await adapter.call(prompted("greet", {"name": "ann"}, "generate_stream"), within())
         (event,) = [piece async for piece in stream]
         assert json.loads(event[6:])["output"] == "hello ann"
@@ -277,33 +277,33 @@ async def test_too_many_at_once(server: Started) -> None:
 
     async def nap() -> object:
         try:
-            return await adapter.call(asked(Inference("sleep", inputs=[fp64("seconds", 3)])), within())
+            return await adapter.call(infer_request(Inference("sleep", inputs=[fp64("seconds", 3)])), within())
         except (CapacityError, UpstreamTimeout) as error:
             return error
 
     async with adapting(server.url(), "bentoml") as adapter:
         await adapter.call(ModelQuery(model="sleep"), within())
-        found = await asyncio.gather(*(nap() for _ in range(9)))
-    assert any(isinstance(one, CapacityError) for one in found)
-    assert any(isinstance(one, Answer) for one in found)
+        statuses = await asyncio.gather(*(nap() for _ in range(9)))
+    assert any(isinstance(one, CapacityError) for one in statuses)
+    assert any(isinstance(one, Answer) for one in statuses)
 
 
 async def test_too_slow(server: Started) -> None:
-    """Its `timeout` is four seconds; a task may take longer, since it is asked after."""
+    """Its `timeout` is four seconds; a task may take longer, because its status is polled."""
     async with adapting(server.url(), "bentoml") as adapter:
         with pytest.raises(UpstreamTimeout):
-            await adapter.call(asked(Inference("sleep", inputs=[fp64("seconds", 20)])), within())
+            await adapter.call(infer_request(Inference("sleep", inputs=[fp64("seconds", 20)])), within())
         inputs = [int64("number", 1), fp64("seconds", 5)]
-        (found,) = outputs(await adapter.call(asked(Inference("later", inputs=inputs)), within())).values()
-        assert bytes(found.data) == (2).to_bytes(8, "little")
+        (result,) = outputs(await adapter.call(infer_request(Inference("later", inputs=inputs)), within())).values()
+        assert bytes(result.data) == (2).to_bytes(8, "little")
 
 
-async def test_who_leaves_a_stream_ends_it(server: Started) -> None:
+async def test_a_client_that_disconnects_ends_the_stream(server: Started) -> None:
     """Four that were not ended would fill it for fifty seconds."""
-    asked_for = Inference("count", inputs=[int64("upto", 1000), fp64("pause", 0.05)])
+    request = Inference("count", inputs=[int64("upto", 1000), fp64("pause", 0.05)])
     async with adapting(server.url(), "bentoml") as adapter:
         for _ in range(8):
-            answer = await until_it_is_free(adapter, asked(asked_for, kind="infer_stream"))
+            answer = await until_it_is_free(adapter, infer_request(request, kind="infer_stream"))
             await anext(answer)
             await answer.aclose()
             assert answer.ended

@@ -12,7 +12,7 @@ from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Un
 from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.wire.tfserving import predict_v1_view
-from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, with_body, within
+from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, with_body, within
 from tests.servers.kserve import kserve
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -39,20 +39,20 @@ def before(server: Started, wire: str) -> Any:
 @pytest.mark.parametrize("sent", ["json", "binary", "grpc"])
 @pytest.mark.parametrize("id_", ["", "7"])
 async def test_sums(server: Started, wire: str, sent: str, id_: str) -> None:
-    """It wants an id, and clients need not have one."""
+    """KServe requires an id, and clients need not send one."""
     async with before(server, wire) as adapter:
         await adapter.probe(PATIENCE)
         inference = Inference("add_sub", id=id_, inputs=ADD_SUB)
-        found = outputs(await adapter.call(asked(inference, sent), within()))
-        assert {name: bytes(tensor.data) for name, tensor in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        actual = outputs(await adapter.call(infer_request(inference, sent), within()))
+        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
 
 
 @wire
 async def test_streams_and_prompts(server: Started, wire: str) -> None:
     """It has neither: a stream is its one response, and a prompt is made tensors of."""
     async with before(server, wire) as adapter:
-        asked_for = asked(Inference("add_sub", inputs=ADD_SUB), kind="infer_stream")
-        (response,) = await streamed(await adapter.call(asked_for, within()))
+        request = infer_request(Inference("add_sub", inputs=ADD_SUB), kind="infer_stream")
+        (response,) = await streamed(await adapter.call(request, within()))
         assert [bytes(tensor.data) for tensor in response.outputs] == [TWOS, bytes(64)]
         answer = await adapter.call(prompted("add_sub", {"INPUT0": [1] * 16, "INPUT1": [1] * 16}), within())
         if wire == "oip-http":
@@ -65,36 +65,36 @@ async def test_streams_and_prompts(server: Started, wire: str) -> None:
 async def test_mistakes_and_failures(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         with pytest.raises(CallerError, match="it refuses all"):
-            await adapter.call(asked(Inference("refuses", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("refuses", inputs=ADD_SUB)), within())
         with pytest.raises(CallerError):
             await adapter.call(misshapen(), within())
         # It blames itself for these, and for a failure of its model's, which it is.
         with pytest.raises(CallerError, match="expected 2 inputs but got 1 inputs"):
-            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
+            await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB[:1])), within())
         narrow = [Tensor(one.name, "INT32", (1, 8), ONES[:32]) for one in ADD_SUB]
         narrow[0].shape = (2, 4)
         with pytest.raises(CallerError, match="unexpected shape for input"):
-            await adapter.call(asked(Inference("add_sub", inputs=narrow)), within())
+            await adapter.call(infer_request(Inference("add_sub", inputs=narrow)), within())
         for model in ("nobody", "absent"):
             with pytest.raises(BackendError, match="does not know the model"):
-                await adapter.call(asked(Inference(model, inputs=ADD_SUB)), within())
+                await adapter.call(infer_request(Inference(model, inputs=ADD_SUB)), within())
         with pytest.raises(BackendError, match=r"The upstream failed|Internal server error") as caught:
-            await adapter.call(asked(Inference("fails", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("fails", inputs=ADD_SUB)), within())
         assert "secret" not in caught.value.message
         with pytest.raises(NotFound, match="`add_sub` has no version `1`"):
-            await adapter.call(asked(Inference("add_sub", "1", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("add_sub", "1", inputs=ADD_SUB)), within())
 
 
 def misshapen() -> InferRequest:
-    request = asked(Inference("add_sub", inputs=ADD_SUB))
+    request = infer_request(Inference("add_sub", inputs=ADD_SUB))
     return with_body(request, request.payload.body.replace(b"[1,16]", b"[1,17]"))
 
 
 @wire
 async def test_questions(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
-        told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert told["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
+        response = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
+        assert response["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
         ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
         assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}
         for model in ("nobody", "absent"):
@@ -147,18 +147,18 @@ async def test_its_own_clients_bodies_go_on_as_they_came(server: Started) -> Non
 @pytest.mark.parametrize("sent", ["json", "grpc"])
 async def test_tensors_that_are_declared(server: Started, sent: str) -> None:
     async with adapting(server.url(), DECLARED) as adapter:
-        found = outputs(await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB), sent), within()))
-        assert {name: bytes(tensor.data) for name, tensor in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
-        told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert [tensor["name"] for tensor in told["inputs"]] == ["INPUT0", "INPUT1"]
+        actual = outputs(await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB), sent), within()))
+        assert {name: bytes(tensor.data) for name, tensor in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        response = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
+        assert [tensor["name"] for tensor in response["inputs"]] == ["INPUT0", "INPUT1"]
         with pytest.raises(CallerError, match="expected 2 inputs but got 1 inputs"):
-            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
+            await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB[:1])), within())
 
 
 async def test_tensors_that_are_not_declared(server: Started) -> None:
     async with adapting(server.url(), "kserve-v1") as adapter:
         with pytest.raises(Unsupported, match="No tensors are declared"):
-            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB)), within())
 
 
 async def test_a_transformer_is_an_endpoint_and_explanations_come_from_the_explainer(
@@ -167,10 +167,10 @@ async def test_a_transformer_is_an_endpoint_and_explanations_come_from_the_expla
     protocol = {"name": "kserve-v1", "explainer": server.url()}
     async with adapting(transformer.url(), protocol, model="add_sub") as adapter:
         await adapter.probe(PATIENCE)
-        told = json.loads((await adapter.call(rows("sums", ROW), within())).body or b"")
-        assert told == {"predictions": [{"OUTPUT0": [4, 6, 8], "OUTPUT1": [0, 2, 4]}]}
-        told = json.loads((await adapter.call(rows("sums", ROW, verb="explain"), within())).body or b"")
-        assert told["explanations"]["rows"] == 1
+        response = json.loads((await adapter.call(rows("sums", ROW), within())).body or b"")
+        assert response == {"predictions": [{"OUTPUT0": [4, 6, 8], "OUTPUT1": [0, 2, 4]}]}
+        response = json.loads((await adapter.call(rows("sums", ROW, verb="explain"), within())).body or b"")
+        assert response["explanations"]["rows"] == 1
     async with adapting(transformer.url(), "kserve-v1") as adapter:
         with pytest.raises(Unsupported, match="explainer"):
             await adapter.call(rows("add_sub", ROW, verb="explain"), within())
@@ -206,7 +206,7 @@ async def test_what_v1_refuses(server: Started) -> None:
             await adapter.call(rows("streams", ROW), within())
 
 
-async def test_what_v1_tells(server: Started) -> None:
+async def test_metadata_over_v1(server: Started) -> None:
     async with adapting(server.url(), "kserve-v1") as adapter:
         ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
         assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}

@@ -20,7 +20,7 @@ from tests.support.gateways import Rig, config
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600, func_only=True)]
 
-ASKED: Any = {"model": "chat", "max_tokens": 12, "messages": [{"role": "user", "content": "Count to five."}]}
+MESSAGE: Any = {"model": "chat", "max_tokens": 12, "messages": [{"role": "user", "content": "Count to five."}]}
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +52,19 @@ async def test_anthropic_s_client(real: Started, protocol: str) -> None:
         door(real.url(), protocol) as (url, key),
         anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=0, timeout=60) as client,
     ):
-        message = await client.messages.create(**ASKED)
+        message = await client.messages.create(**MESSAGE)
         assert message.content[0].type == "text"
         assert message.stop_reason in ("max_tokens", "end_turn")
-        async with client.messages.stream(**ASKED) as stream:
+        async with client.messages.stream(**MESSAGE) as stream:
             streamed = await stream.get_final_message()
         assert streamed.content[0].type == "text"
         assert min(streamed.usage.output_tokens, message.usage.output_tokens) > 1
-        counted = await client.messages.count_tokens(model="chat", messages=ASKED["messages"])
+        counted = await client.messages.count_tokens(model="chat", messages=MESSAGE["messages"])
         read = message.usage.cache_read_input_tokens or 0
         if protocol == "anthropic":
             assert counted.input_tokens == message.usage.input_tokens + read
         with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
-            await client.messages.create(**{**ASKED, "messages": [{"role": "user", "content": "river " * 9000}]})
+            await client.messages.create(**{**MESSAGE, "messages": [{"role": "user", "content": "river " * 9000}]})
 
 
 async def test_openai_s_client(real: Started) -> None:
@@ -72,11 +72,11 @@ async def test_openai_s_client(real: Started) -> None:
         door(real.url(), "anthropic") as (url, key),
         openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=60) as client,
     ):
-        answer = await client.chat.completions.create(**ASKED)
+        answer = await client.chat.completions.create(**MESSAGE)
         assert answer.choices[0].message.content
         assert answer.usage is not None
         assert answer.usage.total_tokens > 12
-        chunks = await client.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True})
+        chunks = await client.chat.completions.create(**MESSAGE, stream=True, stream_options={"include_usage": True})
         seen = [chunk async for chunk in chunks]
         assert "".join(c.choices[0].delta.content or "" for c in seen if c.choices)
         assert seen[-1].usage is not None

@@ -21,7 +21,7 @@ from adapters.tensors import Inference, Tensor
 from tests.servers.asking import (
     PATIENCE,
     adapting,
-    asked,
+    infer_request,
     outputs,
     prompted,
     streamed,
@@ -53,7 +53,7 @@ def before(server: Started, wire: str, named: str = "mlserver", **fields: Any) -
     return adapting(server.url(WIRES.index(wire)), {"name": wire, "server": named}, **fields)
 
 
-def said(text: str) -> Inference:
+def text_inference(text: str) -> Inference:
     return Inference("words", inputs=[Tensor("text", "BYTES", (1,), texts(text), {"content_type": "str"})])
 
 
@@ -62,15 +62,17 @@ def said(text: str) -> Inference:
 async def test_sums(server: Started, wire: str, sent: str) -> None:
     async with before(server, wire) as adapter:
         await adapter.probe(PATIENCE)
-        found = outputs(await adapter.call(asked(Inference("add_sub", id="7", inputs=ADD_SUB), sent), within()))
-    assert {name: bytes(tensor.data) for name, tensor in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+        actual = outputs(
+            await adapter.call(infer_request(Inference("add_sub", id="7", inputs=ADD_SUB), sent), within())
+        )
+    assert {name: bytes(tensor.data) for name, tensor in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
 
 
 @wire
 @sent
 async def test_streams(server: Started, wire: str, sent: str) -> None:
     async with before(server, wire) as adapter:
-        request = asked(said("one two three"), sent, "infer_stream")
+        request = infer_request(text_inference("one two three"), sent, "infer_stream")
         responses = await streamed(await adapter.call(request, within()))
         assert [text_of(one.outputs[0]) for one in responses] == ["one", "two", "three"]
 
@@ -78,17 +80,17 @@ async def test_streams(server: Started, wire: str, sent: str) -> None:
 @wire
 async def test_what_came_before_a_failure_is_an_answer(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
-        answer = await adapter.call(asked(said("one fail two"), kind="infer_stream"), within())
+        answer = await adapter.call(infer_request(text_inference("one fail two"), kind="infer_stream"), within())
         await anext(answer)
         with pytest.raises((BackendError, TransportError)):
             _ = [piece async for piece in answer]
         with pytest.raises(InferenceError):
-            await anext(await adapter.call(asked(said("fail"), kind="infer_stream"), within()))
+            await anext(await adapter.call(infer_request(text_inference("fail"), kind="infer_stream"), within()))
 
 
 @wire
 async def test_prompts_are_made_tensors_of(server: Started, wire: str) -> None:
-    """Under Triton's path for prompts it wants tensors."""
+    """MLServer requires tensors on Triton's path for prompts."""
     async with before(server, wire) as adapter:
         answer = await adapter.call(prompted("words", {"text": "a b"}), within())
         assert (
@@ -114,42 +116,42 @@ async def test_codecs_go_by_parameters(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         for form in ("json", "grpc"):
             inference = Inference("frame", parameters={"content_type": "pd"}, inputs=inputs)
-            answer = await adapter.call(asked(inference, form), within())
-            found = outputs(answer)
-            assert struct.unpack("<2d", found["ratio"].data) == (2.0, 4.0)
-            assert struct.unpack("<2q", found["length"].data) == (3, 5)
+            answer = await adapter.call(infer_request(inference, form), within())
+            actual = outputs(answer)
+            assert struct.unpack("<2d", actual["ratio"].data) == (2.0, 4.0)
+            assert struct.unpack("<2q", actual["length"].data) == (3, 5)
 
 
 @wire
 async def test_versions(server: Started, wire: str) -> None:
     rows = [Tensor("x", "FP32", (1, 4), struct.pack("<4f", 5.1, 3.5, 1.4, 0.2))]
     async with before(server, wire) as adapter:
-        found = outputs(await adapter.call(asked(Inference("iris", "v1", inputs=rows)), within()))
-        assert bytes(found["predict"].data) == bytes(8)
+        actual = outputs(await adapter.call(infer_request(Inference("iris", "v1", inputs=rows)), within()))
+        assert bytes(actual["predict"].data) == bytes(8)
         with pytest.raises(NotFound, match="`iris` has no version `v9`"):
-            await adapter.call(asked(Inference("iris", "v9", inputs=rows)), within())
+            await adapter.call(infer_request(Inference("iris", "v9", inputs=rows)), within())
 
 
 @wire
 async def test_mistakes_and_failures(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         with pytest.raises(CallerError, match="it takes two inputs"):
-            await adapter.call(asked(Inference("add_sub", inputs=ADD_SUB[:1])), within())
-        misshapen = asked(Inference("iris", inputs=[Tensor("x", "FP32", (1, 4), bytes(16))]))
+            await adapter.call(infer_request(Inference("add_sub", inputs=ADD_SUB[:1])), within())
+        misshapen = infer_request(Inference("iris", inputs=[Tensor("x", "FP32", (1, 4), bytes(16))]))
         misshapen = with_body(misshapen, misshapen.payload.body.replace(b"[1,4]", b"[1,5]"))
         with pytest.raises(CallerError):  # it blames itself for this one
             await adapter.call(misshapen, within())
         with pytest.raises(BackendError, match="does not know the model"):
-            await adapter.call(asked(Inference("nobody", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("nobody", inputs=ADD_SUB)), within())
         with pytest.raises(BackendError, match=r"The upstream failed|a secret of the server's"):  # in its own words
-            await adapter.call(asked(Inference("fails", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("fails", inputs=ADD_SUB)), within())
 
 
 @wire
 async def test_questions(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
-        told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert told["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
+        metadata = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
+        assert metadata["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
         ready = await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
         assert json.loads(ready.body or b"") == {"name": "add_sub", "ready": True}
         with pytest.raises(Unavailable):
@@ -166,13 +168,13 @@ async def test_its_repository(server: Started, wire: str) -> None:
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="iris", about="ready"), within())
         with pytest.raises(ModelNotReady, match="`iris` is not ready"):
-            await adapter.call(asked(Inference("iris", inputs=rows)), within())
+            await adapter.call(infer_request(Inference("iris", inputs=rows)), within())
         await adapter.call(ModelOrder(model="iris", order="load"), within())
-        assert outputs(await adapter.call(asked(Inference("iris", inputs=rows)), within()))
+        assert outputs(await adapter.call(infer_request(Inference("iris", inputs=rows)), within()))
 
 
 @wire
-async def test_seldons_servers_are_asked_likewise(server: Started, wire: str) -> None:
-    """The header that its router wants troubles no server; a pipeline's name is told to the router alone."""
+async def test_seldons_servers_accept_the_same_requests(server: Started, wire: str) -> None:
+    """Servers ignore the header that Seldon's router requires; only the router receives the name of a pipeline."""
     async with before(server, wire, "seldon", model="add_sub.pipeline") as adapter:
-        assert len(outputs(await adapter.call(asked(Inference("sums", inputs=ADD_SUB)), within()))) == 2
+        assert len(outputs(await adapter.call(infer_request(Inference("sums", inputs=ADD_SUB)), within()))) == 2

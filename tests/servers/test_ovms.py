@@ -15,7 +15,7 @@ from adapters.wire.oip import ovms
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of
 from adapters.wire.openai import chat as openai
-from tests.servers.asking import PATIENCE, adapting, asked, outputs, prompted, streamed, within
+from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, within
 from tests.servers.ovms import ovms as serving
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -46,8 +46,8 @@ async def test_sums(server: Started, wire: str, sent: str) -> None:
         await adapter.probe(PATIENCE)
         for version in ("", "1"):
             inference = Inference("add_sub", version, id="7", inputs=ADD_SUB)
-            found = outputs(await adapter.call(asked(inference, sent), within()))
-            assert {name: bytes(one.data) for name, one in found.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
+            actual = outputs(await adapter.call(infer_request(inference, sent), within()))
+            assert {name: bytes(one.data) for name, one in actual.items()} == {"OUTPUT0": TWOS, "OUTPUT1": bytes(64)}
 
 
 async def test_compressed_bodies_and_prompts(server: Started) -> None:
@@ -65,11 +65,11 @@ async def test_compressed_bodies_and_prompts(server: Started) -> None:
 async def test_a_model_that_is_no_graph_streams_its_one_response(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         for _ in range(2):
-            request = asked(Inference("add_sub", inputs=ADD_SUB), kind="infer_stream")
+            request = infer_request(Inference("add_sub", inputs=ADD_SUB), kind="infer_stream")
             (response,) = await streamed(await adapter.call(request, within()))
             assert bytes(response.outputs[0].data) == TWOS
         with pytest.raises(BackendError, match="does not know the model"):
-            await adapter.call(asked(Inference("nobody", inputs=ADD_SUB), kind="infer_stream"), within())
+            await adapter.call(infer_request(Inference("nobody", inputs=ADD_SUB), kind="infer_stream"), within())
 
 
 @wire
@@ -82,16 +82,16 @@ async def test_mistakes(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         for inference, words in wrong:
             with pytest.raises(CallerError, match=words):
-                await adapter.call(asked(inference), within())
+                await adapter.call(infer_request(inference), within())
         with pytest.raises(NotFound, match="`add_sub` has no version `9`"):
-            await adapter.call(asked(Inference("add_sub", "9", inputs=ADD_SUB)), within())
+            await adapter.call(infer_request(Inference("add_sub", "9", inputs=ADD_SUB)), within())
 
 
 @wire
 async def test_questions(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
-        told = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
-        assert told["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
+        metadata = json.loads((await adapter.call(ModelQuery(model="add_sub"), within())).body or b"")
+        assert metadata["inputs"] == [{"name": f"INPUT{i}", "datatype": "INT32", "shape": [-1, 16]} for i in (0, 1)]
         await adapter.call(ModelQuery(model="add_sub", about="ready"), within())
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="nobody", about="ready"), within())
@@ -128,13 +128,13 @@ async def test_its_texts(server: Started, root: str) -> None:
         assert b"".join([piece async for piece in stream]).count(b"data: ") >= 3
 
 
-async def test_it_is_found(server: Started) -> None:
+async def test_it_is_detected(server: Started) -> None:
     pool = config(pools=[{"name": "main", "endpoints": [server.url()]}]).pools[0]
-    found = await detect(pool, Address(server.url()))
-    assert found is not None
-    assert found.system == "OpenVINO Model Server"
-    assert found.pools[0].protocol == {"name": "oip-http", "server": "openvino"}
-    assert [model.name for model in found.pools[0].models] == ["add_sub"]
+    detected = await detect(pool, Address(server.url()))
+    assert detected is not None
+    assert detected.system == "OpenVINO Model Server"
+    assert detected.pools[0].protocol == {"name": "oip-http", "server": "openvino"}
+    assert [model.name for model in detected.pools[0].models] == ["add_sub"]
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"m": 3}', b"\xff", b"[" * 5000])

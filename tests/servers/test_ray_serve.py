@@ -27,7 +27,7 @@ from adapters.errors import (
 from adapters.requests import AppRequest, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
-from tests.servers.asking import adapting, asked, outputs, within
+from tests.servers.asking import adapting, infer_request, outputs, within
 from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared
 from tests.support.processes import gateway
@@ -62,7 +62,7 @@ def call(path: str, body: bytes = b"", **fields: Any) -> AppRequest:
     return AppRequest(**{"model": "m7", "path": path, "body": body, "method": "GET", **fields})
 
 
-async def told(adapter: Adapter, request: AppRequest) -> Any:
+async def reported(adapter: Adapter, request: AppRequest) -> Any:
     answer = await adapter.call(request, within())
     assert answer.status == 200
     return json.loads(answer.body or b"")
@@ -129,14 +129,14 @@ async def test_streams(server: RayServe) -> None:
 async def until_more(adapter: Adapter, path: str, before: int) -> None:
     """What the application counts there."""
     async with asyncio.timeout(60):
-        while await told(adapter, call(path)) == before:
+        while await reported(adapter, call(path)) == before:
             await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("way", ["stream", "sleep", "time"])
-async def test_whoever_leaves_ends_the_replicas_work(server: RayServe, way: str) -> None:
+async def test_a_client_that_disconnects_ends_the_work_of_the_replica(server: RayServe, way: str) -> None:
     async with over(server) as adapter:
-        begun, before = await told(adapter, call("/started")), await told(adapter, call("/cancelled"))
+        begun, before = await reported(adapter, call("/started")), await reported(adapter, call("/cancelled"))
         if way == "stream":
             answer = await adapter.call(call("/stream", query="words=one&wait=1"), within())
             await anext(answer)
@@ -156,24 +156,24 @@ async def test_whoever_leaves_ends_the_replicas_work(server: RayServe, way: str)
 
 async def test_a_multiplexed_models_id_is_the_models_name(server: RayServe) -> None:
     async with over(server, multiplexed=True) as adapter:
-        assert await told(adapter, call("/model")) == "m7"
-        assert await told(adapter, call("/model", model="m8")) == "m8"
+        assert await reported(adapter, call("/model")) == "m7"
+        assert await reported(adapter, call("/model", model="m8")) == "m8"
     async with adapting(server.url, {"name": "ray-serve", "multiplexed": True}, model="m9") as adapter:
-        assert await told(adapter, call("/model")) == "m9"
+        assert await reported(adapter, call("/model")) == "m9"
 
 
 async def test_tensors_of_several_requests_are_one_batch(server: RayServe) -> None:
     async with over(server, **DECLARED) as adapter:
         inference = Inference("m7", inputs=[Tensor("x", "INT64", (2, 2), ROWS)])
-        answers = await asyncio.gather(*[adapter.call(asked(inference), within()) for _ in range(3)])
+        answers = await asyncio.gather(*[adapter.call(infer_request(inference), within()) for _ in range(3)])
         assert all(bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN for answer in answers)
         about = json.loads((await adapter.call(ModelQuery(model="m7"), within())).body or b"")
         assert (about["platform"], about["inputs"]) == ("ray-serve", [X])
         with pytest.raises(CallerError, match="but model 'm7' expects 'INT64'"):
-            await adapter.call(asked(Inference("m7", inputs=[Tensor("x", "FP64", (2, 2), ROWS)])), within())
+            await adapter.call(infer_request(Inference("m7", inputs=[Tensor("x", "FP64", (2, 2), ROWS)])), within())
 
 
-async def test_the_serve_rest_api_tells_of_readiness(server: RayServe) -> None:
+async def test_the_serve_rest_api_reports_readiness(server: RayServe) -> None:
     dashboard = {"dashboard_port": server.dashboard_port, "dashboard_token": TOKEN}
     async with over(server, application="paths", **dashboard) as adapter:
         await adapter.probe(30)

@@ -1,4 +1,4 @@
-"""Real servers of others that the gateway starts itself: killed, back again, and gone with it."""
+"""Real servers of other projects that the gateway starts: they restart after a kill, and end with the gateway."""
 
 import asyncio
 import json
@@ -88,14 +88,14 @@ async def test_an_mlserver_by_its_command(tmp_path: Path) -> None:
         },
         "cwd": str(tmp_path),
     }
-    wanted = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one two"]}]}
+    body = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["one two"]}]}
     async with gateway(tmp_path, pool(runtime, protocol={"name": "oip-http", "server": "mlserver"})) as g:
         key = (await g.printed(KEY, READY_SECONDS))[1]
         processes = await ready(g)
-        before = await post(g, key, "/v2/models/words/infer", wanted)
+        before = await post(g, key, "/v2/models/words/infer", body)
         assert before[0] == 200, before
         processes = await killed_and_back(g, processes)
-        after = await post(g, key, "/v2/models/words/infer", wanted)
+        after = await post(g, key, "/v2/models/words/infer", body)
         assert after[1]["outputs"] == before[1]["outputs"]
         await gone(g, processes)
 

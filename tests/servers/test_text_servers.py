@@ -43,7 +43,7 @@ def real_llama_cpp() -> Started:
 
 @asynccontextmanager
 async def before(server: Started) -> AsyncIterator[OpenAIAdapter]:
-    """An adapter that is told nothing, and finds out."""
+    """An adapter without a configured dialect, which detects it."""
     options = OpenAIProtocol(passes=("tokenize",))
     adapter = OpenAIAdapter(Client(server.url()), options=options)
     await adapter.probe(PATIENCE)
@@ -56,8 +56,8 @@ async def call(adapter: OpenAIAdapter, request: ModelRequest) -> Answer:
     return await adapter.call(request, Call(Deadline(now + PATIENCE, PATIENCE, PATIENCE)))
 
 
-def chat(model: str = NAME, says: str = "hi", **fields: Any) -> ModelRequest:
-    body = {"model": model, "messages": [{"role": "user", "content": says}], "max_tokens": 4, **fields}
+def chat(model: str = NAME, text: str = "hi", **fields: Any) -> ModelRequest:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 4, **fields}
     return wire.decode_chat(json.dumps(body).encode())
 
 
@@ -66,9 +66,9 @@ def tokenize(**fields: Any) -> AppRequest:
     return AppRequest(model=NAME, path="/tokenize", content_type="application/json", body=body, codec=named.CODEC)
 
 
-def load_of(server: Started, whose: str) -> signals.ServerLoad:
+def load_of(server: Started, kind: str) -> signals.ServerLoad:
     with urllib.request.urlopen(f"{server.url()}/metrics", timeout=PATIENCE) as page:
-        report = signals.read(page.read(), whose)
+        report = signals.read(page.read(), kind)
     assert report is not None
     return report
 
@@ -77,13 +77,13 @@ async def test_vllm(real_vllm: Started) -> None:
     async with before(real_vllm) as adapter:
         assert (await call(adapter, chat())).usage.exact
         with pytest.raises(ContextTooLong):
-            await call(adapter, chat(says="word " * vllm_peer.CONTEXT))
+            await call(adapter, chat(text="word " * vllm_peer.CONTEXT))
         with pytest.raises(NotThere):
             await call(adapter, chat(model="nobody"))
         with pytest.raises(CallerError):
             await call(adapter, chat(temperature=-1))
-        told = json.loads((await call(adapter, tokenize(prompt="hi there"))).body or b"")
-        assert told["count"] == len(told["tokens"]) > 0
+        tokenized = json.loads((await call(adapter, tokenize(prompt="hi there"))).body or b"")
+        assert tokenized["count"] == len(tokenized["tokens"]) > 0
         report = load_of(real_vllm, "auto")
         assert (report.running, report.waiting) == (0, 0)
         assert report.block_size > 0
@@ -98,9 +98,9 @@ async def test_llama_cpp(real_llama_cpp: Started) -> None:
     async with before(real_llama_cpp) as adapter:
         assert (await call(adapter, chat())).usage.exact
         with pytest.raises(ContextTooLong):
-            await call(adapter, chat(says="word " * llama_cpp_peer.CONTEXT))
+            await call(adapter, chat(text="word " * llama_cpp_peer.CONTEXT))
         with pytest.raises(CallerError):
             await call(adapter, chat(temperature="warm"))
-        told = json.loads((await call(adapter, tokenize(content="hi there"))).body or b"")
-        assert len(told["tokens"]) > 0
+        tokenized = json.loads((await call(adapter, tokenize(content="hi there"))).body or b"")
+        assert len(tokenized["tokens"]) > 0
         assert load_of(real_llama_cpp, "llama.cpp").running == 0

@@ -59,7 +59,7 @@ def within() -> Call:
     return Call(Deadline(asyncio.get_running_loop().time() + PATIENCE, PATIENCE, PATIENCE))
 
 
-def asked(
+def infer_request(
     sent: str, *tensors: Tensor, version: str = "", outputs: tuple[str, ...] = (), **parameters: Any
 ) -> InferRequest:
     named = [RequestedOutput(name) for name in outputs]
@@ -76,9 +76,10 @@ def plain(body: Any, verb: Any = "predict", version: str = "", *, explainer: boo
     return predict_v1_view.request_of(written, model="half", version=version, verb=verb, explainer=explainer)
 
 
-def floats(told: Inferred) -> dict[str, Any]:
+def floats(response: Inferred) -> dict[str, Any]:
     return {
-        tensor.name: (tensor.shape, struct.unpack(f"<{len(tensor.data) // 4}f", tensor.data)) for tensor in told.outputs
+        tensor.name: (tensor.shape, struct.unpack(f"<{len(tensor.data) // 4}f", tensor.data))
+        for tensor in response.outputs
     }
 
 
@@ -86,26 +87,26 @@ def floats(told: Inferred) -> dict[str, Any]:
 @pytest.mark.parametrize("wire", WIRES)
 async def test_tensors_of_every_wire(server: TfServing, wire: str, sent: str) -> None:
     async with adapting(server, wire) as adapter:
-        answer = await adapter.call(asked(sent, X), within())
-        told = inferred(answer)
-        assert floats(told) == {"y": ((2, 2), (5, 10, 15, 20)), "sum": ((2,), (3, 7))}
-        assert (told.model_name, told.id) == ("half", "7")
+        answer = await adapter.call(infer_request(sent, X), within())
+        result = inferred(answer)
+        assert floats(result) == {"y": ((2, 2), (5, 10, 15, 20)), "sum": ((2,), (3, 7))}
+        assert (result.model_name, result.id) == ("half", "7")
         assert (answer.usage.rows, answer.usage.exact) == (2, True)
         assert answer.usage.bytes > 0
         for version, scale in (("1", 3), ("stable", 3), ("canary", 5)):
-            told = inferred(await adapter.call(asked(sent, X, version=version), within()))
-            assert floats(told)["y"] == ((2, 2), tuple(scale * value for value in (1, 2, 3, 4)))
-        (only,) = inferred(await adapter.call(asked(sent, X, outputs=("sum",)), within())).outputs
+            result = inferred(await adapter.call(infer_request(sent, X, version=version), within()))
+            assert floats(result)["y"] == ((2, 2), tuple(scale * value for value in (1, 2, 3, 4)))
+        (only,) = inferred(await adapter.call(infer_request(sent, X, outputs=("sum",)), within())).outputs
         assert only.name == "sum"
         with pytest.raises(CallerError):
-            await adapter.call(asked(sent, X, outputs=("other",)), within())
+            await adapter.call(infer_request(sent, X, outputs=("other",)), within())
 
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_texts_bytes_and_another_signature(server: TfServing, wire: str) -> None:
     async with adapting(server, wire) as adapter:
-        told = inferred(await adapter.call(asked("binary", *TEXT, **SHOUT), within()))
-        by_name = {tensor.name: tensor for tensor in told.outputs}
+        result = inferred(await adapter.call(infer_request("binary", *TEXT, **SHOUT), within()))
+        by_name = {tensor.name: tensor for tensor in result.outputs}
         assert split_bytes(by_name["loud"].data, 1, "loud") == [b"hi3!"]
         assert split_bytes(by_name["raw_bytes"].data, 1, "raw_bytes") == [b"hi\xff"]
         assert (by_name["odd"].datatype, bytes(by_name["odd"].data)) == ("BOOL", b"\x01")
@@ -115,42 +116,46 @@ async def test_texts_bytes_and_another_signature(server: TfServing, wire: str) -
 async def test_plain_json(server: TfServing, wire: str) -> None:
     async with adapting(server, wire) as adapter:
 
-        async def told(*args: Any, **more: Any) -> Any:
+        async def body_of(*args: Any, **more: Any) -> Any:
             answer = await adapter.call(plain(*args, **more), within())
             assert (answer.form.wire, answer.content_type) == ("predict-v1", "application/json")
             return json.loads(answer.body or b"")
 
-        assert await told({"instances": [[1, 2.5]]}) == {"predictions": [{"sum": 3.5, "y": [5, 12.5]}]}
-        assert await told({"inputs": {"x": [[1, 2]]}}, version="1") == {"outputs": {"sum": [3], "y": [[3, 6]]}}
+        assert await body_of({"instances": [[1, 2.5]]}) == {"predictions": [{"sum": 3.5, "y": [5, 12.5]}]}
+        assert await body_of({"inputs": {"x": [[1, 2]]}}, version="1") == {"outputs": {"sum": [3], "y": [[3, 6]]}}
         rows = [{"text": "a", "times": 1}, {"text": {"b64": "/w=="}, "times": 2}]
-        found = (await told({**SHOUT, "instances": rows[:1]}))["predictions"]
-        assert found == [{"loud": "a1!", "odd": True, "raw_bytes": {"b64": "Yf8="}}]
-        assert len((await told({**SHOUT, "instances": rows}))["predictions"]) == 2
-        nan = await told(b'{"instances": [[NaN, Infinity], [1, 2]]}')
+        predictions = (await body_of({**SHOUT, "instances": rows[:1]}))["predictions"]
+        assert predictions == [{"loud": "a1!", "odd": True, "raw_bytes": {"b64": "Yf8="}}]
+        assert len((await body_of({**SHOUT, "instances": rows}))["predictions"]) == 2
+        nan = await body_of(b'{"instances": [[NaN, Infinity], [1, 2]]}')
         assert nan["predictions"][0]["y"] == [None, None]
         assert nan["predictions"][1] == {"sum": 3, "y": [5, 10]}
         examples = {"examples": [{"a": 1.0, "b": 2.0}, {"a": 3.0}], "context": {"b": 0.5}}
-        classes = (await told({**examples, "signature_name": "classify"}, "classify"))["results"]
+        classes = (await body_of({**examples, "signature_name": "classify"}, "classify"))["results"]
         assert [[label for label, _ in row] for row in classes] == [["cat", "dog", "fish"]] * 2
         assert sum(score for _, score in classes[0]) == pytest.approx(1)
-        values = await told({**examples, "signature_name": "regress"}, "regress", version="stable")
+        values = await body_of({**examples, "signature_name": "regress"}, "regress", version="stable")
         assert values == {"results": [9, 10.5]}
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_both_wires_say_the_same_of_a_model(server: TfServing, wire: str) -> None:
+async def test_both_wires_report_the_same_metadata(server: TfServing, wire: str) -> None:
     async with adapting(server, wire, model="half") as adapter:
         await adapter.probe(PATIENCE)
         answer = await adapter.call(ModelQuery(model="called"), within())
-        told = json.loads(answer.body or b"")
-        assert (told["name"], told["versions"], told["platform"]) == ("called", ["1", "2"], "tensorflow_savedmodel")
-        assert told["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
-        outputs = sorted(told["outputs"], key=lambda one: str(one["name"]))
+        metadata = json.loads(answer.body or b"")
+        assert (metadata["name"], metadata["versions"], metadata["platform"]) == (
+            "called",
+            ["1", "2"],
+            "tensorflow_savedmodel",
+        )
+        assert metadata["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}]
+        outputs = sorted(metadata["outputs"], key=lambda one: str(one["name"]))
         assert outputs == [
             {"name": "sum", "datatype": "FP32", "shape": [-1]}, {"name": "y", "datatype": "FP32", "shape": [-1, 2]},
         ]  # fmt: skip
-        assert told["signature_def"]["shout"]["inputs"]["times"]["dtype"] == "DT_INT64"
-        assert told["signature_def"]["classify"]["method_name"] == "tensorflow/serving/classify"
+        assert metadata["signature_def"]["shout"]["inputs"]["times"]["dtype"] == "DT_INT64"
+        assert metadata["signature_def"]["classify"]["method_name"] == "tensorflow/serving/classify"
         for version in ("", "1", "canary"):
             await adapter.call(ModelQuery(model="called", version=version, about="ready"), within())
         with pytest.raises(Unavailable):
@@ -171,20 +176,20 @@ async def test_health_of_what_has_no_path_for_it(server: TfServing, wire: str) -
 
 async def test_it_is_recognised(server: TfServing) -> None:
     for address, protocol in ((server.http, "tfserving"), (server.grpc, "tfserving-grpc")):
-        found = await detect(
+        detected = await detect(
             pool("auto", f"http://{address}"), Address(f"http://{address}"), names=("half",), seconds=PATIENCE
         )
-        assert found is not None
-        (made,) = found.pools
-        assert (found.system, made.protocol["name"]) == ("TensorFlow Serving", protocol)
+        assert detected is not None
+        (made,) = detected.pools
+        assert (detected.system, made.protocol["name"]) == ("TensorFlow Serving", protocol)
         assert [model.name for model in made.models] == ["half"]
 
 
 WRONG: list[Any] = [
-    lambda: asked("json", Tensor("x", "FP32", (1, 3), bytes(12))),
-    lambda: asked("json", Tensor("z", "FP32", (1, 2), bytes(8))),
-    lambda: asked("json", X, signature_name="sing"),
-    lambda: asked("json", X, version="unstable"),
+    lambda: infer_request("json", Tensor("x", "FP32", (1, 3), bytes(12))),
+    lambda: infer_request("json", Tensor("z", "FP32", (1, 2), bytes(8))),
+    lambda: infer_request("json", X, signature_name="sing"),
+    lambda: infer_request("json", X, version="unstable"),
     lambda: plain({"instances": [["one", "two"]]}),
     lambda: plain({"instances": [[1, 2]], "inputs": [[1, 2]]}),
     lambda: plain({"instances": [[1, 2], [3]]}),
@@ -209,24 +214,24 @@ async def test_mistakes_are_the_callers(server: TfServing, wire: str, wrong: Any
 @pytest.mark.parametrize("wire", WIRES)
 async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: str) -> None:
     async with adapting(server, wire) as adapter:
-        for request in (asked("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
+        for request in (infer_request("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
             with pytest.raises(NotFound, match="`half` has no version `9`"):
                 await adapter.call(request, within())
         with pytest.raises(Unsupported, match="infer"):
             await adapter.call(request_of(b"{}", model="half", version="", kind="generate"), within())
         with pytest.raises(Unsupported, match="have no state"):
-            await adapter.call(asked("json", X, sequence_id=5), within())
+            await adapter.call(infer_request("json", X, sequence_id=5), within())
         with pytest.raises(Unsupported, match="OpenAI"):
             await adapter.call(ChatRequest(model="half", payload=OpenAIPayload(fields={})), within())
     async with adapting(server, wire, model="nobody") as adapter:
         with pytest.raises(BackendError) as refused:
-            await adapter.call(asked("json", X), within())
+            await adapter.call(infer_request("json", X), within())
         assert refused.value.code == "upstream_model_not_found"
 
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_stream_of_one(server: TfServing, wire: str) -> None:
-    request = replace(asked("json", X), kind="infer_stream", stream=True)
+    request = replace(infer_request("json", X), kind="infer_stream", stream=True)
     async with adapting(server, wire) as adapter:
         answer = await adapter.call(request, within())
         (event,) = [piece async for piece in answer]
@@ -247,17 +252,17 @@ async def test_a_raw_body_is_the_only_input(server: TfServing) -> None:
 async def test_a_request_that_does_not_fit_reads_the_signature_again(
     server: TfServing, wire: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is before the model was given another: only what is remembered is wrong."""
+    """The cached signature before the model got another: only the cache is wrong."""
     monkeypatch.setattr("adapters.upstreams.tfserving.models.DOUBT", -1.0)
     async with adapting(server, wire) as adapter:
-        await adapter.call(asked("json", X), within())
+        await adapter.call(infer_request("json", X), within())
         models = adapter._models  # type: ignore[attr-defined]
         ((key, (at, signatures)),) = models._known.items()
         old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
         models._known[key] = (at, old)
         explained = plain({"instances": [{"x": [1, 2]}]}, "explain", explainer=True)
-        told = json.loads((await adapter.call(explained, within())).body or b"")
-        assert told == {"explanations": [{"sum": 3, "y": [5, 10]}]}
+        metadata = json.loads((await adapter.call(explained, within())).body or b"")
+        assert metadata == {"explanations": [{"sum": 3, "y": [5, 10]}]}
         assert models._known[key][1] == signatures
 
 
@@ -278,11 +283,11 @@ async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: 
                 await adapter.probe(PATIENCE)
             await adapter.call(ModelOrder(model="half", body=config(old=1)), within())
             await adapter.probe(PATIENCE)
-            told = inferred(await adapter.call(asked("json", X, version="old"), within()))
-            assert floats(told)["y"][1] == (3, 6, 9, 12)
+            result = inferred(await adapter.call(infer_request("json", X, version="old"), within()))
+            assert floats(result)["y"][1] == (3, 6, 9, 12)
             await adapter.call(ModelOrder(model="half", body=config(old=2)), within())
-            told = inferred(await adapter.call(asked("json", X, version="old"), within()))
-            assert floats(told)["y"][1] == (5, 10, 15, 20)
+            result = inferred(await adapter.call(infer_request("json", X, version="old"), within()))
+            assert floats(result)["y"][1] == (5, 10, 15, 20)
             with pytest.raises(CallerError, match="label"):
                 await adapter.call(ModelOrder(model="half", body=config(old=3)), within())
             for body, why in [(b"", "config"), (b'{"parameters": {"config": "{\\"no\\": 1}"}}', "ModelServerConfig")]:

@@ -29,7 +29,7 @@ from adapters.requests import AppRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
 from adapters.wire.torchserve import proto as wire
-from tests.servers.asking import adapting, asked, outputs, within
+from tests.servers.asking import adapting, infer_request, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
 from tests.support.processes import gateway
 
@@ -58,7 +58,7 @@ def predicted(body: Any = None, version: str = "", **fields: Any) -> AppRequest:
     return AppRequest(model="probe", version=version, body=sent, **fields)
 
 
-async def told(adapter: Adapter, request: AppRequest) -> Any:
+async def reported(adapter: Adapter, request: AppRequest) -> Any:
     answer = await adapter.call(request, within())
     assert answer.status == 200
     return json.loads(answer.body or b"")
@@ -82,13 +82,13 @@ async def test_predictions(server: TorchServe, wire: str) -> None:
     async with over(server, wire) as adapter:
         await adapter.probe(30)
         name = "body" if wire == "torchserve" else "data"
-        assert await told(adapter, predicted({"a": 1})) == {"body": {"a": 1}, "names": [name]}
-        assert await told(adapter, predicted({"a": 1}, version="1.0")) == {"body": {"a": 1}, "names": [name]}
+        assert await reported(adapter, predicted({"a": 1})) == {"body": {"a": 1}, "names": [name]}
+        assert await reported(adapter, predicted({"a": 1}, version="1.0")) == {"body": {"a": 1}, "names": [name]}
         answer = await adapter.call(predicted(b"\x00\xff\x01", content_type="image/png"), within())
         assert answer.body == b"\x01\xff\x00"
         if wire == "torchserve":
             assert answer.content_type == "application/octet-stream"
-            assert await told(adapter, predicted({"a": 1}, path="/explanations")) == {
+            assert await reported(adapter, predicted({"a": 1}, path="/explanations")) == {
                 "body": {"a": 1},
                 "names": ["body"],
             }
@@ -97,7 +97,7 @@ async def test_predictions(server: TorchServe, wire: str) -> None:
 async def test_forms_reach_the_handler_in_parts(server: TorchServe) -> None:
     form = b'--b\r\nContent-Disposition: form-data; name="one"\r\n\r\n1\r\n--b--\r\n'
     async with over(server) as adapter:
-        answer = await told(adapter, predicted(form, content_type="multipart/form-data; boundary=b"))
+        answer = await reported(adapter, predicted(form, content_type="multipart/form-data; boundary=b"))
         assert answer == {"body": None, "names": ["one"]}
 
 
@@ -118,7 +118,7 @@ async def test_failures(server: TorchServe, wire: str) -> None:
         assert (await refused(adapter, unknown)).code == "upstream_model_not_found"
         elsewhere = AppRequest(model="probe", path="/predictions/other", body=b"{}")
         assert isinstance(await refused(adapter, elsewhere), Unsupported)
-        assert (await told(adapter, predicted({}))) is not None
+        assert (await reported(adapter, predicted({}))) is not None
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -169,13 +169,13 @@ async def test_tensors(server: TorchServe, wire: str, layout: str) -> None:
     async with over(server, wire, **DECLARED, layout=layout) as adapter:
         inference = Inference("probe", id="7", inputs=[Tensor("x", "INT64", (2, 2), ROWS)])
         for sent in ("json", "binary", "grpc"):
-            answer = await adapter.call(asked(inference, sent), within())
+            answer = await adapter.call(infer_request(inference, sent), within())
             assert bytes(outputs(answer)["sum"].data) == THREE_AND_SEVEN
-        told = json.loads((await adapter.call(ModelQuery(model="probe"), within())).body or b"")
-        assert told["inputs"] == [X]
-        assert told["versions"] == ["1.0"]
+        metadata = json.loads((await adapter.call(ModelQuery(model="probe"), within())).body or b"")
+        assert metadata["inputs"] == [X]
+        assert metadata["versions"] == ["1.0"]
         with pytest.raises(CallerError, match=r"Expected \[-1,2\], got \[4\]"):
-            await adapter.call(asked(Inference("probe", inputs=[Tensor("x", "INT64", (4,), ROWS)])), within())
+            await adapter.call(infer_request(Inference("probe", inputs=[Tensor("x", "INT64", (4,), ROWS)])), within())
 
 
 # ── models ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,16 +191,16 @@ async def test_versions_come_and_go(server: TorchServe, wire: str) -> None:
         await adapter.call(order, within(120))
         ready = await adapter.call(ModelQuery(model="probe", version="2.0", about="ready"), within())
         assert json.loads(ready.body or b"") == {"name": "probe", "ready": True}
-        assert await told(adapter, predicted({"a": 2}, version="2.0"))
+        assert await reported(adapter, predicted({"a": 2}, version="2.0"))
         described = json.loads((await adapter.call(ModelQuery(model="probe", about="config"), within())).body or b"")
         assert [version["modelVersion"] for version in described["versions"]] == ["1.0", "2.0"]
-        await adapter.call(order, within(120))  # what is there already gets the workers that are asked for
+        await adapter.call(order, within(120))  # a registered model gets the requested workers
         await adapter.call(ModelOrder(model="probe", order="unload"), within(120))
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="probe", about="ready"), within())
         assert (await refused(adapter, predicted({}))).code == "upstream_model_not_found"
         await adapter.call(ModelOrder(model="probe"), within(120))
-        assert await told(adapter, predicted({"a": 1})) is not None
+        assert await reported(adapter, predicted({"a": 1})) is not None
 
 
 async def test_orders_that_cannot_be_followed(server: TorchServe) -> None:
@@ -220,7 +220,7 @@ async def test_orders_that_cannot_be_followed(server: TorchServe) -> None:
 
 
 async def predicted_over_grpc(address: str, headers: dict[str, str], model: str, body: bytes) -> list[Any]:
-    """What TorchServe's own gRPC clients are told, by both of their methods."""
+    """The responses to TorchServe's own gRPC clients, for both of their methods."""
     metadata, message = tuple(headers.items()), wire.encode_request(model, "", "data", body)
     async with grpc.aio.insecure_channel(address) as channel:
         whole = wire.decode_response(await channel.unary_unary(wire.PREDICTIONS.decode())(message, metadata=metadata))
@@ -271,8 +271,8 @@ async def test_clients_of_torchserve_and_of_triton_unchanged(server: TorchServe,
                 triton = grpcclient.InferenceServerClient(g.grpc)
                 tensor = grpcclient.InferInput("x", [2, 2], "INT64")
                 tensor.set_data_from_numpy(np.array([[1, 2], [3, 4]]))
-                told = await asyncio.to_thread(triton.infer, model, [tensor], headers=headers)
-                assert told.as_numpy("sum").tolist() == [3, 7]
+                result = await asyncio.to_thread(triton.infer, model, [tensor], headers=headers)
+                assert result.as_numpy("sum").tolist() == [3, 7]
                 triton.close()
                 assert await predicted_over_grpc(g.grpc, headers, model, b'{"a": 3}') == [{"a": 3}]
             rows = {"inputs": {"x": [[1, 2], [3, 4]]}}

@@ -1,4 +1,4 @@
-"""The real Triton computes what the models of this folder say: the ground that comparisons stand on."""
+"""The real Triton computes the models of this folder correctly, which is the basis of the comparisons."""
 
 import time
 from collections.abc import Iterator
@@ -79,6 +79,6 @@ def test_nothing_of_it_is_left_when_it_is_stopped(tmp_path: Path) -> None:
         assert len(family) > 1, "the python backend runs a process of its own"
     end = time.monotonic() + PATIENCE
     while (left := family & set(processes())) and time.monotonic() < end:
-        time.sleep(0.05)  # whoever inherits them has yet to notice that they ended
+        time.sleep(0.05)  # the process that inherits them has yet to notice that they ended
     assert not left
     assert not list(Path("/dev/shm").glob(f"headrace_{server.ports.http}_*"))

@@ -65,9 +65,11 @@ def run(module: str, *arguments: str) -> str:
 
 def config_of(name: str, base: Path, **labels: int) -> str:
     """A model, of which all versions are served, in a ModelServerConfig's text form."""
-    told = " ".join(f'version_labels {{ key: "{label}" value: {number} }}' for label, number in labels.items())
+    version_labels = " ".join(
+        f'version_labels {{ key: "{label}" value: {number} }}' for label, number in labels.items()
+    )
     policy = "model_version_policy { all {} }"
-    return f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" {policy} {told} }}'
+    return f'config {{ name: "{name}" base_path: "{base}" model_platform: "tensorflow" {policy} {version_labels} }}'
 
 
 @contextlib.contextmanager
@@ -82,12 +84,12 @@ def tfserving(*models: str) -> Iterator[TfServing]:
         with child("tfserving", launch, cores, folder) as process:
             end = time.monotonic() + START_SECONDS
             pattern = r"REST on (\S+), gRPC on (\S+)"
-            while (found := re.search(pattern, log_tail("tfserving", folder, 1000))) is None:
+            while (match := re.search(pattern, log_tail("tfserving", folder, 1000))) is None:
                 if process.poll() is not None or time.monotonic() > end:
                     raise StartError(f"tfserving is not ready:\n{log_tail('tfserving', folder, 200)}")
                 time.sleep(0.05)
             try:
-                yield TfServing(found[1], found[2], config)
+                yield TfServing(match[1], match[2], config)
             except BaseException as error:
                 error.add_note(f"tfserving's log:\n{log_tail('tfserving', folder, 60)}")
                 raise

@@ -25,7 +25,7 @@ WORKER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class TorchServe:
-    """A running one, whose model `probe` does what it is asked."""
+    """A running TorchServe, whose model `probe` follows the options of each request."""
 
     server: Started
     keys: dict[str, str]
@@ -65,8 +65,8 @@ def torchserve(*, tokens: bool = True) -> Iterator[TorchServe]:
     """Started on free ports, ready when its model has a worker."""
     launch, status = partial(_launch, tokens), 400 if tokens else 200
     with started("torchserve", peer.install, launch, ports=5, ready="/ping", status=status) as server:
-        told = json.loads((server.folder / "key_file.json").read_text()) if tokens else {}
-        made = TorchServe(server, {name: told[name]["key"] for name in ("inference", "management") if tokens})
+        keys = json.loads((server.folder / "key_file.json").read_text()) if tokens else {}
+        made = TorchServe(server, {name: keys[name]["key"] for name in ("inference", "management") if tokens})
         end = time.monotonic() + WORKER_SECONDS
         while not _has_worker(made):
             if time.monotonic() > end:

@@ -29,7 +29,7 @@ class Triton:
 
     @property
     def http(self) -> str:
-        """`HOST:PORT`, as its clients want it."""
+        """`HOST:PORT`, as its clients require it."""
         return f"127.0.0.1:{self.ports.http}"
 
     @property
@@ -45,7 +45,7 @@ class Triton:
 def triton(repository: Path, options: Sequence[str] = EXPLICIT) -> Iterator[Triton]:
     """Started on free ports, ready when its models are; stopped with its children at the end.
 
-    Its log is shown when the block fails. Where the packages cannot be had, the test says so.
+    Its log is shown when the block fails. If the packages cannot be installed, the test reports that.
     """
     try:
         venv = peer.install()

@@ -7,7 +7,7 @@ import pytest
 
 
 def absent(reason: object) -> NoReturn:
-    """Skip, where somebody works without a package index; in CI nothing may be missing."""
+    """Skip the test on a machine without a package index; in CI nothing may be missing."""
     if os.environ.get("CI"):
         pytest.fail(f"needs {reason}")
     pytest.skip(f"needs {reason}")

@@ -24,7 +24,7 @@ def candidates(*weights: float) -> list[Candidate]:
     return [Candidate(f"e{i}", weight) for i, weight in enumerate(weights)]
 
 
-class Ask(NamedTuple):
+class PickRequest(NamedTuple):
     tenant: str = "acme"
     key: str = "k1"
     user: str | None = None
@@ -33,4 +33,4 @@ class Ask(NamedTuple):
     prompt: memoryview = memoryview(b"")
 
 
-ANYONE = Ask()
+ANYONE = PickRequest()

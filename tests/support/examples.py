@@ -1,4 +1,4 @@
-"""The examples, in a folder with what they say they need beside them."""
+"""The examples, in a folder with the files that they require."""
 
 import shutil
 from pathlib import Path

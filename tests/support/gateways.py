@@ -142,7 +142,7 @@ class Rig:
 
 
 def infer(model: str = "chat", **fields: Any) -> InferRequest:
-    """A request of tensors that nobody decodes."""
+    """A request of tensors that is not decoded."""
     return InferRequest(model=model, payload=HttpPayload(body=b"{}"), **fields)
 
 

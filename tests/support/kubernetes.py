@@ -12,7 +12,7 @@ Slice = dict[str, Any]
 
 
 def endpoint(address: str, *, uid: str = "", zone: str | None = None, **conditions: bool) -> dict[str, Any]:
-    """One of a slice's, ready unless it is said otherwise."""
+    """An endpoint of a slice, ready by default."""
     made: dict[str, Any] = {"addresses": [address], "conditions": {"ready": True, **conditions}}
     made |= {"targetRef": {"kind": "Pod", "uid": uid}} if uid else {}
     return made | ({"zone": zone} if zone else {})
@@ -30,7 +30,7 @@ def slice_of(name: str, *endpoints: dict[str, Any], port: int = 8000, family: st
 
 
 class ApiServer:
-    """Lists and watches. `put` and `delete` tell those that watch, unless they are told `silently`."""
+    """Lists and watches. `put` and `delete` notify the watchers unless `silently`."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -50,15 +50,15 @@ class ApiServer:
         self._watching: set[web.StreamResponse] = set()
 
     async def put(self, made: Slice, *, silently: bool = False) -> None:
-        known = made["metadata"]["name"] in self.slices
-        await self._happen("MODIFIED" if known else "ADDED", made, silently)
+        exists = made["metadata"]["name"] in self.slices
+        await self._happen("MODIFIED" if exists else "ADDED", made, silently)
         self.slices[made["metadata"]["name"]] = made
 
     async def delete(self, name: str, *, silently: bool = False) -> None:
         await self._happen("DELETED", self.slices.pop(name), silently)
 
     async def bookmark(self) -> None:
-        """Tell of a version, and of nothing else."""
+        """Send a bookmark: a version without a change."""
         await self._happen("BOOKMARK", {"metadata": {}}, False)
 
     async def gone(self) -> None:

@@ -1,6 +1,6 @@
-"""A model server to be killed: the standard library only, so that it is back at once. `mortal_server.py PORT`
+"""A model server that tests kill, on the standard library so that it restarts at once: `mortal_server.py PORT`.
 
-Its answer depends on the question alone, whoever of several gives it, and it carries on what another one began.
+Its answer depends on the prompt alone, whichever instance sends it, and it continues the answer of another instance.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ def words(question: str) -> list[str]:
 
 async def _answer(body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
     messages = body["messages"]
-    said = messages[-1]["content"] if body.get("continue_final_message") else ""
-    answer = words(messages[0]["content"])[len(said.split()) :]
+    partial = messages[-1]["content"] if body.get("continue_final_message") else ""
+    answer = words(messages[0]["content"])[len(partial.split()) :]
     if body.get("stream"):
         await _stream(answer, body, writer)
         return

@@ -22,7 +22,7 @@ class Nameserver(asyncio.DatagramProtocol):
         self.rcode = dns.rcode.NOERROR
         self.silent: set[str] = set()
         """Types that are not answered."""
-        self.asked: Counter[tuple[str, str]] = Counter()
+        self.received: Counter[tuple[str, str]] = Counter()
         self.address = ""
         self._transport: asyncio.DatagramTransport
 
@@ -33,7 +33,7 @@ class Nameserver(asyncio.DatagramProtocol):
         query = dns.message.from_wire(data)
         question = query.question[0]
         name, kind = question.name.to_text(omit_final_dot=True).lower(), dns.rdatatype.to_text(question.rdtype)
-        self.asked[name, kind] += 1
+        self.received[name, kind] += 1
         if kind in self.silent:
             return
         response = dns.message.make_response(query)
@@ -42,7 +42,7 @@ class Nameserver(asyncio.DatagramProtocol):
         values = self.records.get((name, kind))
         if values and self.rcode == dns.rcode.NOERROR:
             response.answer.append(dns.rrset.from_text(question.name, self.ttl, "IN", kind, *values))
-        elif not any(known == name for known, _ in self.records) and self.rcode == dns.rcode.NOERROR:
+        elif not any(owner == name for owner, _ in self.records) and self.rcode == dns.rcode.NOERROR:
             response.set_rcode(dns.rcode.NXDOMAIN)
         self._transport.sendto(response.to_wire(), addr)
 

@@ -1,4 +1,4 @@
-"""Reading a picture with three models: where text is, which way up each line stands, what it says."""
+"""Reading a picture with three models: the places of text, the orientation of each line, and its characters."""
 
 from collections.abc import Callable, Iterator
 from math import ceil
@@ -10,11 +10,11 @@ from PIL import Image, ImageDraw, ImageFont
 from scipy import ndimage
 
 Array = npt.NDArray[Any]
-Ask = Callable[[str, Array], Array]
+Infer = Callable[[str, Array], Array]
 """Of a model, with its only input, its only output."""
 
 HEIGHT = 48
-"""Of a line, as the models want it."""
+"""The picture of a line in the form that the models require."""
 UPSIDE_DOWN = 1
 
 
@@ -34,19 +34,19 @@ def characters(metadata: str) -> list[str]:
     return ["", *metadata.splitlines(), " "]
 
 
-def read(page: Array, alphabet: list[str], ask: Ask) -> list[str]:
+def read(page: Array, alphabet: list[str], infer: Infer) -> list[str]:
     """The lines, from the top."""
-    return [_say(ask("ocr-recognise", _recognisable(line)), alphabet) for line in _upright(page, ask)]
+    return [_decode_text(infer("ocr-recognise", _recognisable(line)), alphabet) for line in _upright(page, infer)]
 
 
-def _upright(page: Array, ask: Ask) -> Iterator[Array]:
-    for line in _lines(page, ask):
-        turned = ask("ocr-classify", _fit(line, 192))[0].argmax() == UPSIDE_DOWN
+def _upright(page: Array, infer: Infer) -> Iterator[Array]:
+    for line in _lines(page, infer):
+        turned = infer("ocr-classify", _fit(line, 192))[0].argmax() == UPSIDE_DOWN
         yield np.ascontiguousarray(line[::-1, ::-1]) if turned else line
 
 
-def _lines(page: Array, ask: Ask) -> Iterator[Array]:
-    text = ask("ocr-detect", _scaled(page)[None])[0, 0] > 0.3
+def _lines(page: Array, infer: Infer) -> Iterator[Array]:
+    text = infer("ocr-detect", _scaled(page)[None])[0, 0] > 0.3
     areas, _ = ndimage.label(ndimage.binary_dilation(text, iterations=2))
     for rows, columns in ndimage.find_objects(areas):
         margin = ceil((rows.stop - rows.start) * 0.35)  # the detector marks the middle of a line
@@ -73,7 +73,7 @@ def _scaled(pixels: Array) -> Array:
     return ((pixels.astype(np.float32) / 255 - 0.5) / 0.5).transpose(2, 0, 1)
 
 
-def _say(scores: Array, alphabet: list[str]) -> str:
-    """The best class of each step; one that goes on is said once (Graves et al. 2006)."""
+def _decode_text(scores: Array, alphabet: list[str]) -> str:
+    """The best class of each step; repetitions are merged (Graves et al. 2006)."""
     best = scores[0].argmax(1)
     return "".join(alphabet[c] for i, c in enumerate(best) if i == 0 or best[i - 1] != c)

@@ -75,12 +75,12 @@ class Postgres:
         return f"postgresql://headrace@/{name}?host={self._folder}"
 
     def execute(self, url: str, statement: str) -> None:
-        """As whoever owns the database might."""
+        """Run a statement as the owner of the database."""
         with self.connect(url.partition("@/")[2].partition("?")[0]) as connection:
             connection.execute(statement.encode())
 
     def remove(self) -> None:
-        """The server and all that it kept."""
+        """Stop the server and delete its data."""
         self._end(signal.SIGQUIT)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -112,5 +112,5 @@ def _memory() -> str | None:
 def _server_user() -> tuple[int, int] | None:
     if os.geteuid() != 0:
         return None
-    known = {entry.pw_name: (entry.pw_uid, entry.pw_gid) for entry in pwd.getpwall()}
-    return known.get("postgres", known["nobody"])
+    users = {entry.pw_name: (entry.pw_uid, entry.pw_gid) for entry in pwd.getpwall()}
+    return users.get("postgres", users["nobody"])

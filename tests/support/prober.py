@@ -18,7 +18,7 @@ _REQUEST = b"GET %b HTTP/1.1\r\nhost: probe\r\n\r\n"
 
 
 class Prober:
-    """Asks for `url` again and again. `pid` is the server's."""
+    """Requests `url` continuously. `pid` is the server's."""
 
     def __init__(self, url: str, pid: int) -> None:
         self._process = subprocess.Popen(

@@ -22,7 +22,7 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self, *, keep: bool = False) -> None:
-        """Until it answers. With `keep` it writes down what it is told, and reads that at its next start."""
+        """Start and wait for an answer. With `keep` the server saves changes and restores them at its start."""
         program = binary("redis-server", "redis-server")
         options = ["--port", "0", "--unixsocket", str(self.path), "--save", "", "--dir", str(self._folder)]
         options += ["--appendonly", "yes" if keep else "no", "--appendfsync", "always", "--loglevel", "warning"]

@@ -1,4 +1,4 @@
-"""Fake engines that say the same whoever asks, and can go on from any of their tokens."""
+"""Fake engines with one fixed answer, which can continue it from any token."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -35,29 +35,29 @@ class Talker(FakeAdapter):
         self._fault = fault or TransportError("The upstream broke.")
         self._gap = gap
         self.latency = 0.0
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         assert isinstance(request, GenerateRequest)
         fields = {key: json.loads(bytes(raw)) for key, raw in request.fields.items()}
-        self.asked.append(fields)
+        self.received.append(fields)
         self._scripts = chain([self._script(fields, request)])
         return await super().call(request, call)
 
     def _script(self, fields: dict[str, Any], request: GenerateRequest) -> Script:
-        known = self._known(fields)
+        prefix = self._prefix_length(fields)
         limit = len(self._tokens)
         for name in ("max_tokens", "max_completion_tokens"):
             if fields.get(name) is not None:
-                limit = min(limit, fields[name] + (0 if "continue_token_ids" in fields else known))
+                limit = min(limit, fields[name] + (0 if "continue_token_ids" in fields else prefix))
         reason = "stop" if limit == len(self._tokens) else "length"
-        events = [self._event(fields, i) for i in range(known, limit)]
+        events = [self._event(fields, i) for i in range(prefix, limit)]
         opening = [] if "prompt" in fields else [self._chunk(fields, {"role": "assistant", "content": ""}, None)]
         whole = "continue_token_ids" in fields
-        usage = Usage(PROMPT + (0 if whole else known), limit - (0 if whole else known), exact=True)
+        usage = Usage(PROMPT + (0 if whole else prefix), limit - (0 if whole else prefix), exact=True)
         end = [self._chunk(fields, {}, reason)]
         if request.include_usage:
-            end.append(self._event_of(fields, choices=[], usage=_told(usage)))
+            end.append(self._event_of(fields, choices=[], usage=_usage_of(usage)))
         after = next(self.breaks)
         if not request.stream:
             return Script((b"".join([*opening, *events, *end]),), usage=usage)
@@ -70,12 +70,12 @@ class Talker(FakeAdapter):
             usage=usage,
         )
 
-    def _known(self, fields: dict[str, Any]) -> int:
-        """How many of its tokens the asker has; AssertionError for what it never said."""
+    def _prefix_length(self, fields: dict[str, Any]) -> int:
+        """The number of tokens that the request has already; AssertionError for a text that the engine never sent."""
         if "continue_token_ids" in fields:
-            said = fields["continue_token_ids"]
-            assert said == list(range(len(said)))
-            return len(said)
+            ids = fields["continue_token_ids"]
+            assert ids == list(range(len(ids)))
+            return len(ids)
         if fields.get("continue_final_message") and fields.get("add_generation_prompt") is False:
             return self._length(fields["messages"][-1]["content"])
         if "prompt" in fields:
@@ -86,7 +86,7 @@ class Talker(FakeAdapter):
         for count in range(len(self._tokens) + 1):
             if "".join(self._tokens[:count]) == text:
                 return count
-        raise AssertionError(f"it never said {text!r}")
+        raise AssertionError(f"it never sent {text!r}")
 
     def _event(self, fields: dict[str, Any], i: int) -> bytes:
         return self._chunk(fields, {"content": self._tokens[i]}, None, i)
@@ -107,14 +107,14 @@ class Talker(FakeAdapter):
 
 
 def talkers(count: int, tokens: Sequence[str], *breaks: int | None, **kwargs: Any) -> list[Talker]:
-    """Several that share their breaks: the first stream there is breaks first, whoever was asked."""
+    """Several engines that share their breaks: the first stream breaks first, whichever engine serves it."""
     made = [Talker(tokens, *breaks, name=f"e{i}", **kwargs) for i in range(count)]
     for talker in made:
         talker.breaks = made[0].breaks
     return made
 
 
-def _told(usage: Usage) -> dict[str, int]:
+def _usage_of(usage: Usage) -> dict[str, int]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

@@ -21,7 +21,7 @@ class TensorRuntime:
         self.process = process
         self.output = ""
         self.http = ""
-        """`HOST:PORT`, as its clients want it."""
+        """`HOST:PORT`, as its clients require it."""
         self.grpc = ""
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -40,12 +40,12 @@ class TensorRuntime:
         """Wait until its log holds a match."""
         end = time.monotonic() + seconds
         with self._changed:
-            while (found := re.search(pattern, self.output)) is None:
+            while (match := re.search(pattern, self.output)) is None:
                 left = end - time.monotonic()
                 if left <= 0 or not self._reader.is_alive():
                     raise AssertionError(f"the runtime did not print {pattern!r}:\n{self.output}")
                 self._changed.wait(min(left, 1.0))
-        return found
+        return match
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait; its exit status."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 
 class Traffic:
-    """Each client asks again and again, over a connection kept alive for `renew` requests."""
+    """Each client sends requests continuously, and reuses a connection for `renew` requests."""
 
     def __init__(
         self, url: str, key: str, *, renew: int = 20, pause: float = 0.0, total: float = inf, **fields: Any
@@ -41,7 +41,7 @@ class Traffic:
         return self.statuses.total()
 
     async def client(self) -> None:
-        """Ask until `stopping`, or until nobody listens any more."""
+        """Send requests until `stopping`, or until the server no longer listens."""
         while not self.stopping:
             try:
                 reader, writer = await asyncio.open_connection(self._host, self._port)

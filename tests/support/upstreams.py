@@ -13,11 +13,11 @@ Behaviour = Callable[[dict[str, Any]], Awaitable[Response]]
 
 
 class Upstream:
-    """Answers `text` unless told otherwise by `behaviour`; remembers what it was asked."""
+    """Answers `text` unless `behaviour` decides otherwise; records the received bodies."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.healthy = True
         self.behaviour: Behaviour | None = None
@@ -27,7 +27,7 @@ class Upstream:
         if http.path == "/health":
             return Response(200 if self.healthy else 503)
         body = json.loads(await http.read())
-        self.asked.append(body)
+        self.received.append(body)
         self.headers.append(dict(http.headers))
         if self.behaviour is not None:
             return await self.behaviour(body)

@@ -39,9 +39,9 @@ async def test_the_ttl_is_honoured_within_bounds() -> None:
         async with following(config(server)) as found:
             await until(lambda: found.targets)
             await asyncio.sleep(0.2)
-            assert server.asked["models.test", "A"] == 1
+            assert server.received["models.test", "A"] == 1
         async with following(config(server, ttl_max="50ms")):
-            await until(lambda: server.asked["models.test", "A"] > 3)
+            await until(lambda: server.received["models.test", "A"] > 3)
 
 
 @given(st.floats(0, 1e9), st.booleans())

@@ -91,7 +91,7 @@ class TensorFake(FakeAdapter):
         )
 
     @property
-    def asked(self) -> list[InferRequest]:
+    def received(self) -> list[InferRequest]:
         """The inferences."""
         return [call.request for call in self.calls if isinstance(call.request, InferRequest)]
 

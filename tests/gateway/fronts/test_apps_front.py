@@ -35,7 +35,7 @@ class App:
     """Answers with what it was asked, unless told otherwise."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.received: list[tuple[str, str, dict[str, str], bytes]] = []
         self.behaviour: Behaviour | None = None
         self.left = 0
         self.gate = asyncio.Event()
@@ -44,7 +44,7 @@ class App:
     async def __call__(self, http: Request) -> Response:
         body = await http.read()
         target = http.target.decode() + (f"?{http.query}" if http.query else "")
-        self.asked.append((http.method, target, dict(http.headers), body))
+        self.received.append((http.method, target, dict(http.headers), body))
         if self.behaviour is not None:
             return await self.behaviour(http, body)
         return Response(200, [JSON, ("x-cost", "3"), ("server", "secret")], json.dumps(target).encode())
@@ -135,7 +135,7 @@ async def test_a_call_goes_on_as_it_came(method: str) -> None:
             assert response.headers["x-cost"] == "3"
             assert "server" not in response.headers
             assert response.headers["x-headrace-model"] == "chat"
-    [(asked, _, headers, body)] = d.app.asked
+    [(asked, _, headers, body)] = d.app.received
     assert (asked, body) == (method, b"\x89PNG")
     assert {name for name in headers if name != "host"} == {
         "user-agent", "accept", "content-type", "content-length", "x-request-id", "x-trace",
@@ -158,7 +158,7 @@ async def test_a_path_that_may_be_read_otherwise_is_refused(path: str) -> None:
         answer = await reader.read()
         writer.close()
         assert answer.startswith(b"HTTP/1.1 400 ")
-    assert d.app.asked == []
+    assert d.app.received == []
 
 
 async def test_what_is_no_app_is_told_so() -> None:
@@ -175,7 +175,7 @@ async def test_what_is_no_app_is_told_so() -> None:
         async with d.call("POST", "/v1/chat/completions", json=body) as response:
             assert response.status == 400
             assert "is an app" in (await response.json())["error"]["message"]
-    assert d.app.asked == []
+    assert d.app.received == []
 
 
 @pytest.mark.parametrize("status", [201, 204, 400, 404, 409, 422])
@@ -188,7 +188,7 @@ async def test_the_apps_own_status_is_its_answer(status: int) -> None:
         async with d.call("GET", "/apps/chat/x") as response:
             assert (response.status, await response.read()) == (status, b"" if status == 204 else b"mine")
             assert response.headers["content-type"] == "text/x-own"
-    assert len(d.app.asked) == 1
+    assert len(d.app.received) == 1
     [record] = d.rig.log.records
     assert record.usage is not None
 
@@ -205,7 +205,7 @@ async def test_a_failure_is_tried_elsewhere_and_then_told(status: int, told: int
         async with d.call("GET", "/apps/chat/x") as response:
             assert (response.status, response.headers["x-headrace-error"]) == (told, code)
             assert "10.0.0.5" not in await response.text()
-    assert len(d.app.asked) == 2
+    assert len(d.app.received) == 2
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: s
         async with d.call(method, "/apps/chat/warm") as response:  # a kept connection is no reason either
             assert response.status == 200
         d.app.behaviour = leave
-        d.app.asked.clear()
+        d.app.received.clear()
         async with d.call(method, "/apps/chat/x") as response:
             assert response.status == 502
-    seen = len(d.app.asked)
+    seen = len(d.app.received)
     assert seen == 1 if asked == 1 else seen >= 2
 
 
@@ -234,7 +234,7 @@ async def test_an_app_that_is_full_has_not_begun() -> None:
         d.app.behaviour = refuse
         async with d.call("POST", "/apps/chat/x") as response:
             assert response.status == 503
-    assert len(d.app.asked) == 2
+    assert len(d.app.received) == 2
 
 
 async def test_predictions_are_inferences_and_may_be_repeated() -> None:
@@ -244,11 +244,11 @@ async def test_predictions_are_inferences_and_may_be_repeated() -> None:
     async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%"}}) as d:
         async with d.call("POST", "/predictions/chat", data=b"x") as response:
             assert await response.json() == "/base/predictions"
-        d.app.asked.clear()
+        d.app.received.clear()
         d.app.behaviour = fail
         async with d.call("POST", "/predictions/chat/2.0", data=b"x") as response:
             assert response.status == 502
-    assert len(d.app.asked) == 2
+    assert len(d.app.received) == 2
 
 
 async def test_a_redirect_is_not_followed_and_blames_nobody() -> None:
@@ -271,7 +271,7 @@ async def test_our_own_key_refused_is_not_the_clients_fault() -> None:
         d.app.behaviour = refuse
         async with d.call("GET", "/apps/chat/x") as response:
             assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_credential")
-    assert d.app.asked[0][2]["authorization"] == "Bearer ours"
+    assert d.app.received[0][2]["authorization"] == "Bearer ours"
 
 
 async def test_streams_go_on_piece_by_piece() -> None:
@@ -361,7 +361,7 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
             assert (await response.json())["inputs"] == [X]
         async with d.call("GET", "/v2/models/chat/ready") as response:
             assert response.status == 200
-    assert all(target == "/base/sum" for _, target, _, _ in d.app.asked)
+    assert all(target == "/base/sum" for _, target, _, _ in d.app.received)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ async def test_a_message_goes_on_as_it_came_both_ways() -> None:
         trailers = dict(await call.trailing_metadata())
         assert trailers["x-headrace-endpoint"] == "main/0"
         assert trailers["x-request-id"].startswith("req_")
-        (request,) = g.door.fake.asked
+        (request,) = g.door.fake.received
         assert (request.wire, request.model, request.version, request.rows) == ("oip-grpc", "chat", "", 1)
         assert pb.ModelInferRequest.FromString(request.payload.body) == message(id="7")
     (record,) = g.rig.log.records
@@ -324,7 +324,7 @@ async def test_the_clients_deadline_is_the_requests() -> None:
     async with grpc_door() as g:
         await g.infer(timeout=100.0)
         await g.infer()
-        first, second = (request.timeout for request in g.door.fake.asked)
+        first, second = (request.timeout for request in g.door.fake.received)
         assert first is not None
         assert 0 < first <= 101
         assert second is None
@@ -355,7 +355,7 @@ async def test_each_request_of_a_stream_has_its_answers() -> None:
     async with grpc_door(TensorFake(streamed(response("a"), response("a")), streamed(), streamed(response("c")))) as g:
         answers = await g.stream(message(id="a"), message(id="b"), message(id="c"))
         assert [answer.infer_response.id for answer in answers] == ["a", "a", "c"]
-        assert all(request.kind == "infer_stream" for request in g.door.fake.asked)
+        assert all(request.kind == "infer_stream" for request in g.door.fake.received)
     assert [record.status for record in g.rig.log.records] == [200] * 3
 
 
@@ -401,8 +401,8 @@ async def test_requests_of_one_sequence_are_asked_one_after_the_other() -> None:
         watching.cancel()
         assert len(answers) == 4
         assert most == 1
-        assert [request.inference.id for request in g.door.fake.asked] == ["0", "1", "2", "3"]
-        assert [request.starts for request in g.door.fake.asked] == [True, False, False, False]
+        assert [request.inference.id for request in g.door.fake.received] == ["0", "1", "2", "3"]
+        assert [request.starts for request in g.door.fake.received] == [True, False, False, False]
 
 
 async def test_the_last_answer_is_marked_for_who_asks() -> None:

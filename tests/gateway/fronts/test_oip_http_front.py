@@ -49,7 +49,7 @@ async def test_bytes_go_on_as_they_came_both_ways() -> None:
         response = await d.post(INFER, body)
         assert (response.status, await response.read()) == (200, WHOLE)
         assert response.headers["x-headrace-endpoint"] == "main/0"
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.payload.undecoded(), request.model, request.version) == (HttpPayload(body=body), "chat", "")
         assert request.rows == 1
     (record,) = d.rig.log.records
@@ -66,14 +66,14 @@ async def test_the_binary_extension_goes_through_both_ways() -> None:
         response = await d.post(INFER, body, Inference_Header_Content_Length=str(length))
         assert response.headers["Inference-Header-Content-Length"] == str(len(head))
         assert await response.read() == head + b"\1\2\3\4"
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=body, header_length=length), 3)
 
 
 async def test_a_raw_request_is_a_row_of_bytes() -> None:
     async with tensor_door() as d:
         await d.post(INFER, b"\0\1\2", Inference_Header_Content_Length="0")
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=b"\0\1\2", header_length=0), 1)
 
 
@@ -84,7 +84,7 @@ async def test_compression_goes_through_both_ways() -> None:
         response = await d.post(INFER, body, content_encoding="gzip", accept_encoding="gzip")
         assert response.headers["content-encoding"] == "gzip"
         assert await response.read() == zipped(ANSWERED)
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         payload = request.payload
         assert isinstance(payload, HttpPayload)
         assert (payload.body, payload.encoding, payload.accepts, request.rows) == (body, "gzip", "gzip", 1)
@@ -103,7 +103,7 @@ async def test_a_path_names_model_and_version(path: str, model: str, version: st
     models = [{"name": "chat", "aliases": ["alias"], "routes": [{"to": "main"}]}]
     async with tensor_door(models=models) as d:
         assert (await d.post(path)).status == 200
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.model, request.version) == (model, version)
 
 
@@ -112,7 +112,7 @@ async def test_versions_that_the_file_lists_choose_the_route() -> None:
     async with tensor_door(models=[{"name": "chat", "versions": ["1", "2"], "routes": routes}]) as d:
         assert (await d.post("/v2/models/chat/versions/2/infer")).status == 200
         assert (await d.post("/v2/models/chat/versions/1/infer")).status == 404
-        assert [request.version for request in d.fake.asked] == ["2"]
+        assert [request.version for request in d.fake.received] == ["2"]
 
 
 async def test_a_version_of_the_servers_own_can_be_routed_by_too() -> None:
@@ -212,14 +212,14 @@ async def test_streams_go_through_and_a_break_is_said_in_them(kind: str) -> None
         assert await response.read() == b"".join(events)
         response = await d.post(f"/v2/models/chat/{kind}", body)
         assert (response.status, await response.read()) == (200, events[0] + b'data: {"error":"It broke."}\n\n')
-        assert [request.kind for request in d.fake.asked] == [kind, kind]
+        assert [request.kind for request in d.fake.received] == [kind, kind]
 
 
 async def test_generate_is_one_answer() -> None:
     async with tensor_door(TensorFake(Script(chunks=(b'{"text_output":"y"}',), form=OIP_JSON))) as d:
         response = await d.post("/v2/models/chat/generate", {"text_input": "x", "parameters": {"sequence_id": 5}})
         assert await response.json() == {"text_output": "y"}
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.kind, request.sequence, request.rows) == ("generate", "5", 1)
 
 
@@ -236,7 +236,7 @@ async def test_generate_is_one_answer() -> None:
 async def test_a_sequence_is_seen(parameters: dict[str, Any], seen: tuple[str, bool, bool]) -> None:
     async with tensor_door() as d:
         await d.post(INFER, {**ASKED, "parameters": parameters})
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert (request.sequence, request.starts, request.ends) == seen
 
 
@@ -246,7 +246,7 @@ async def test_sequences_of_a_model_that_tenants_share_are_each_tenants_own() ->
     for tenants in (alone, [*alone, {"name": "beta", "models": ["chat"]}], [*alone, {"name": "beta", "models": ["x"]}]):
         async with tensor_door(tenants=tenants) as d:
             await d.post(INFER, sequence)
-            (request,) = d.fake.asked
+            (request,) = d.fake.received
             kept = request.inference.parameters["sequence_id"] == 5
             assert kept == (tenants[-1]["models"] != ["chat"])
             assert request.sequence == "5"
@@ -272,7 +272,7 @@ async def test_a_routes_rewrite_is_of_parameters() -> None:
         head["parameters"] = {"timeout": 5, "mine": True, "priority": 1}
         sent = json.dumps(head).encode()
         await d.post(INFER, sent + body[length:], Inference_Header_Content_Length=str(len(sent)))
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         payload = request.payload
         assert isinstance(payload, HttpPayload)
         assert payload.header_length is not None
@@ -298,7 +298,7 @@ async def test_answers_are_kept_for_who_asks_the_same_in_the_same_form() -> None
             assert response.headers["x-headrace-cache"] == result
             assert "Inference-Header-Content-Length" not in response.headers
         assert (await d.post(INFER, {**ASKED, "id": "8"})).headers["x-headrace-cache"] == "miss"
-        assert len(d.fake.asked) == 3
+        assert len(d.fake.received) == 3
 
 
 @pytest.mark.parametrize("role", ["user", "tenant-admin", "operator"])

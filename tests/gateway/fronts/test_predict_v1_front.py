@@ -51,7 +51,7 @@ async def test_rows_and_whole_inputs() -> None:
         assert await predict(d, rows) == (200, {"predictions": [[4, 6], [8, 10]]})
         whole = {"inputs": {"A": [[1, 2], [5, 6]], "B": [[3, 4], [7, 8]]}}
         assert await predict(d, whole) == (200, {"outputs": [[4, 6], [8, 10]]})
-        first, second = d.fake.asked
+        first, second = d.fake.received
         assert first.inference.inputs == second.inference.inputs
         assert (first.rows, first.model, first.kind) == (2, "chat", "infer")
         assert first.inference.inputs[0].data == np.array([1, 2, 5, 6], dtype=np.int32).tobytes()
@@ -69,7 +69,7 @@ async def test_no_number_comes_in_as_it_is_written() -> None:
     async with tensor_door(scored(Y)) as d:
         status, _ = await predict(d, b'{"instances": [[NaN, -Infinity]]}')
         assert status == 200
-        (request,) = d.fake.asked
+        (request,) = d.fake.received
         assert np.isnan(np.frombuffer(request.inference.inputs[0].data, np.float32)[0])
 
 
@@ -77,7 +77,7 @@ async def test_no_number_comes_in_as_it_is_written() -> None:
 async def test_a_version_or_a_label(middle: str) -> None:
     async with tensor_door(scored(Y)) as d:
         assert (await predict(d, {"instances": [[1, 2]]}, f"/v1/models/chat/{middle}:predict"))[0] == 200
-        assert d.fake.asked[0].version == middle.partition("/")[2]
+        assert d.fake.received[0].version == middle.partition("/")[2]
         assert d.fake.queries[0].version == middle.partition("/")[2]
 
 
@@ -88,7 +88,7 @@ async def test_classification_and_regression() -> None:
         examples = {"examples": [{"x": [1, 2]}]}
         told = await predict(d, examples, "/v1/models/chat:classify")
         assert told == (200, {"results": [[["cat", 0.25], ["dog", 0.75]]]})
-        assert d.fake.asked[0].inference.outputs == [RequestedOutput("p", {"classification": 2})]
+        assert d.fake.received[0].inference.outputs == [RequestedOutput("p", {"classification": 2})]
         assert await predict(d, examples, "/v1/models/chat:regress") == (200, {"results": [0.5, 1.5]})
 
 
@@ -101,7 +101,7 @@ async def test_another_model_explains() -> None:
         body = {"instances": [[1, 2]]}
         told = await predict(d, body, "/v1/models/chat:explain")
         assert told == (200, {"explanations": [[4, 6], [8, 10]]})
-        assert d.fake.asked[0].model == "why"
+        assert d.fake.received[0].model == "why"
         status, refused = await predict(d, body, "/v1/models/why:explain")
         assert (status, refused) == (400, {"error": "The model `why` has no explainer."})
 
@@ -227,7 +227,7 @@ async def test_who_speaks_the_same_wire_gets_and_gives_the_bytes_as_they_are() -
         for verb in ("predict", "classify", "regress", "explain"):
             response = await d.post(f"/v1/models/chat/versions/2:{verb}", ODD)
             assert (response.status, await response.read()) == (200, told)
-            request = fake.asked[-1]
+            request = fake.received[-1]
             assert request.payload == PredictV1Payload(body=ODD, verb=verb)
             assert (request.version, request.rows) == ("2", 3)
         assert not fake.queries
@@ -239,7 +239,7 @@ async def test_rows_are_counted_before_anything_is_asked() -> None:
     async with tensor_door(fake, limits={"rows": "3/h"}) as d:
         assert (await predict(d, {"instances": [[1, 2]] * 3}))[0] == 200
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 429
-        assert len(fake.asked) == 1
+        assert len(fake.received) == 1
 
 
 async def test_a_body_may_be_compressed() -> None:
@@ -247,7 +247,7 @@ async def test_a_body_may_be_compressed() -> None:
     fake.plain = True
     async with tensor_door(fake, http={"max_body": "1MB"}) as d:
         response = await d.post("/v1/models/chat:predict", zipped(ODD), content_encoding="gzip")
-        assert (response.status, fake.asked[0].payload.body) == (200, ODD)
+        assert (response.status, fake.received[0].payload.body) == (200, ODD)
         bomb = zipped(b" " * 2_000_000 + b"{}")
         for body, coding, status in [(bomb, "gzip", 413), (ODD, "gzip", 400), (ODD, "middle-out", 415)]:
             response = await d.post("/v1/models/chat:predict", body, content_encoding=coding)

@@ -25,7 +25,7 @@ class Door:
     def __init__(self, rig: Rig, sdk: openai.AsyncOpenAI, fake: FakeAdapter) -> None:
         self.rig, self.sdk, self._fake = rig, sdk, fake
 
-    def asked(self) -> list[tuple[str, Any]]:
+    def received(self) -> list[tuple[str, Any]]:
         """Roles and contents of the last request."""
         request = self._fake.calls[-1].request
         assert isinstance(request, ChatRequest)
@@ -105,9 +105,9 @@ async def test_a_response_goes_on_where_the_previous_one_ended(door: Opener) -> 
     async with door(ONE, TWO, THREE) as d:
         first = await d.sdk.responses.create(model="chat", input="1?", instructions="Be brief.", store=True)
         second = await d.sdk.responses.create(model="chat", input="2?", previous_response_id=first.id, store=True)
-        assert d.asked() == [("user", "1?"), ("assistant", "One."), ("user", "2?")]
+        assert d.received() == [("user", "1?"), ("assistant", "One."), ("user", "2?")]
         third = await d.sdk.responses.create(model="chat", input="3?", previous_response_id=second.id)
-        assert [content for _, content in d.asked()] == ["1?", "One.", "2?", "Two.", "3?"]
+        assert [content for _, content in d.received()] == ["1?", "One.", "2?", "Two.", "3?"]
         assert (second.previous_response_id, third.previous_response_id, stored(third)) == (first.id, second.id, False)
         await d.sdk.responses.delete(first.id)
         with pytest.raises(openai.BadRequestError) as refused:
@@ -123,7 +123,7 @@ async def test_a_call_of_a_function_is_answered_by_the_next_response(door: Opene
         output: Any = [{"type": "function_call_output", "call_id": "c1", "output": "2"}]
         last = await d.sdk.responses.create(model="chat", input=output, previous_response_id=first.id, tools=tools)
         assert last.output_text == "Two."
-        assert [role for role, _ in d.asked()] == ["user", "assistant", "tool"]
+        assert [role for role, _ in d.received()] == ["user", "assistant", "tool"]
 
 
 async def test_a_stream_is_stored_before_its_last_event(door: Opener) -> None:
@@ -171,7 +171,7 @@ async def test_a_conversation_holds_the_items_of_its_responses(door: Opener) -> 
         answer = await d.sdk.responses.create(model="chat", input="2?", conversation={"id": made.id}, store=True)
         assert answer.conversation is not None
         assert answer.conversation.id == made.id
-        assert [content for _, content in d.asked()] == ["Hi.", "1?", "One.", "2?"]
+        assert [content for _, content in d.received()] == ["Hi.", "1?", "One.", "2?"]
         items: list[Any] = [item async for item in await conversations.items.list(made.id, order="asc", limit=2)]
         assert len({item.id for item in items}) == len(items) == 5
         newest = (await conversations.items.list(made.id, limit=1)).data[0]

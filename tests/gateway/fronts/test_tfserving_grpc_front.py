@@ -112,7 +112,7 @@ async def test_predict() -> None:
         assert list(told.outputs["yes"].bool_val) == [True, False]
         assert (told.model_spec.name, told.model_spec.version.value) == ("chat", 2)
         assert told.model_spec.signature_name == "serving_default"
-        (request,) = c.door.fake.asked
+        (request,) = c.door.fake.received
         inference = request.inference
         assert [bytes(one.data) for one in inference.inputs] == [struct.pack("<2i", 1, 2), struct.pack("<2i", 3, 4)]
         assert inference.outputs == [RequestedOutput("SUM"), RequestedOutput("half")]
@@ -130,7 +130,7 @@ async def test_a_signature_that_the_model_does_not_have_is_refused() -> None:
         asked.model_spec.signature_name = "other"
         refusal = (grpc.StatusCode.INVALID_ARGUMENT, 'Serving signature key "other" not found.')
         assert await c.refused("Predict", asked) == refusal
-        assert not c.door.fake.asked
+        assert not c.door.fake.received
 
 
 async def test_version_0_is_the_latest() -> None:
@@ -139,7 +139,7 @@ async def test_version_0_is_the_latest() -> None:
         asked = predict()
         asked.model_spec.version.value = 0
         await c.ask("Predict", asked)
-        assert c.door.fake.asked[0].version == ""
+        assert c.door.fake.received[0].version == ""
 
 
 async def test_a_label_and_whole_content() -> None:
@@ -150,7 +150,7 @@ async def test_a_label_and_whole_content() -> None:
             tensor.tensor_content = struct.pack("<2i", *tensor.int_val)
             del tensor.int_val[:]
         await c.ask("Predict", asked)
-        (request,) = c.door.fake.asked
+        (request,) = c.door.fake.received
         assert request.version == "stable"
         assert bytes(request.inference.inputs[0].data) == struct.pack("<2i", 1, 2)
 
@@ -169,7 +169,7 @@ async def test_messages_go_on_as_they_came_to_who_speaks_the_same() -> None:
         answer = await c.ask("Predict", asked)
         told.model_spec.name = "chat"
         assert answer == told
-        (request,) = fake.asked
+        (request,) = fake.received
         assert request.payload.body == asked.SerializeToString()
         assert (request.wire, request.version, request.rows, request.size) == (
             "tfserving-grpc", "stable", 1, len(request.payload.body),
@@ -184,8 +184,8 @@ async def test_a_version_of_the_file_is_none_of_the_server() -> None:
         asked = predict()
         asked.model_spec.version_label = "new"
         await c.ask("Predict", asked)
-        assert fake.asked[0].version == ""
-        assert not serving.PredictRequest.FromString(fake.asked[0].payload.body).model_spec.version_label
+        assert fake.received[0].version == ""
+        assert not serving.PredictRequest.FromString(fake.received[0].payload.body).model_spec.version_label
 
 
 async def test_a_route_that_writes_parameters() -> None:
@@ -194,7 +194,7 @@ async def test_a_route_that_writes_parameters() -> None:
     async with client(TensorFake(SUM), models=[model]) as c:
         told = await c.ask("Predict", predict())
         assert list(told.outputs["SUM"].int_val) == [4, 6]
-        (request,) = c.door.fake.asked
+        (request,) = c.door.fake.received
         assert (request.wire, request.rows) == ("oip-http", 1)
         assert request.inference.parameters == {"signature_name": "other", "k": 2}
 
@@ -207,7 +207,7 @@ async def test_classify_and_regress_over_tensors() -> None:
         (row,) = told.result.classifications
         assert [(one.label, one.score) for one in row.classes] == [("cat", 0.25), ("dog", 0.75)]
         assert told.model_spec.name == "chat"
-        first = c.door.fake.asked[0].inference
+        first = c.door.fake.received[0].inference
         assert first.outputs == [RequestedOutput("p", {"classification": 2})]
         assert [(one.name, one.shape, bytes(one.data)) for one in first.inputs] == [
             ("a", (1, 1), struct.pack("<f", 1)), ("b", (1,), struct.pack("<f", 2)),
@@ -215,7 +215,7 @@ async def test_classify_and_regress_over_tensors() -> None:
         rows = examples(serving.RegressionRequest, {"a": 1.0}, {"a": 2.0, "b": 7.0}, context={"b": 3.0})
         told = await c.ask("Regress", rows)
         assert [one.value for one in told.result.regressions] == [0.5, 1.5]
-        inputs = {one.name: bytes(one.data) for one in c.door.fake.asked[1].inference.inputs}
+        inputs = {one.name: bytes(one.data) for one in c.door.fake.received[1].inference.inputs}
         assert inputs == {"a": struct.pack("<2f", 1, 2), "b": struct.pack("<2f", 3, 7)}
 
 
@@ -237,11 +237,11 @@ async def test_examples_go_to_rest_as_it_has_them() -> None:
         cat, dog = told.result.classifications[0].classes
         assert (cat.label, cat.score, dog.label) == ("cat", 0.5, "dog")
         assert dog.score != dog.score
-        sent = json.loads(fake.asked[0].payload.body)
+        sent = json.loads(fake.received[0].payload.body)
         example = {"a": 1.0, "n": 7, "t": [{"b64": "/w=="}, {"b64": "eA=="}]}
         assert sent == {"signature_name": "classify", "examples": [example]}
-        assert isinstance(fake.asked[0].payload, PredictV1Payload)
-        assert (fake.asked[0].payload.verb, fake.asked[0].rows) == ("classify", 1)
+        assert isinstance(fake.received[0].payload, PredictV1Payload)
+        assert (fake.received[0].payload.verb, fake.received[0].rows) == ("classify", 1)
         told = await c.ask("Regress", examples(serving.RegressionRequest, {"a": 1.0}))
         assert [one.value for one in told.result.regressions] == [1.5]
         for _ in range(2):

@@ -43,11 +43,11 @@ class Changing:
     def __init__(self, paths: dict[str, Any]) -> None:
         self.paths = paths
         self.url = ""
-        self.asked = 0
+        self.received = 0
 
     async def __call__(self, request: Request) -> Response:
         await request.read()
-        self.asked += 1
+        self.received += 1
         name = request.path if request.method == "GET" else f"POST {request.path}"
         if name == "POST /v1/chat/completions" and "/v1/models" in self.paths:
             return whole("hello")
@@ -158,9 +158,9 @@ async def test_the_same_server_come_back_keeps_its_adapter_and_is_asked_no_more_
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = await setting.checked()
         assert isinstance(endpoint.adapter, AutoAdapter)
-        spoken, asked = endpoint.adapter._adapter, setting.servers[0].asked
+        spoken, asked = endpoint.adapter._adapter, setting.servers[0].received
         await check(endpoint, PROBE)
-        assert setting.servers[0].asked == asked + 1
+        assert setting.servers[0].received == asked + 1
         setting.servers[0].paths = {}
         await check(endpoint, PROBE)
         setting.servers[0].paths = TEXT

@@ -90,14 +90,14 @@ async def test_a_full_endpoint_is_not_ill_and_a_health_check_takes_no_requests_p
             await asyncio.sleep(0.005)
         for _ in range(2):  # the second time, a check's connection is there already
             call = asyncio.create_task(pool.call(chat(), Call(Deadline(1e9, 60.0, 60.0))))
-            while not up.asked:
+            while not up.received:
                 await asyncio.sleep(0.005)
             await check(endpoint, ProbeConfig(unhealthy_after=1))
             assert endpoint.health == "healthy", endpoint.probe_error
             gate.set()
             assert (await call).body
             gate.clear()
-            up.asked.clear()
+            up.received.clear()
         await fleet.aclose()
 
 

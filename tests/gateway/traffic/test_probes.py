@@ -22,8 +22,8 @@ async def test_a_probe_that_asks_sees_a_server_that_listens_and_computes_nothing
         endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
         await probes.check(endpoint, ASK)
         assert endpoint.health == "healthy"
-        assert up.asked[-1]["max_tokens"] == 1
-        assert up.asked[-1]["model"] == "tiny"
+        assert up.received[-1]["max_tokens"] == 1
+        assert up.received[-1]["model"] == "tiny"
         up.behaviour = lambda body: asyncio.sleep(0, Response(500))
         await probes.check(endpoint, ProbeConfig(unhealthy_after=1))
         assert endpoint.health == "healthy"

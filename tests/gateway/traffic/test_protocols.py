@@ -28,10 +28,10 @@ class Echo:
     """Answers with its inputs, over HTTP, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None]] = []
+        self.received: list[tuple[str, str | None]] = []
 
     async def __call__(self, http: Request) -> Response:
-        self.asked.append((http.path, http.headers.get("authorization")))
+        self.received.append((http.path, http.headers.get("authorization")))
         if http.path == "/v2/health/ready":
             return Response(200)
         length = oip.header_length(http.headers.get(oip.HEADER))
@@ -56,7 +56,7 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
         assert answer.body is not None
         inferred = oip_proto_answers.decode_infer_response(answer.body)
         assert bytes(inferred.outputs[0].data) == bytes([1, 0, 0, 0, 2, 0, 0, 0])
-        asked = next(one for one in service.asked if type(one).__name__ == "ModelInferRequest")
+        asked = next(one for one in service.received if type(one).__name__ == "ModelInferRequest")
         assert asked.model_name == more.get("model", "chat")
         told = {metadata.get("authorization") for metadata in service.metadata}
         assert told == {f"Bearer {more['key']}" if "key" in more else None}
@@ -97,7 +97,7 @@ async def test_oip_http(more: dict[str, Any]) -> None:
         [1, 0, 0, 0, 2, 0, 0, 0]
     )
     key = f"Bearer {more['key']}" if "key" in more else None
-    assert ("/v2/health/ready", key) in echo.asked
-    assert (f"/v2/models/{more.get('model', 'chat')}/infer", key) in echo.asked
+    assert ("/v2/health/ready", key) in echo.received
+    assert (f"/v2/models/{more.get('model', 'chat')}/infer", key) in echo.received
     await fleet.aclose()
     await server.aclose()

@@ -224,14 +224,14 @@ async def test_the_rest_is_asked_for_with_what_is_left() -> None:
     one = rig("text", *text)
     heard, _, _ = await hear(one, chat(stream=True, max_tokens=5, min_tokens=4, temperature=0))
     assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
-    rest = next(fields for fake in text for fields in fake.asked if fields.get("continue_final_message"))
+    rest = next(fields for fake in text for fields in fake.received if fields.get("continue_final_message"))
     assert (rest["max_tokens"], rest["min_tokens"], rest["temperature"]) == (2, 1, 0)
     assert rest["messages"][-1] == {"role": "assistant", "content": "".join(TOKENS[:3])}
     tokens = talkers(2, TOKENS, 3)
     two = rig("tokens", *tokens)
     heard, _, _ = await hear(two, chat(stream=True, max_tokens=5))
     assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
-    rest = next(fields for fake in tokens for fields in fake.asked if fields.get("continue_token_ids"))
+    rest = next(fields for fake in tokens for fields in fake.received if fields.get("continue_token_ids"))
     assert (rest["max_tokens"], rest["continue_token_ids"]) == (5, [0, 1, 2])
 
 

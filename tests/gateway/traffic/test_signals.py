@@ -26,12 +26,12 @@ class Metrics:
     def __init__(self) -> None:
         self.text = ""
         self.status = 200
-        self.asked = 0
+        self.received = 0
         self.authorization: str | None = None
         self.silent = False
 
     async def answer(self, request: web.Request) -> web.Response:
-        self.asked += 1
+        self.received += 1
         self.authorization = request.headers.get("authorization")
         if self.silent:
             await asyncio.sleep(60)
@@ -141,13 +141,13 @@ async def test_only_pools_that_go_by_load_are_read_and_a_reload_changes_that() -
         assert member.scraper is None
         use(by="load", signals={"interval": "10ms"})
         assert next(iter(fleet)) is member
-        await until(lambda: page.asked > 2)
+        await until(lambda: page.received > 2)
         use(by="peak_ewma")
         assert member.scraper is None
         await asyncio.sleep(0.05)
-        asked = page.asked
+        asked = page.received
         await asyncio.sleep(0.05)
-        assert page.asked == asked
+        assert page.received == asked
         await fleet.aclose()
 
 

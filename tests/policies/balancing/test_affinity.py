@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balancing.affinity import CHUNK, DEPTH, HOLDERS, SLACK, PrefixAffinity, PrefixIndex, steps_of
-from tests.support.candidates import Ask, Candidate, candidates
+from tests.support.candidates import Candidate, PickRequest, candidates
 
 BOUND = 1.5
 
@@ -16,11 +16,11 @@ def prompt(*parts: int) -> bytes:
     return b"".join(Random(part).randbytes(4 * CHUNK) for part in parts)
 
 
-def ask(*parts: int, tenant: str = "acme", model: str = "chat") -> Ask:
-    return Ask(tenant=tenant, model=model, prompt=memoryview(prompt(*parts)))
+def ask(*parts: int, tenant: str = "acme", model: str = "chat") -> PickRequest:
+    return PickRequest(tenant=tenant, model=model, prompt=memoryview(prompt(*parts)))
 
 
-def pick(picker: PrefixAffinity, pool: list[Candidate], asks: Ask, rng: Random) -> Candidate:
+def pick(picker: PrefixAffinity, pool: list[Candidate], asks: PickRequest, rng: Random) -> Candidate:
     return picker.pick(pool, asks, asks, 0.0, rng)
 
 
@@ -169,5 +169,5 @@ def test_what_is_counted_is_bounded_while_endpoints_come_and_go() -> None:
 @given(st.binary(max_size=CHUNK - 1))
 def test_a_prompt_shorter_than_a_chunk_leaves_nothing(data: bytes) -> None:
     picker = PrefixAffinity(BOUND)
-    pick(picker, candidates(1, 1), Ask(prompt=memoryview(data)), Random(1))
+    pick(picker, candidates(1, 1), PickRequest(prompt=memoryview(data)), Random(1))
     assert len(picker._index) == 0

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from policies.balancing.balance import LeastRequest
 from policies.balancing.load import LOADING, LoadTwoChoices
 from policies.balancing.signal import CROWDED, Signal
-from tests.support.candidates import ANYONE, Ask, Candidate, candidates
+from tests.support.candidates import ANYONE, Candidate, PickRequest, candidates
 
 counts = st.floats(0, 1000)
 shares = st.floats(0, 1)
@@ -135,11 +135,14 @@ def test_an_adapter_goes_where_it_is_at_hand_until_loading_it_elsewhere_is_cheap
     busier_by: float, chosen: str
 ) -> None:
     pool = [held("near", "sql", running=busier_by), held("far", "other")]
-    asker = Ask(model="sql")
+    asker = PickRequest(model="sql")
     assert {str(LoadTwoChoices().pick(pool, asker, asker, 0.0, Random(seed))) for seed in range(20)} == {chosen}
 
 
 def test_where_all_have_an_adapter_or_none_has_it_goes_by_load_alone() -> None:
     for adapters in ((), ("sql",)):
         pool = [held("busy", *adapters, running=3), held("idle", *adapters)]
-        assert str(LoadTwoChoices().pick(pool, Ask(model="sql"), Ask(model="sql"), 0.0, Random(1))) == "idle"
+        assert (
+            str(LoadTwoChoices().pick(pool, PickRequest(model="sql"), PickRequest(model="sql"), 0.0, Random(1)))
+            == "idle"
+        )

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.balancing.stickiness import BoundedHash
-from tests.support.candidates import Ask, Candidate, candidates
+from tests.support.candidates import Candidate, PickRequest, candidates
 
 UNBOUNDED = 1e9
-KEYS = [Ask(key=f"k{i}") for i in range(4000)]
+KEYS = [PickRequest(key=f"k{i}") for i in range(4000)]
 
 
 def homes(pool: list[Candidate], bound: float = UNBOUNDED) -> list[Candidate]:
@@ -21,9 +21,9 @@ def homes(pool: list[Candidate], bound: float = UNBOUNDED) -> list[Candidate]:
 @given(st.integers(2, 8), st.text(min_size=1), st.integers(0, 2**32))
 def test_a_key_keeps_its_endpoint_whatever_the_order_and_the_chance(count: int, key: str, seed: int) -> None:
     pool, rng = candidates(*[1.0] * count), Random(seed)
-    home = BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), Ask(key=key), 0.0, rng)
+    home = BoundedHash("key", UNBOUNDED).pick(pool, PickRequest(key=key), PickRequest(key=key), 0.0, rng)
     rng.shuffle(pool)
-    assert BoundedHash("key", UNBOUNDED).pick(pool, Ask(key=key), Ask(key=key), 9.0, rng) is home
+    assert BoundedHash("key", UNBOUNDED).pick(pool, PickRequest(key=key), PickRequest(key=key), 9.0, rng) is home
 
 
 def test_shares_follow_the_weights() -> None:
@@ -68,7 +68,7 @@ weights = st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=2, max_size=8)
 def test_no_load_passes_its_bound_however_popular_a_key_is(shares: list[float], bound: float, keys: list[str]) -> None:
     pool, picker, rng = candidates(*shares), BoundedHash("key", bound), Random(1)
     for placed, key in enumerate(keys, 1):
-        picked = picker.pick(pool, Ask(key=key), Ask(key=key), 0.0, rng)
+        picked = picker.pick(pool, PickRequest(key=key), PickRequest(key=key), 0.0, rng)
         picked.in_flight += 1
         assert picked.in_flight <= ceil(bound * placed * picked.weight / sum(shares))
 
@@ -87,15 +87,15 @@ def test_an_overflow_goes_on_in_the_keys_own_order_and_comes_home() -> None:
 @pytest.mark.parametrize(
     ("key", "one", "other"),
     [
-        ("key", Ask(key="a"), Ask(key="b")),
-        ("tenant", Ask(tenant="a"), Ask(tenant="b")),
-        ("user", Ask(user="a"), Ask(user="b")),
-        ("user", Ask(user="a", tenant="a"), Ask(user="a", tenant="b")),
-        ("user", Ask(user="\ud800"), Ask(user="b")),
-        ("header:X-Session", Ask(headers={"x-session": "a"}), Ask(headers={"x-session": "b"})),
+        ("key", PickRequest(key="a"), PickRequest(key="b")),
+        ("tenant", PickRequest(tenant="a"), PickRequest(tenant="b")),
+        ("user", PickRequest(user="a"), PickRequest(user="b")),
+        ("user", PickRequest(user="a", tenant="a"), PickRequest(user="a", tenant="b")),
+        ("user", PickRequest(user="\ud800"), PickRequest(user="b")),
+        ("header:X-Session", PickRequest(headers={"x-session": "a"}), PickRequest(headers={"x-session": "b"})),
     ],
 )
-def test_what_the_key_names_decides(key: str, one: Ask, other: Ask) -> None:
+def test_what_the_key_names_decides(key: str, one: PickRequest, other: PickRequest) -> None:
     pool, rng, picker = candidates(*[1.0] * 1000), Random(1), BoundedHash(key, UNBOUNDED)
     picked = {picker.pick(pool, one, one, 0.0, rng) for _ in range(5)}
     assert len(picked) == 1
@@ -105,7 +105,7 @@ def test_what_the_key_names_decides(key: str, one: Ask, other: Ask) -> None:
 @pytest.mark.parametrize("key", ["user", "header:x-session"])
 def test_a_request_without_the_key_goes_where_there_is_least_to_do(key: str) -> None:
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), BoundedHash(key, UNBOUNDED)
-    asks = Ask(user="", headers={"x-session": ""})
+    asks = PickRequest(user="", headers={"x-session": ""})
     for _ in range(400):
         picker.pick(pool, asks, asks, 0.0, rng).in_flight += 1
     assert max(c.in_flight for c in pool) - min(c.in_flight for c in pool) <= 4

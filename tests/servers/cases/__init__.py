@@ -1,4 +1,4 @@
-"""What real Triton and ours are both asked: by name, one request or several in order."""
+"""The requests for a real Triton and for our runtime: by name, one request or several in order."""
 
 from collections.abc import Mapping, Sequence
 

@@ -6,7 +6,7 @@ from tests.servers.exchange import Ask, get, infer, post, tensor
 
 INDEX = "/v2/repository/index"
 MODEL = "/v2/repository/models/slow"
-ASKED = infer("slow", tensor("MILLISECONDS", "INT32", [2, 1], [0, 0]))
+SLOW = infer("slow", tensor("MILLISECONDS", "INT32", [2, 1], [0, 0]))
 STATISTICS = Ask("GET", "/v2/models/slow/versions/1/stats", until=b'"batch_size":2,')
 LARGER = {
     "backend": "python",
@@ -28,24 +28,24 @@ CONTROL = {
     "unload and load": [
         post(f"{MODEL}/unload"),
         get("/v2/models/slow/ready"),
-        ASKED,
+        SLOW,
         post(INDEX, {"ready": True}),
         post(f"{MODEL}/load"),
         get("/v2/models/slow/ready"),
-        ASKED,
+        SLOW,
     ],
     "load with another config": [
         post(f"{MODEL}/load", _load(config=json.dumps(LARGER))),
         get("/v2/models/slow/config"),
         post(f"{MODEL}/load"),
-        ASKED,
+        SLOW,
     ],
-    "load with a config that is none": [post(f"{MODEL}/load", _load(config="{")), ASKED, post(f"{MODEL}/load")],
-    "load with a config that is no text": [post(f"{MODEL}/load", _load(config=3)), ASKED, post(f"{MODEL}/load")],
+    "load with a config that is none": [post(f"{MODEL}/load", _load(config="{")), SLOW, post(f"{MODEL}/load")],
+    "load with a config that is no text": [post(f"{MODEL}/load", _load(config=3)), SLOW, post(f"{MODEL}/load")],
     "load of an unknown model": [post("/v2/repository/models/nobody/load")],
     "unload of an unknown model": [post("/v2/repository/models/nobody/unload")],
-    "load without JSON": [post(f"{MODEL}/load", b"{"), ASKED, post(f"{MODEL}/load")],
-    "statistics": [ASKED, STATISTICS],
+    "load without JSON": [post(f"{MODEL}/load", b"{"), SLOW, post(f"{MODEL}/load")],
+    "statistics": [SLOW, STATISTICS],
     "regions of shared memory": [get("/v2/systemsharedmemory/status"), get("/v2/cudasharedmemory/status")],
     "a region that cannot be": [
         post("/v2/systemsharedmemory/region/r/register", {"key": "/nowhere", "offset": 0, "byte_size": 64}),

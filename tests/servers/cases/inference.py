@@ -20,7 +20,7 @@ def packed(*texts: bytes) -> bytes:
 
 
 def of(name: str, **parameters: object) -> dict[str, object]:
-    """An output that is asked for in a certain way."""
+    """A requested output with parameters."""
     return {"name": name, "parameters": parameters}
 
 

@@ -1,4 +1,4 @@
-"""What a server tells of itself and its models."""
+"""The metadata of a server and its models."""
 
 from tests.servers.exchange import Ask, get, post
 

@@ -6,8 +6,8 @@ from tests.servers.exchange import Ask, infer, tensor
 def step(sequence: int | str | None, number: int, *, start: bool = False, end: bool = False) -> Ask:
     """One request of a sequence."""
     parameters = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
-    known = {name: value for name, value in parameters.items() if value is not None}
-    return infer("accumulate", tensor("INPUT", "INT32", [1, 1], [number]), parameters=known)
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return infer("accumulate", tensor("INPUT", "INT32", [1, 1], [number]), parameters=given)
 
 
 SEQUENCES = {

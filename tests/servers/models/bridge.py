@@ -43,8 +43,8 @@ class TritonPythonModel:
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
     def inputs(self, request: Any) -> dict[str, Any]:
-        found = ((name, pb_utils.get_input_tensor_by_name(request, name)) for name in self.names)
-        return {name: tensor.as_numpy() for name, tensor in found if tensor is not None}
+        tensors = ((name, pb_utils.get_input_tensor_by_name(request, name)) for name in self.names)
+        return {name: tensor.as_numpy() for name, tensor in tensors if tensor is not None}
 
     def response(self, outputs: dict[str, Any]) -> Any:
         return pb_utils.InferenceResponse([pb_utils.Tensor(name, tensor) for name, tensor in outputs.items()])

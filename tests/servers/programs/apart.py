@@ -1,6 +1,6 @@
-"""Runs a server in a network of its own, for one that listens on every address whatever it is told.
+"""Runs a server in a network of its own, for a server that always listens on every address.
 
-`apart.py OUTER:INNER … -- COMMAND`: who connects to OUTER on loopback here is connected to INNER in there. The sockets
+`apart.py OUTER:INNER … -- COMMAND`: a connection to OUTER on loopback outside is forwarded to INNER inside. The sockets
 that listen are opened before the network is left, and stay in the one they were opened in.
 """
 
@@ -53,7 +53,7 @@ async def _connected(port: int, reader: asyncio.StreamReader, writer: asyncio.St
         return
     await asyncio.wait(
         [asyncio.create_task(_pass(reader, back)), asyncio.create_task(_pass(there, writer))],
-        return_when=asyncio.FIRST_COMPLETED,  # who leaves on one side has left on the other
+        return_when=asyncio.FIRST_COMPLETED,  # the close of one side closes the other
     )
     for side in (writer, back):
         side.close()

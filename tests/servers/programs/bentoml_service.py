@@ -51,8 +51,8 @@ class Zoo:
 
     @bentoml.api
     def greet(self, name: str, times: int = 1, loud: bool = False) -> str:
-        said = " ".join([f"hello {name}"] * times)
-        return said.upper() if loud else said
+        greeting = " ".join([f"hello {name}"] * times)
+        return greeting.upper() if loud else greeting
 
     @bentoml.api
     def mirror(self, point: Point) -> dict[str, Any]:

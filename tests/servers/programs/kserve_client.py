@@ -1,6 +1,6 @@
 """KServe's own clients, unchanged, before an address: `kserve_client.py HTTP GRPC KEY MODEL... -- V1_MODEL...`.
 
-Each model adds and subtracts; it prints what it asked of whom, and fails at the first answer that is wrong.
+Each model adds and subtracts; the program prints each request and its model, and fails at the first wrong answer.
 """
 
 import asyncio
@@ -38,8 +38,8 @@ async def over_http(url: str, models: list[str], headers: dict[str, str]) -> Non
     for model in models:
         assert await client.is_model_ready(url, model, headers=headers)
         for binary in (False, True):
-            told = await client.infer(url, request(model, binary=binary), model_name=model, headers=dict(headers))
-            check(model, told)
+            response = await client.infer(url, request(model, binary=binary), model_name=model, headers=dict(headers))
+            check(model, response)
         print("v2", model)
     status = 200
     try:
@@ -72,12 +72,12 @@ async def over_v1(url: str, models: list[str], headers: dict[str, str]) -> None:
     client = InferenceRESTClient(RESTConfig(protocol="v1", timeout=60))
     for model in models:
         assert await client.is_model_ready(url, model, headers=headers)
-        told = await client.infer(url, V1, model_name=model, headers=dict(headers))
-        rows = told["predictions"]
-        assert rows[0]["OUTPUT0"] == [one + 1 for one in range(16)], (model, told)
+        response = await client.infer(url, V1, model_name=model, headers=dict(headers))
+        rows = response["predictions"]
+        assert rows[0]["OUTPUT0"] == [one + 1 for one in range(16)], (model, response)
         print("v1", model)
-    told = await client.explain(url, models[0], V1, headers=dict(headers))
-    assert told["explanations"]["rows"] == 1, told
+    response = await client.explain(url, models[0], V1, headers=dict(headers))
+    assert response["explanations"]["rows"] == 1, response
     print("explained", models[0])
     await client.close()
 

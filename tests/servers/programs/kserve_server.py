@@ -54,7 +54,7 @@ def _added(row: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 class Picky(Model):
-    """Refuses, fails, takes its time, or is not ready: as its name says."""
+    """Refuses, fails, answers late or is not ready, as its name indicates."""
 
     def __init__(self, name: str, ready: bool = True) -> None:
         super().__init__(name)
@@ -88,7 +88,7 @@ class Doubled(Model):
 
 
 class Shelf(ModelRepository):
-    """Of one model more, which is loaded when it is asked for."""
+    """With one further model, which is loaded on request."""
 
     def __init__(self) -> None:
         super().__init__("/nowhere")

@@ -23,19 +23,19 @@ class Words(MLModel):
     """Its answer is the text's words, one a response; a word `fail` is its end."""
 
     async def predict(self, payload: Any) -> Any:
-        return self._told(" ".join(self._words(payload)))
+        return self._encoded(" ".join(self._words(payload)))
 
     async def predict_stream(self, payloads: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for payload in payloads:
             for word in self._words(payload):
                 if word == "fail":
                     raise RuntimeError("it failed")
-                yield self._told(word)
+                yield self._encoded(word)
 
     def _words(self, payload: Any) -> list[str]:
         return str(StringCodec.decode_input(payload.inputs[0])[0]).split()
 
-    def _told(self, text: str) -> Any:
+    def _encoded(self, text: str) -> Any:
         return InferenceResponse(model_name=self.name, outputs=[StringCodec.encode_output("text", [text])])
 
 

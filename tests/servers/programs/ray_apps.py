@@ -1,4 +1,4 @@
-"""Two applications of Ray Serve: one over HTTP that does what its paths say, with two replicas, and one over gRPC.
+"""Two applications of Ray Serve: one over HTTP with a behaviour for each path and two replicas, and one over gRPC.
 
 Run as a program in Ray's own environment: it starts a cluster, with its dashboard, and serves until it is ended.
 """
@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 
 class Counter:
-    """Counts what replicas cannot tell: that a request of theirs was cancelled."""
+    """Counts cancelled requests, which replicas cannot report."""
 
     def __init__(self) -> None:
         self.counts = {"started": 0, "cancelled": 0}
@@ -60,8 +60,8 @@ class Paths:
             return Response("short and stout", status_code=418, media_type="text/plain")
         body = await request.body()
         headers = {name: value for name, value in request.headers.items() if name.startswith("x-")}
-        told = {"path": path, "query": str(request.url.query), "body": body.decode("latin-1"), "headers": headers}
-        return JSONResponse({"method": request.method, **told})
+        echo = {"path": path, "query": str(request.url.query), "body": body.decode("latin-1"), "headers": headers}
+        return JSONResponse({"method": request.method, **echo})
 
     async def _sleep(self, seconds: float) -> None:
         self._counter.add.remote("started")

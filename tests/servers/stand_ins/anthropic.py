@@ -1,7 +1,7 @@
-"""Anthropic's API as its own client library describes it: what that has no field for is refused.
+"""Anthropic's API as its own client library describes it: fields that the library does not define are refused.
 
-It answers by what the last message says. `!NAME` fails in the way that is called so, `think` thinks first if it may,
-`call` calls every tool that there is; anything else is said back.
+The last message decides the answer. `!NAME` causes the failure of that name, `think` adds thinking where allowed,
+`call` calls every tool; every other text is repeated.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def _models(request: web.Request) -> web.Response:
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _asked(state: Anthropic, request: web.Request, kind: Any) -> Object:
+async def _body_of(state: Anthropic, request: web.Request, kind: Any) -> Object:
     if request.content_type != "application/json":
         raise Refused(415, "invalid_request_error", "Unsupported media type")
     raw = await request.read()
@@ -175,26 +175,26 @@ def _words(body: Object) -> int:
 
 def _answered(body: Object) -> Object:
     last = [block for block in _blocks(body["messages"][-1]) if block["type"] == "text"]
-    said = last[-1]["text"] if last else "what the tool found"
-    if said.startswith("!") and (failure := FAILURES.get(said[1:])):
+    prompt = last[-1]["text"] if last else "what the tool found"
+    if prompt.startswith("!") and (failure := FAILURES.get(prompt[1:])):
         raise failure
     content = list[Object]()
-    if "think" in said and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
+    if "think" in prompt and body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
         thought = "Let me see."
         content.append({"type": "thinking", "thinking": thought, "signature": _signature(thought)})
     if body.get("output_config", {}).get("format"):
-        said = json.dumps({"said": said})
+        prompt = json.dumps({"said": prompt})
     for stop in body.get("stop_sequences", ()):
-        if stop in said:
-            text = said.partition(stop)[0]
+        if stop in prompt:
+            text = prompt.partition(stop)[0]
             return _message_of(body, [*content, {"type": "text", "text": text}], "stop_sequence", stop)
-    if "call" in said and body.get("tools") and body.get("tool_choice", {}).get("type") != "none":
+    if "call" in prompt and body.get("tools") and body.get("tool_choice", {}).get("type") != "none":
         calls = [
             {"type": "tool_use", "id": f"toolu_{i}", "name": tool["name"], "input": {"n": i} if i else {}}
             for i, tool in enumerate(body["tools"])
         ]
         return _message_of(body, [*content, {"type": "text", "text": "One moment."}, *calls], "tool_use")
-    words = said.split(" ")
+    words = prompt.split(" ")
     reason = "max_tokens" if len(words) > body["max_tokens"] else "end_turn"
     return _message_of(body, [*content, {"type": "text", "text": " ".join(words[: body["max_tokens"]])}], reason)
 
@@ -219,7 +219,7 @@ def _message_of(body: Object, content: list[Object], reason: str, sequence: str 
 
 
 async def _message(state: Anthropic, request: web.Request) -> web.StreamResponse:
-    body = await _asked(state, request, message_create_params.MessageCreateParams)
+    body = await _body_of(state, request, message_create_params.MessageCreateParams)
     state.running += 1
     try:
         if not body.get("stream"):
@@ -281,5 +281,5 @@ def _deltas(block: Object) -> Iterator[Object]:
 
 
 async def _count(state: Anthropic, request: web.Request) -> web.Response:
-    body = await _asked(state, request, message_count_tokens_params.MessageCountTokensParams)
+    body = await _body_of(state, request, message_count_tokens_params.MessageCountTokensParams)
     return web.json_response({"input_tokens": _words(body)})

@@ -1,6 +1,6 @@
-"""Hosted APIs that speak OpenAI, as their documents have them: OpenAI, Azure OpenAI, Mistral, Groq.
+"""Hosted APIs that implement OpenAI's, as their documents describe them: OpenAI, Azure OpenAI, Mistral, Groq.
 
-What a request may hold is what the official client's own types say, and what each service takes away from it. Each has
+The types of the official client define the allowed fields, less those that each service removes. Each has
 its own paths, its header for the key, and its shape of errors.
 """
 
@@ -77,8 +77,8 @@ class Hosted:
         self.service = service
         self.url = ""
         self.gap = 0.005
-        self.asked: list[Any] = []
-        """Bodies: of JSON as it is, of forms what each field holds."""
+        self.received: list[Any] = []
+        """The received bodies: JSON documents, and the fields of forms."""
         self.running = 0
         self.cancelled = 0
 
@@ -118,8 +118,8 @@ class Hosted:
 
     def _check(self, request: web.Request) -> None:
         header = self.service.key_header
-        wanted = f"Bearer {KEY}" if header == "authorization" else KEY
-        if request.headers.get(header) != wanted:
+        expected = f"Bearer {KEY}" if header == "authorization" else KEY
+        if request.headers.get(header) != expected:
             raise Refused(401, "Incorrect API key provided.", "invalid_api_key")
         classic = self.service is AZURE and not request.path.startswith("/openai/v1/")
         if classic and not request.query.get("api-version"):
@@ -141,14 +141,14 @@ class Hosted:
         if request.content_type != "application/json":
             raise Refused(415, "Unsupported content type.")
         body = json.loads(await request.read())
-        self.asked.append(body)
-        known = {name: value for name, value in body.items() if name not in self.service.added}
-        for name, wanted in self.service.added.items():
-            if not isinstance(body.get(name, wanted()), wanted):
+        self.received.append(body)
+        fields = {name: value for name, value in body.items() if name not in self.service.added}
+        for name, expected_type in self.service.added.items():
+            if not isinstance(body.get(name, expected_type()), expected_type):
                 raise Refused(400, f"{name} is of another type", param=name)
         for name in self.service.forbidden & body.keys():
             raise Refused(422 if self.service.flat else 400, "Extra inputs are not permitted", param=name)
-        if wrong := next(mistakes(known, kind), None):
+        if wrong := next(mistakes(fields, kind), None):
             raise Refused(422 if self.service.flat else 400, wrong, param=wrong.partition(":")[0])
         self._know(body["model"])
         return dict(body)
@@ -182,14 +182,14 @@ class Hosted:
         words = [WORDS[i % len(WORDS)] for i in range(most if most > 50 else min(most, len(WORDS)))]
         usage = {"prompt_tokens": 5, "completion_tokens": len(words), "total_tokens": 5 + len(words)}
         if streams:
-            asked = (body.get("stream_options") or {}).get("include_usage", False)
-            return await self._events(request, words, usage, asked=asked)
+            include_usage = (body.get("stream_options") or {}).get("include_usage", False)
+            return await self._events(request, words, usage, include_usage=include_usage)
         choice = {"index": 0, "message": {"role": "assistant", "content": "".join(words)}, "finish_reason": "stop"}
-        told = {"id": "c1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [choice]}
-        return web.json_response({**told, "usage": usage})
+        completion = {"id": "c1", "object": "chat.completion", "created": 1, "model": MODEL, "choices": [choice]}
+        return web.json_response({**completion, "usage": usage})
 
     async def _events(
-        self, request: web.Request, words: list[str], usage: dict[str, int], *, asked: bool
+        self, request: web.Request, words: list[str], usage: dict[str, int], *, include_usage: bool
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
@@ -199,12 +199,12 @@ class Hosted:
             for i, word in enumerate(words):
                 last = i == len(words) - 1
                 choice = {"index": 0, "delta": {"content": word}, "finish_reason": "stop" if last else None}
-                told: dict[str, Any] = {**head, "choices": [choice]}
+                chunk: dict[str, Any] = {**head, "choices": [choice]}
                 if last and self.service.usage_always:
-                    told["usage"] = usage
-                await response.write(b"data: " + json.dumps(told).encode() + b"\n\n")
+                    chunk["usage"] = usage
+                await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
                 await asyncio.sleep(self.gap)
-            if asked:
+            if include_usage:
                 last_chunk = {**head, "choices": [], "usage": usage}
                 await response.write(b"data: " + json.dumps(last_chunk).encode() + b"\n\n")
             await response.write(b"data: [DONE]\n\n")
@@ -236,7 +236,7 @@ class Hosted:
         form: dict[str, Any] = {}
         for name, value in (await request.post()).items():
             form[name] = value.file.read() if isinstance(value, web.FileField) else value
-        self.asked.append(form)
+        self.received.append(form)
         for name in ("model", *required):
             if name not in form:
                 raise Refused(400, f"you must provide a {name} parameter", param=name)

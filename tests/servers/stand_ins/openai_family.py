@@ -1,6 +1,6 @@
-"""Servers of OpenAI's family as their documents and sources have them, over a model that counts.
+"""Servers of OpenAI's family as their documents and sources describe them, over a model that counts.
 
-One table says what each does in a way of its own; whatever a server's API does not have is refused as it refuses it.
+One table lists the differences of each server; a field outside a server's API is refused as that server refuses it.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ class Family:
     owner: str
     root: str = "/v1"
     key_header: str = ""
-    """Empty: it asks for no key."""
+    """Empty: it requires no key."""
     lengths: frozenset[str] = frozenset({"max_tokens", "max_completion_tokens"})
     fields: frozenset[str] = frozenset({"stream_options", "seed"})
     """Of a chat, beside what all know."""
     strict: bool = False
     """Whether a field that it does not know is refused."""
     error: str = "nested"
-    knows_models: bool = True
+    checks_model: bool = True
     paths: Mapping[str, Any] = field(default_factory=dict)
     """What else is answered to a GET: an object, or a text."""
     done: bool = True
@@ -64,7 +64,7 @@ class Server:
             app.router.add_get(path, self._path)
         return app
 
-    # ── what it tells ─────────────────────────────────────────────────────────────────────────────────
+    # ── metadata ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _models(self, http: web.Request) -> web.Response:
         if (refused := self._keyless(http)) is not None:
@@ -76,18 +76,18 @@ class Server:
         return web.Response(text=f"running {self.running}\n")
 
     async def _path(self, http: web.Request) -> web.Response:
-        told = self.family.paths[http.path]
-        if isinstance(told, str):
-            return web.Response(text=told.replace("RUNNING", str(self.running)))
-        return web.json_response(told)
+        document = self.family.paths[http.path]
+        if isinstance(document, str):
+            return web.Response(text=document.replace("RUNNING", str(self.running)))
+        return web.json_response(document)
 
     async def _generate(self, http: web.Request) -> web.Response:
         """Ollama's: without a prompt it loads a model, or unloads it."""
-        asked = await http.json()
+        body = await http.json()
         if self.family.owner != "library":
             return self._refusal(404, "not found")
-        self.loaded = asked.get("keep_alive") != 0
-        return web.json_response({"model": asked["model"], "done": True})
+        self.loaded = body.get("keep_alive") != 0
+        return web.json_response({"model": body["model"], "done": True})
 
     async def _memory(self, http: web.Request) -> web.Response:
         """SGLang's, which it gives back and takes again."""
@@ -101,14 +101,14 @@ class Server:
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         if (refused := self._keyless(http)) is not None:
             return refused
-        asked = await http.json()
-        if (refused := self._wrong(asked)) is not None:
+        body = await http.json()
+        if (refused := self._wrong(body)) is not None:
             return refused
-        length = next((asked[name] for name in sorted(self.family.lengths) if name in asked), 10)
-        said = (WORDS * (length // len(WORDS) + 1))[:length]
+        length = next((body[name] for name in sorted(self.family.lengths) if name in body), 10)
+        words = (WORDS * (length // len(WORDS) + 1))[:length]
         self.running += 1
         try:
-            return await (self._streamed(http, asked, said) if asked.get("stream") else self._whole(said))
+            return await (self._streamed(http, body, words) if body.get("stream") else self._whole(words))
         finally:
             self.running -= 1
 
@@ -119,18 +119,18 @@ class Server:
             return self._refusal(401, "Incorrect API key provided.", "invalid_api_key")
         return None
 
-    def _wrong(self, asked: dict[str, Any]) -> web.Response | None:
+    def _wrong(self, request: dict[str, Any]) -> web.Response | None:
         family = self.family
-        known = COMMON | family.lengths | family.fields
-        if family.strict and (extra := set(asked) - known):
+        allowed = COMMON | family.lengths | family.fields
+        if family.strict and (extra := set(request) - allowed):
             return self._refusal(422, f"Extra inputs are not permitted: {min(extra)}")
         for name in {"max_tokens", "max_completion_tokens"} - family.lengths:
-            if name in asked:
+            if name in request:
                 return self._refusal(400, f"Unsupported parameter: '{name}'", "unsupported_parameter")
-        if not isinstance(asked.get("temperature", 1), int | float):
+        if not isinstance(request.get("temperature", 1), int | float):
             return self._refusal(422 if family.strict else 400, "temperature must be a number")
-        if family.knows_models and asked["model"] != MODEL:
-            return self._refusal(404, f"The model `{asked['model']}` does not exist", "model_not_found")
+        if family.checks_model and request["model"] != MODEL:
+            return self._refusal(404, f"The model `{request['model']}` does not exist", "model_not_found")
         return None
 
     def _refusal(self, status: int, message: str, code: str | None = None) -> web.Response:
@@ -145,21 +145,21 @@ class Server:
                 body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
         return web.json_response(body, status=status)
 
-    async def _whole(self, said: list[str]) -> web.Response:
-        message = {"role": "assistant", "content": " ".join(said)}
+    async def _whole(self, words: list[str]) -> web.Response:
+        message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-        return web.json_response(_object("chat.completion", choices=[choice], usage=_usage(said)))
+        return web.json_response(_object("chat.completion", choices=[choice], usage=_usage(words)))
 
-    async def _streamed(self, http: web.Request, asked: dict[str, Any], said: list[str]) -> web.StreamResponse:
+    async def _streamed(self, http: web.Request, body: dict[str, Any], words: list[str]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(http)
-        for number, word in enumerate(said):
+        for number, word in enumerate(words):
             await asyncio.sleep(0.01)
-            last = {"finish_reason": "stop" if number + 1 == len(said) else None}
+            last = {"finish_reason": "stop" if number + 1 == len(words) else None}
             choice = {"index": 0, "delta": {"content": f"{word} "}, **last}
             await response.write(_event(_object("chat.completion.chunk", choices=[choice])))
-        if asked.get("stream_options", {}).get("include_usage") or "stream_options" not in self.family.fields:
-            await response.write(_event(_object("chat.completion.chunk", choices=[], usage=_usage(said))))
+        if body.get("stream_options", {}).get("include_usage") or "stream_options" not in self.family.fields:
+            await response.write(_event(_object("chat.completion.chunk", choices=[], usage=_usage(words))))
         if self.family.done:
             await response.write(b"data: [DONE]\n\n")
         return response
@@ -169,12 +169,12 @@ def _object(kind: str, **fields: Any) -> dict[str, Any]:
     return {"id": "chatcmpl-1", "object": kind, "created": 0, "model": MODEL, **fields}
 
 
-def _usage(said: list[str]) -> dict[str, int]:
-    return {"prompt_tokens": 5, "completion_tokens": len(said), "total_tokens": 5 + len(said)}
+def _usage(words: list[str]) -> dict[str, int]:
+    return {"prompt_tokens": 5, "completion_tokens": len(words), "total_tokens": 5 + len(words)}
 
 
-def _event(told: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(told)}\n\n".encode()
+def _event(event: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(event)}\n\n".encode()
 
 
 @asynccontextmanager

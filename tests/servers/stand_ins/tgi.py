@@ -1,7 +1,7 @@
-"""Text Generation Inference as its API document (3.x) and its router have it, over a model of a few rules.
+"""Text Generation Inference as its API document (3.x) and its router define it, over a model of a few rules.
 
-Strict where the real one is lenient: a parameter that the document does not know is refused. The model repeats the
-prompt's last line word by word, a token each, until it has said it all.
+Strict where the real one is lenient: a parameter that the document does not list is refused. The model repeats the
+prompt's last line word by word, a token each, until its end.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Tgi:
     def __init__(self, max_input: int = 1024, max_total: int = 2048) -> None:
         self.max_input = max_input
         self.max_total = max_total
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.full = False
         self.healthy = True
@@ -108,11 +108,11 @@ class Tgi:
     async def _tokenize(self, http: web.Request) -> web.Response:
         if not self.has_tokenizer:
             return web.json_response({"error": "No fast tokenizer or template found", "error_type": "x"}, status=404)
-        told, at = [], 0
+        tokens, at = [], 0
         for number, word in enumerate(words((await http.json())["inputs"])):
-            told.append({"id": number, "text": word, "start": at, "stop": at + len(word)})
+            tokens.append({"id": number, "text": word, "start": at, "stop": at + len(word)})
             at += len(word)
-        return web.json_response(told)
+        return web.json_response(tokens)
 
     # ── its own API ───────────────────────────────────────────────────────────────────────────────────
 
@@ -126,11 +126,11 @@ class Tgi:
                     raise Refused(424, "generation", "Request failed during generation: CUDA at /opt/weights")
         except Refused as refused:
             return web.json_response(refused.body, status=refused.status)
-        told: dict[str, Any] = {"generated_text": _text(tokens)}
+        document: dict[str, Any] = {"generated_text": _text(tokens)}
         if given.get("details") or given.get("decoder_input_details"):
             prefill = [_token(i, word) for i, word in enumerate(words(prompt))]
             prefill = [{key: one[key] for key in ("id", "text", "logprob")} for one in prefill]
-            told["details"] = {
+            document["details"] = {
                 "finish_reason": reason,
                 "generated_tokens": len(tokens),
                 "seed": given.get("seed"),
@@ -139,10 +139,10 @@ class Tgi:
                 **({"top_tokens": [_tops(one, given) for one in tokens]} if given.get("top_n_tokens") else {}),
             }
         counts = {"x-prompt-tokens": str(len(words(prompt))), "x-generated-tokens": str(len(tokens))}
-        return web.json_response(told, headers=counts)
+        return web.json_response(document, headers=counts)
 
     async def _generate_stream(self, http: web.Request) -> web.StreamResponse:
-        """Refusals are events too: the status went out before anybody looked at the request."""
+        """Refusals are events too: the status is sent before the request is checked."""
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "x-accel-buffering": "no"})
         body = await self._body(http)
         await response.prepare(http)
@@ -187,7 +187,7 @@ class Tgi:
     async def _body(self, http: web.Request) -> dict[str, Any]:
         self.headers.append(dict(http.headers))
         body: dict[str, Any] = await http.json()
-        self.asked.append(body)
+        self.received.append(body)
         return body
 
     def _validated(self, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -222,7 +222,7 @@ class Tgi:
     def _answer(self, prompt: str, given: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         """With the stop sequence in it, and the end of text as a token of its own, as the real one has them."""
         tokens: list[dict[str, Any]] = []
-        for word in words(said(prompt)):
+        for word in words(continuation(prompt)):
             if len(tokens) == given.get("max_new_tokens", 100):
                 return tokens, "length"
             tokens.append(_token(len(tokens) + 10, word))
@@ -240,7 +240,7 @@ class Tgi:
         finally:
             self.running -= 1
 
-    # ── OpenAI's, as it has it ────────────────────────────────────────────────────────────────────────
+    # ── OpenAI's API ───────────────────────────────────────────────────────────────────────────────────
 
     async def _chat(self, http: web.Request) -> web.StreamResponse:
         body = await self._body(http)
@@ -287,8 +287,8 @@ def words(text: str) -> list[str]:
     return re.findall(r"\s*\S+|\s+\Z", text)
 
 
-def said(prompt: str) -> str:
-    """What the model has to say to a prompt: the last line that says anything but whose turn it is."""
+def continuation(prompt: str) -> str:
+    """The continuation of a prompt: its last line with more than a role."""
     spoken = re.sub(r"<\|[a-z_]+\|>(system|user|assistant)?|\[/?INST\]|</?s>", "\n", prompt)
     return ([line.strip() for line in spoken.split("\n") if line.strip()] or [""])[-1]
 

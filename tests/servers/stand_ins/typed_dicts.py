@@ -1,4 +1,4 @@
-"""Whether a JSON value is what a `TypedDict` says: nothing missing, nothing unknown, everything of its type.
+"""Whether a JSON value is a valid `TypedDict`: no member is missing or unknown, and each has its type.
 
 Client libraries publish what their servers take as such types, so a stand-in built on them is as strict.
 """
@@ -47,27 +47,27 @@ def mistakes(value: object, kind: Any, where: str = "") -> Iterator[str]:
 
 def _of_several(value: object, kinds: tuple[Any, ...], where: str) -> Iterator[str]:
     """Of those that an object may be, the one that its `type` or `role` names is the one that counts."""
-    found = [list(mistakes(value, kind, where)) for kind in kinds]
-    if any(not each for each in found):
+    problems = [list(mistakes(value, kind, where)) for kind in kinds]
+    if any(not each for each in problems):
         return
     for tag in ("type", "role"):
         if isinstance(value, dict) and tag in value:
-            same = [each for kind, each in zip(kinds, found, strict=True) if _says(kind, tag, value[tag])]
+            same = [each for kind, each in zip(kinds, problems, strict=True) if _accepts(kind, tag, value[tag])]
             yield from same[0] if same else [f"{where}.{tag}: Input tag {value[tag]!r} is none of the expected"]
             return
-    lists = [each for kind, each in zip(kinds, found, strict=True) if isinstance(value, list) and _is_list(kind)]
-    yield from lists[0] if lists else found[0][:1]
+    lists = [each for kind, each in zip(kinds, problems, strict=True) if isinstance(value, list) and _is_list(kind)]
+    yield from lists[0] if lists else problems[0][:1]
 
 
 def _is_list(kind: Any) -> bool:
     return bool(get_args(kind)) and get_origin(kind) not in (Union, UnionType, Literal, dict, Mapping)
 
 
-def _says(kind: Any, tag: str, said: object) -> bool:
+def _accepts(kind: Any, tag: str, value: object) -> bool:
     literal = _hints(kind).get(tag) if is_typeddict(kind) else None
     while get_origin(literal) in (Required, NotRequired, Annotated):
         literal = get_args(literal)[0]
-    return get_origin(literal) is Literal and said in get_args(literal)
+    return get_origin(literal) is Literal and value in get_args(literal)
 
 
 def _of_object(value: object, kind: Any, where: str) -> Iterator[str]:

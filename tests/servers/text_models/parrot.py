@@ -1,5 +1,5 @@
-"""A model that repeats its prompt's last line word by word, with the inputs that servers of text have, whatever they
-are called. A word is a token; it fails at the word FAIL, and tells a stop text where its namesake does.
+"""A model that repeats its prompt's last line word by word, with the inputs of servers of text under their various
+names. A word is a token. The model fails at the word FAIL, and returns a stop text where its namesake does.
 """
 
 import json
@@ -13,7 +13,7 @@ WORDS = re.compile(r"\s*\S+")
 
 
 class TritonPythonModel:
-    """`style` of the configuration's parameters says whose signature it has."""
+    """The parameter `style` of the configuration selects the signature."""
 
     def initialize(self, args: dict[str, str]) -> None:
         config = json.loads(args["model_config"])
@@ -38,49 +38,49 @@ class TritonPythonModel:
 
     def stream(self, request: Any) -> Any:
         """Responses: one with all, or one a word."""
-        asked = self.asked(request)
+        options = self.options_of(request)
         try:
-            yield from self.pieces(asked)
+            yield from self.pieces(options)
         except Exception as error:
             yield pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error)))
 
-    def pieces(self, asked: dict[str, Any]) -> Any:
-        prompt = asked["text_input"]
-        said, reason = self.said(prompt, asked)
-        streams = asked["stream"]
+    def pieces(self, options: dict[str, Any]) -> Any:
+        prompt = options["text_input"]
+        words, reason = self.continuation(prompt, options)
+        streams = options["stream"]
         if streams and not self.decoupled:
             raise ValueError("Streaming is only supported in decoupled mode.")
-        text = "" if asked["exclude"] or streams else prompt
+        text = "" if options["exclude"] or streams else prompt
         if not streams:
-            yield self.response(asked, text + "".join(said), reason, len(said))
+            yield self.response(options, text + "".join(words), reason, len(words))
             return
-        for index, word in enumerate(said, 1):
+        for index, word in enumerate(words, 1):
             if word.strip() == "FAIL":
                 raise ValueError("CUDA error in /opt/model")
             text += word
-            last = reason if index == len(said) else None
-            yield self.response(asked, text if self.style == "llm_api" else word, last, 1)
+            last = reason if index == len(words) else None
+            yield self.response(options, text if self.style == "llm_api" else word, last, 1)
 
-    def said(self, prompt: str, asked: dict[str, Any]) -> tuple[list[str], str]:
+    def continuation(self, prompt: str, options: dict[str, Any]) -> tuple[list[str], str]:
         lines = [line.strip() for line in re.sub(r"<\|[a-z_]+\|>(user|assistant)?", "\n", prompt).split("\n")]
         words = WORDS.findall([line for line in lines if line][-1])
-        if not asked["stream"] and "FAIL" in prompt:
+        if not options["stream"] and "FAIL" in prompt:
             raise ValueError("CUDA error in /opt/model")
-        said: list[str] = []
+        spoken: list[str] = []
         for word in words:
-            if len(said) == asked["max_tokens"]:
-                return said, "length"
-            said.append(word)
-            for stop in asked["stops"]:
-                if stop and stop in "".join(said):
-                    if self.style != "bls":  # which tells it
-                        said[-1] = word[: word.find(stop)] if stop in word else word
-                    return said, "stop"
-        return said, "length" if len(said) == asked["max_tokens"] else "stop"
+            if len(spoken) == options["max_tokens"]:
+                return spoken, "length"
+            spoken.append(word)
+            for stop in options["stops"]:
+                if stop and stop in "".join(spoken):
+                    if self.style != "bls":  # which includes the stop text
+                        spoken[-1] = word[: word.find(stop)] if stop in word else word
+                    return spoken, "stop"
+        return spoken, "length" if len(spoken) == options["max_tokens"] else "stop"
 
     # ── tensors ───────────────────────────────────────────────────────────────────────────────────────
 
-    def asked(self, request: Any) -> dict[str, Any]:
+    def options_of(self, request: Any) -> dict[str, Any]:
         given = {tensor.name(): tensor.as_numpy().reshape(-1).tolist() for tensor in request.inputs()}
         given = {name: [v.decode() if isinstance(v, bytes) else v for v in values] for name, values in given.items()}
         one = {name: values[0] for name, values in given.items() if values}
@@ -110,15 +110,15 @@ class TritonPythonModel:
             "exclude": one.get("exclude_input_in_output", False),
         }
 
-    def response(self, asked: dict[str, Any], text: str, reason: str | None, tokens: int) -> Any:
-        told = {"text_output": self.texts(text)}
-        if asked["finish"]:
-            told["finish_reason"] = self.texts(str(reason))
-        if asked["given"].get("return_num_input_tokens"):
-            told["num_input_tokens"] = np.asarray(len(WORDS.findall(asked["text_input"])), dtype=np.uint32)
-        if asked["given"].get("return_num_output_tokens"):
-            told["num_output_tokens"] = np.asarray([tokens], dtype=np.uint32)
-        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in told.items()])
+    def response(self, options: dict[str, Any], text: str, reason: str | None, tokens: int) -> Any:
+        outputs = {"text_output": self.texts(text)}
+        if options["finish"]:
+            outputs["finish_reason"] = self.texts(str(reason))
+        if options["given"].get("return_num_input_tokens"):
+            outputs["num_input_tokens"] = np.asarray(len(WORDS.findall(options["text_input"])), dtype=np.uint32)
+        if options["given"].get("return_num_output_tokens"):
+            outputs["num_output_tokens"] = np.asarray([tokens], dtype=np.uint32)
+        return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in outputs.items()])
 
     def texts(self, text: str) -> Any:
         array = np.asarray([text.encode()], dtype=np.object_)

@@ -16,7 +16,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of
-from tests.servers.asking import adapting, asked, within
+from tests.servers.asking import adapting, infer_request, within
 
 ONE = Tensor("x", "FP32", (1,), bytes(4))
 ANSWER = {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
@@ -26,11 +26,11 @@ class Router:
     """Remembers what it was asked, and answers 200 or as it is told."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, str], bytes]] = []
+        self.received: list[tuple[str, dict[str, str], bytes]] = []
         self.answer = Response(200, [("content-type", "application/json")], json.dumps(ANSWER).encode())
 
     async def __call__(self, http: Request) -> Response:
-        self.asked.append((http.path, dict(http.headers), await http.read()))
+        self.received.append((http.path, dict(http.headers), await http.read()))
         return self.answer
 
 
@@ -56,9 +56,9 @@ async def routed(protocol: dict[str, Any], **fields: Any) -> AsyncIterator[tuple
 )
 async def test_seldons_router_is_told_the_model(model: str | None, header: str, path: str) -> None:
     async with routed({"name": "oip-http", "server": "seldon"}, model=model) as (router, adapter):
-        await adapter.call(asked(Inference("m", inputs=[ONE])), within())
+        await adapter.call(infer_request(Inference("m", inputs=[ONE])), within())
         await adapter.call(ModelQuery(model="m", about="ready"), within())
-    assert [(asked[0], asked[1]["seldon-model"]) for asked in router.asked] == [
+    assert [(asked[0], asked[1]["seldon-model"]) for asked in router.received] == [
         (path, header),
         (path.replace("infer", "ready"), header),
     ]
@@ -66,17 +66,17 @@ async def test_seldons_router_is_told_the_model(model: str | None, header: str, 
 
 async def test_nobody_else_is() -> None:
     async with routed({"name": "oip-http", "server": "mlserver"}) as (router, adapter):
-        await adapter.call(asked(Inference("m", inputs=[ONE])), within())
-    assert "seldon-model" not in router.asked[0][1]
+        await adapter.call(infer_request(Inference("m", inputs=[ONE])), within())
+    assert "seldon-model" not in router.received[0][1]
 
 
 @pytest.mark.parametrize("sent", ["json", "binary"])
 @pytest.mark.parametrize("id_", ["", "7"])
 async def test_kserve_gets_an_id(sent: str, id_: str) -> None:
     async with routed({"name": "oip-http", "server": "kserve"}) as (router, adapter):
-        request = asked(Inference("m", id=id_, inputs=[ONE]), sent)
+        request = infer_request(Inference("m", id=id_, inputs=[ONE]), sent)
         await adapter.call(request, Call(within().deadline, "r"))
-    _, headers, body = router.asked[0]
+    _, headers, body = router.received[0]
     head, rest = oip.split(body, oip.header_length(headers.get(oip.HEADER)))
     assert json.loads(bytes(head))["id"] == (id_ or "r")
     assert len(rest) == (4 if sent == "binary" else 0)
@@ -84,10 +84,10 @@ async def test_kserve_gets_an_id(sent: str, id_: str) -> None:
 
 async def test_kserve_has_no_versions() -> None:
     async with routed({"name": "oip-http", "server": "kserve"}) as (router, adapter):
-        for request in (asked(Inference("m", "3", inputs=[ONE])), ModelQuery(model="m", version="3")):
+        for request in (infer_request(Inference("m", "3", inputs=[ONE])), ModelQuery(model="m", version="3")):
             with pytest.raises(NotFound, match="has no version `3`"):
                 await adapter.call(request, within())
-    assert not router.asked
+    assert not router.received
 
 
 async def test_who_knows_no_extras_gets_none() -> None:
@@ -97,8 +97,8 @@ async def test_who_knows_no_extras_gets_none() -> None:
         packed = compression.compress(body, "gzip")
         request = request_of(packed, model="m", version="", header_length=length, encoding="gzip", opened=body)
         await adapter.call(request, within())
-    assert "content-encoding" not in router.asked[0][1]
-    assert router.asked[0][2] == body
+    assert "content-encoding" not in router.received[0][1]
+    assert router.received[0][2] == body
 
 
 async def test_a_model_that_is_not_ready_is_no_mistake() -> None:
@@ -106,7 +106,7 @@ async def test_a_model_that_is_not_ready_is_no_mistake() -> None:
         for words, error in (("Model m is not ready yet.", Unavailable), ("m is odd", CallerError)):
             router.answer = Response(400, [("content-type", "application/json")], json.dumps({"error": words}).encode())
             with pytest.raises(error):
-                await adapter.call(asked(Inference("m", inputs=[ONE])), within())
+                await adapter.call(infer_request(Inference("m", inputs=[ONE])), within())
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"id": 3}', b"\xff", b"[" * 5000])
@@ -123,13 +123,13 @@ def test_an_id_that_is_none_is_replaced() -> None:
 
 
 async def test_an_added_id_does_not_stay_in_the_request() -> None:
-    request = asked(Inference("m", inputs=[ONE]), "grpc")
+    request = infer_request(Inference("m", inputs=[ONE]), "grpc")
     async with routed({"name": "oip-http", "server": "kserve"}) as (router, adapter):
         for id_ in ("first", "second"):
             call = within()
             call.id = id_
             await adapter.call(request, call)
-    lengths = [int(headers[oip.HEADER]) for _, headers, _ in router.asked]
-    sent = [json.loads(body[:length]) for length, (_, _, body) in zip(lengths, router.asked, strict=True)]
+    lengths = [int(headers[oip.HEADER]) for _, headers, _ in router.received]
+    sent = [json.loads(body[:length]) for length, (_, _, body) in zip(lengths, router.received, strict=True)]
     assert [head["id"] for head in sent] == ["first", "second"]
     assert request.inference.id == ""

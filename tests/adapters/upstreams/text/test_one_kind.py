@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, only: str) -> None:
         self.only = only
-        self.asked: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.logprobs: Any = None
         self.breaks = False
         self.waits = asyncio.Event()
@@ -68,7 +68,7 @@ class Server:
 
     async def _answer(self, http: web.Request) -> web.StreamResponse:
         body = await http.json()
-        self.asked.append(body)
+        self.received.append(body)
         kind = "text_completion" if self.only == "completions" else "chat.completion"
         head = {"id": "x-1", "created": 7, "model": "theirs", "object": kind}
         if not body.get("stream"):
@@ -155,7 +155,7 @@ async def test_a_chat_becomes_a_prompt() -> None:
             "usage": USAGE,
         }
         assert answer.usage.prompt_tokens == 5
-    [asked] = server.asked
+    [asked] = server.received
     own = {"temperature": 0.5, "top_k": 3, "stop": "x", "user": "u"}
     assert asked == {"model": "m", "prompt": PROMPT, "max_tokens": 9, **own}
 
@@ -164,7 +164,7 @@ async def test_a_chat_that_names_no_length_does_not_end_after_sixteen_tokens() -
     async with adapting("completions", max_tokens=500) as (adapter, server):
         await adapter.call(chat(), within())
         await adapter.call(chat(max_tokens=7), within())
-        assert [asked["max_tokens"] for asked in server.asked] == [500, 7]
+        assert [asked["max_tokens"] for asked in server.received] == [500, 7]
 
 
 async def test_several_answers_to_a_chat() -> None:
@@ -196,8 +196,8 @@ async def test_how_likely_tokens_were() -> None:
         server.logprobs = TEXT_LOGPROBS
         answer = await adapter.call(chat(logprobs=True, top_logprobs=2), within())
         assert json.loads(answer.body or b"")["choices"][0]["logprobs"] == CHAT_LOGPROBS
-        assert server.asked[0]["logprobs"] == 2
-        assert "top_logprobs" not in server.asked[0]
+        assert server.received[0]["logprobs"] == 2
+        assert "top_logprobs" not in server.received[0]
 
 
 @pytest.mark.parametrize(
@@ -214,27 +214,27 @@ async def test_what_only_chats_have_is_refused(fields: dict[str, Any]) -> None:
         with pytest.raises(Unsupported) as caught:
             await adapter.call(chat(**fields), within())
         assert caught.value.param == next(iter(fields))
-        assert server.asked == []
+        assert server.received == []
 
 
 async def test_tools_that_may_not_be_called_are_no_hindrance() -> None:
     async with adapting("completions") as (adapter, server):
         await adapter.call(chat(tools=[{"type": "function"}], tool_choice="none"), within())
-        assert not {"tools", "tool_choice"} & server.asked[0].keys()
+        assert not {"tools", "tool_choice"} & server.received[0].keys()
 
 
 async def test_completions_go_on_as_they_are() -> None:
     async with adapting("completions") as (adapter, server):
         answer = await adapter.call(completion(echo=True), within())
         assert json.loads(answer.body or b"")["choices"][0]["text"] == "a b"
-        assert server.asked == [{"prompt": "hi", "echo": True, "model": "m"}]
+        assert server.received == [{"prompt": "hi", "echo": True, "model": "m"}]
 
 
 async def test_a_conversation_that_the_template_refuses() -> None:
     async with adapting("completions", chat_template="mistral") as (adapter, server):
         with pytest.raises(CallerError, match="take turns"):
             await adapter.call(chat(messages=[{"role": "assistant", "content": "x"}]), within())
-        assert server.asked == []
+        assert server.received == []
 
 
 async def test_without_a_template_chats_are_refused() -> None:
@@ -273,7 +273,7 @@ async def test_a_prompt_becomes_a_chat() -> None:
         assert told["object"] == "text_completion"
         assert told["choices"] == [{"index": 0, "text": "a b", "logprobs": None, "finish_reason": "stop"}]
         messages = [{"role": "user", "content": "hi"}]
-        assert server.asked == [{"model": "m", "messages": messages, "max_tokens": 16, "temperature": 0}]
+        assert server.received == [{"model": "m", "messages": messages, "max_tokens": 16, "temperature": 0}]
 
 
 async def test_a_streamed_completion() -> None:
@@ -288,7 +288,7 @@ async def test_how_likely_a_completions_tokens_were() -> None:
         server.logprobs = CHAT_LOGPROBS
         answer = await adapter.call(completion(logprobs=2), within())
         told = json.loads(answer.body or b"")["choices"][0]["logprobs"]
-        assert (server.asked[0]["logprobs"], server.asked[0]["top_logprobs"]) == (True, 2)
+        assert (server.received[0]["logprobs"], server.received[0]["top_logprobs"]) == (True, 2)
         assert told["tokens"] == ["a", " b"]
         assert told["top_logprobs"][1] == {" b": -0.5, " c": -1.5}
         assert told["text_offset"] == [0, 1]
@@ -306,7 +306,7 @@ async def test_chats_go_on_as_they_are() -> None:
     async with adapting("chats") as (adapter, server):
         answer = await adapter.call(chat(tools=[{"type": "function"}]), within())
         assert json.loads(answer.body or b"")["choices"][0]["message"]["content"] == "a b"
-        assert server.asked[0]["tools"]
+        assert server.received[0]["tools"]
 
 
 @pytest.mark.parametrize(

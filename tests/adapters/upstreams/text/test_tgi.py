@@ -124,7 +124,7 @@ async def test_what_is_asked_is_what_its_document_has() -> None:
     )  # fmt: skip
     async with tgi() as server, adapting(server, model="customer-support") as adapter:
         await adapter.call(request, within())
-    [body], [headers] = server.asked, server.headers
+    [body], [headers] = server.received, server.headers
     assert body == {
         "inputs": "<|im_start|>user\none two three<|im_end|>\n<|im_start|>assistant\n",
         "parameters": {
@@ -141,7 +141,7 @@ async def test_values_that_ask_for_nothing() -> None:
     request = chat(temperature=0, top_p=1, top_k=-1, stop=None, logprobs=False, response_format={"type": "text"})
     async with tgi() as server, adapting(server) as adapter:
         await adapter.call(request, within())
-    assert server.asked[0]["parameters"] == {"details": True, "do_sample": False}
+    assert server.received[0]["parameters"] == {"details": True, "do_sample": False}
 
 
 async def test_a_stop_text_is_not_told() -> None:
@@ -293,7 +293,7 @@ async def test_what_it_has_no_word_for_is_refused(fields: dict[str, Any]) -> Non
         with pytest.raises(Unsupported) as caught:
             await adapter.call(chat(**fields), within())
         assert caught.value.param == next(iter(fields))
-        assert server.asked == []
+        assert server.received == []
 
 
 @pytest.mark.parametrize("prompt", [[1, 2], ["a", "b"], [[1]]])
@@ -339,7 +339,7 @@ async def test_a_message_of_anthropics_is_a_chat() -> None:
     async with tgi() as server, adapting(server) as adapter:
         answer = await adapter.call(anthropic.decode_message(json.dumps(body).encode()), within())
     assert json.loads(answer.body or b"")["choices"][0]["message"]["content"] == "one two "
-    [asked] = server.asked
+    [asked] = server.received
     assert asked["inputs"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\none two three")
     assert asked["parameters"]["max_new_tokens"] == 9
 

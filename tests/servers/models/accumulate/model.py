@@ -12,11 +12,11 @@ class Model:
         self.sums: dict[int, int] = {}
 
     def infer(self, inputs: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.int32]]:
-        found = []
+        responses = []
         for number, start, sequence in zip(
             *(inputs[name].ravel() for name in ("INPUT", "START", "CORRID")), strict=True
         ):
             before = 0 if start else self.sums.get(int(sequence), 0)
             self.sums[int(sequence)] = before + int(number)
-            found.append([self.sums[int(sequence)]])
-        return {"SUM": np.array(found, dtype=np.int32)}
+            responses.append([self.sums[int(sequence)]])
+        return {"SUM": np.array(responses, dtype=np.int32)}

@@ -1,4 +1,4 @@
-"""Gives a tensor of each datatype back as it came."""
+"""Returns a tensor of each datatype unchanged."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Takes the time that it is asked to take."""
+"""Takes the requested time."""
 
 import time
 from collections.abc import Mapping

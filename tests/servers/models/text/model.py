@@ -1,4 +1,4 @@
-"""Gives bytes back as they came."""
+"""Returns bytes unchanged."""
 
 from collections.abc import Mapping
 

@@ -76,8 +76,8 @@ class Models:
 
     def described(self, name: str, version: str = "") -> dict[str, Any]:
         model = self.named(name, version)
-        told = {"name": name, "versions": ["1"], "platform": "OpenVINO"}
-        return {**told, "inputs": _ports(model.inputs), "outputs": _ports(model.outputs)}
+        metadata = {"name": name, "versions": ["1"], "platform": "OpenVINO"}
+        return {**metadata, "inputs": _ports(model.inputs), "outputs": _ports(model.outputs)}
 
 
 def _ports(ports: Any) -> list[dict[str, Any]]:

@@ -74,24 +74,24 @@ class Rest:
         )
 
     async def _texts(self, request: web.Request) -> web.Response:
-        told = {"id": "echo", "object": "model", "created": 1, "owned_by": "OVMS"}
-        return web.json_response({"object": "list", "data": [told]})
+        model = {"id": "echo", "object": "model", "created": 1, "owned_by": "OVMS"}
+        return web.json_response({"object": "list", "data": [model]})
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
-        if asked.get("model") != "echo":
+        request_body = await request.json()
+        if request_body.get("model") != "echo":
             refuse(404, "Mediapipe graph definition with requested name is not found")
-        words, told = asked["messages"][-1]["content"].split(), {"created": 1, "model": "echo"}
+        words, head = request_body["messages"][-1]["content"].split(), {"created": 1, "model": "echo"}
         usage = {"prompt_tokens": len(words), "completion_tokens": len(words), "total_tokens": 2 * len(words)}
-        if not asked.get("stream"):
+        if not request_body.get("stream"):
             message = {"role": "assistant", "content": " ".join(words)}
             choice = {"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}
-            return web.json_response({**told, "object": "chat.completion", "choices": [choice], "usage": usage})
+            return web.json_response({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for word in [*words, ""]:
             choice = {"index": 0, "finish_reason": None if word else "stop", "delta": {"content": word}}
-            piece = json.dumps({**told, "object": "chat.completion.chunk", "choices": [choice]})
+            piece = json.dumps({**head, "object": "chat.completion.chunk", "choices": [choice]})
             await response.write(f"data: {piece}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return response
@@ -102,46 +102,48 @@ class Rest:
         body = await request.read()
         length = int(request.headers.get(LENGTH, len(body)))
         try:
-            asked = json.loads(body[:length])
-            inputs = _inputs(asked["inputs"], body[length:])
+            inference = json.loads(body[:length])
+            inputs = _inputs(inference["inputs"], body[length:])
         except (ValueError, KeyError, TypeError):
             refuse(400, "Could not parse input content")
         name, version = request.match_info["name"], request.match_info.get("version", "")
         outputs = self._models.infer(name, version, inputs)
-        if wanted := [one["name"] for one in asked.get("outputs", ())]:
-            outputs = {one: outputs[one] for one in wanted}
-        return _answer(asked, name, outputs)
+        if names := [one["name"] for one in inference.get("outputs", ())]:
+            outputs = {one: outputs[one] for one in names}
+        return _answer(inference, name, outputs)
 
 
-def _inputs(told: list[dict[str, Any]], blob: bytes) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
-    for one in told:
+def _inputs(tensors: list[dict[str, Any]], blob: bytes) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    for one in tensors:
         dtype, size = TYPES[one["datatype"]], one.get("parameters", {}).get("binary_data_size")
         if size is None:
-            found[one["name"]] = np.array(one["data"], dtype).reshape(one["shape"])
+            arrays[one["name"]] = np.array(one["data"], dtype).reshape(one["shape"])
         else:
-            found[one["name"]] = np.frombuffer(blob[:size], dtype).reshape(one["shape"])
+            arrays[one["name"]] = np.frombuffer(blob[:size], dtype).reshape(one["shape"])
             blob = blob[size:]
     if blob:
         raise ValueError("bytes of no input")
-    return found
+    return arrays
 
 
-def _answer(asked: dict[str, Any], name: str, outputs: dict[str, np.ndarray]) -> web.Response:
-    """In binary form, where that is asked of all or of each."""
-    default = asked.get("parameters", {}).get("binary_data_output", False)
-    of_each = {one["name"]: one.get("parameters", {}).get("binary_data", default) for one in asked.get("outputs", ())}
-    told: list[dict[str, Any]] = []
+def _answer(inference: dict[str, Any], name: str, outputs: dict[str, np.ndarray]) -> web.Response:
+    """In binary form, where the request requires it for all outputs or for one."""
+    default = inference.get("parameters", {}).get("binary_data_output", False)
+    of_each = {
+        one["name"]: one.get("parameters", {}).get("binary_data", default) for one in inference.get("outputs", ())
+    }
+    tensors: list[dict[str, Any]] = []
     blobs: list[bytes] = []
     for output, value in outputs.items():
         one = {"name": output, "datatype": "INT32", "shape": list(value.shape)}
         if of_each.get(output, default):
             blobs.append(value.tobytes())
-            told.append({**one, "parameters": {"binary_data_size": len(blobs[-1])}})
+            tensors.append({**one, "parameters": {"binary_data_size": len(blobs[-1])}})
         else:
-            told.append({**one, "data": value.flatten().tolist()})
-    head = {"model_name": name, "model_version": "1", "outputs": told} | (
-        {"id": asked["id"]} if asked.get("id") else {}
+            tensors.append({**one, "data": value.flatten().tolist()})
+    head = {"model_name": name, "model_version": "1", "outputs": tensors} | (
+        {"id": inference["id"]} if inference.get("id") else {}
     )
     encoded = json.dumps(head).encode()
     if not blobs:

@@ -46,11 +46,11 @@ class Grpc(service.GRPCInferenceServiceServicer):  # type: ignore[misc]
             outputs = self._models.infer(request.model_name, request.model_version, _of_message(request))
         except Refused as refused:
             await context.abort(CODES[refused.status], str(refused))
-        told = messages.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)
+        response = messages.ModelInferResponse(model_name=request.model_name, model_version="1", id=request.id)
         for name, value in outputs.items():
-            told.outputs.add(name=name, datatype="INT32", shape=value.shape)
-            told.raw_output_contents.append(value.tobytes())
-        return told
+            response.outputs.add(name=name, datatype="INT32", shape=value.shape)
+            response.raw_output_contents.append(value.tobytes())
+        return response
 
     async def ModelStreamInfer(self, requests: Any, context: Any) -> Any:  # noqa: N802
         await context.abort(grpc.StatusCode.NOT_FOUND, "Mediapipe graph definition with requested name is not found")

@@ -1,6 +1,6 @@
 """`python -m tests.servers.stand_ins.tfserving.client ADDRESS KEY MODEL SERVER`: the published client, unchanged.
 
-It asks as its users do. What it hears is printed as JSON.
+It sends the requests of its users, and prints the responses as JSON.
 """
 
 import json
@@ -28,12 +28,12 @@ def main() -> None:
     with grpc.insecure_channel(ADDRESS) as channel:
         prediction = prediction_service_pb2_grpc.PredictionServiceStub(channel)
         models = model_service_pb2_grpc.ModelServiceStub(channel)
-        told = {
+        responses = {
             "predict": _predict(prediction), "label": _predict(prediction, label="stable"),
             "shout": _shout(prediction), "classify": _classify(prediction), "regress": _regress(prediction),
             "metadata": _metadata(prediction), "status": _status(models), "refused": _refused(prediction),
         }  # fmt: skip
-    print(json.dumps(told))
+    print(json.dumps(responses))
 
 
 def _predict(stub: Any, label: str = "") -> Any:
@@ -83,21 +83,21 @@ def _metadata(stub: Any) -> Any:
 def _status(stub: Any) -> Any:
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = MODEL
-    told = stub.GetModelStatus(request, **OPTIONS).model_version_status
-    return sorted([one.version, get_model_status_pb2.ModelVersionStatus.State.Name(one.state)] for one in told)
+    statuses = stub.GetModelStatus(request, **OPTIONS).model_version_status
+    return sorted([one.version, get_model_status_pb2.ModelVersionStatus.State.Name(one.state)] for one in statuses)
 
 
 def _refused(stub: Any) -> Any:
     request = predict_pb2.PredictRequest()
     request.model_spec.name = MODEL
     request.inputs["x"].CopyFrom(tf.make_tensor_proto([[1.0, 2.0]]))
-    found = []
+    errors = []
     for metadata in ([], [("authorization", "Bearer wrong")]):
         try:
             stub.Predict(request, timeout=60, metadata=metadata)
         except grpc.RpcError as error:
-            found.append(error.code().name)
-    return found
+            errors.append(error.code().name)
+    return errors
 
 
 main()

@@ -20,35 +20,35 @@ def parse(body: bytes) -> dict[str, Any]:
     if not body:
         raise Failure(INVALID_ARGUMENT, "JSON Parse error: The document is empty")
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise Failure(INVALID_ARGUMENT, f"JSON Parse error: {error}") from None
-    if not isinstance(found, dict):
-        raise Failure(INVALID_ARGUMENT, f"JSON Value: {found} Is not object")
-    if not isinstance(found.get("signature_name", ""), str):
-        raise Failure(INVALID_ARGUMENT, f"JSON Value: {found} 'signature_name' key must be a string value.")
-    return found
+    if not isinstance(document, dict):
+        raise Failure(INVALID_ARGUMENT, f"JSON Value: {document} Is not object")
+    if not isinstance(document.get("signature_name", ""), str):
+        raise Failure(INVALID_ARGUMENT, f"JSON Value: {document} 'signature_name' key must be a string value.")
+    return document
 
 
 def is_base64(value: Any) -> bool:
     return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
 
 
-def tensors(found: dict[str, Any], infos: Any) -> tuple[dict[str, Any], bool]:
-    """A request's tensors, and whether they were told by row."""
-    if "instances" in found:
-        if "inputs" in found:
+def tensors(document: dict[str, Any], infos: Any) -> tuple[dict[str, Any], bool]:
+    """A request's tensors, and whether they are encoded by row."""
+    if "instances" in document:
+        if "inputs" in document:
             raise Failure(
                 INVALID_ARGUMENT, "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
             )
-        if not isinstance(found["instances"], list):
+        if not isinstance(document["instances"], list):
             raise Failure(INVALID_ARGUMENT, "Excepting 'instances' to be an list/array")
-        if not found["instances"]:
+        if not document["instances"]:
             raise Failure(INVALID_ARGUMENT, "No values in 'instances' array")
-        return _of_rows(found["instances"], infos), True
-    if "inputs" not in found:
+        return _of_rows(document["instances"], infos), True
+    if "inputs" not in document:
         raise Failure(INVALID_ARGUMENT, "Missing 'inputs' or 'instances' key")
-    return _of_columns(found["inputs"], infos), False
+    return _of_columns(document["inputs"], infos), False
 
 
 def _of_rows(rows: list[Any], infos: Any) -> dict[str, Any]:
@@ -80,19 +80,19 @@ def _of_rows(rows: list[Any], infos: Any) -> dict[str, Any]:
     }
 
 
-def _of_columns(told: Any, infos: Any) -> dict[str, Any]:
-    if not isinstance(told, dict) or is_base64(told):
+def _of_columns(columns: Any, infos: Any) -> dict[str, Any]:
+    if not isinstance(columns, dict) or is_base64(columns):
         if len(infos) > 1:
             raise Failure(
                 INVALID_ARGUMENT,
                 "inputs is a plain value/list, but expecting an object as multiple input tensors required as per "
                 "tensorinfo_map",
             )
-        told = {next(iter(infos)): told}
+        columns = {next(iter(infos)): columns}
     for name in infos:
-        if name not in told:
+        if name not in columns:
             raise Failure(INVALID_ARGUMENT, f"Missing named input: {name} in 'inputs' object.")
-    return {name: _tensor(told[name], infos[name].dtype, name) for name in infos}
+    return {name: _tensor(columns[name], infos[name].dtype, name) for name in infos}
 
 
 def _tensor(value: Any, dtype: int, what: str) -> Any:
@@ -162,26 +162,26 @@ def _element(value: Any, kind: Any) -> Any:
 # ── examples ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fill_input(found: dict[str, Any], message: Any) -> None:
+def fill_input(document: dict[str, Any], message: Any) -> None:
     """`examples`, and `context` where there is one."""
     examples = message.example_list
-    if "context" in found:
+    if "context" in document:
         examples = message.example_list_with_context
-        _example(found["context"], examples.context)
-    if "examples" not in found:
+        _example(document["context"], examples.context)
+    if "examples" not in document:
         raise Failure(INVALID_ARGUMENT, "When method is classify, key 'examples' is expected and was not found")
-    if not isinstance(found["examples"], list):
+    if not isinstance(document["examples"], list):
         raise Failure(INVALID_ARGUMENT, "Expecting 'examples' value to be an list/array")
-    if not found["examples"]:
+    if not document["examples"]:
         raise Failure(INVALID_ARGUMENT, "'examples' value is an empty array")
-    for told in found["examples"]:
-        _example(told, examples.examples.add())
+    for features in document["examples"]:
+        _example(features, examples.examples.add())
 
 
-def _example(told: Any, example: Any) -> None:
-    if not isinstance(told, dict):
-        raise Failure(INVALID_ARGUMENT, "Example must be JSON object but got JSON " + type(told).__name__)
-    for name, content in told.items():
+def _example(features: Any, example: Any) -> None:
+    if not isinstance(features, dict):
+        raise Failure(INVALID_ARGUMENT, "Example must be JSON object but got JSON " + type(features).__name__)
+    for name, content in features.items():
         feature = example.features.feature[name]
         for value in content if isinstance(content, list) else [content]:
             _feature(value, name, feature)
@@ -210,18 +210,18 @@ def _feature(value: Any, name: str, feature: Any) -> None:
 def predictions(outputs: Any, *, by_row: bool) -> str:
     """Rows of objects where there are several outputs, whole outputs else."""
     arrays = {name: tf.make_ndarray(outputs[name]) for name in sorted(outputs)}
-    told = {name: _plain(name, array) for name, array in arrays.items()}
+    columns = {name: _plain(name, array) for name, array in arrays.items()}
     if not by_row:
-        return write({"outputs": next(iter(told.values())) if len(told) == 1 else told})
+        return write({"outputs": next(iter(columns.values())) if len(columns) == 1 else columns})
     sizes = {array.shape[:1] for array in arrays.values()}
     if () in sizes:
         raise Failure(INVALID_ARGUMENT, f"Tensor name: {next(iter(arrays))} has no shape information ")
     if len(sizes) > 1:
         raise Failure(INVALID_ARGUMENT, f"Tensor name: {next(iter(arrays))} has inconsistent batch size")
-    if len(told) == 1:
-        return write({"predictions": next(iter(told.values()))})
-    rows = zip(*told.values(), strict=True)
-    return write({"predictions": [dict(zip(told, row, strict=True)) for row in rows]})
+    if len(columns) == 1:
+        return write({"predictions": next(iter(columns.values()))})
+    rows = zip(*columns.values(), strict=True)
+    return write({"predictions": [dict(zip(columns, row, strict=True)) for row in rows]})
 
 
 def _plain(name: str, array: Any) -> Any:
@@ -250,8 +250,8 @@ class _Decimal(float):
         )
 
 
-def write(told: Any) -> str:
-    return json.dumps(told)
+def write(value: Any) -> str:
+    return json.dumps(value)
 
 
 def decimal(value: float) -> float:

@@ -58,20 +58,20 @@ class Version:
         feeds = {}
         for name, array in inputs.items():
             info = signature.inputs[name]
-            wanted = tf.dtypes.as_dtype(info.dtype)
+            dtype = tf.dtypes.as_dtype(info.dtype)
             given = tf.dtypes.as_dtype(array.dtype)
-            if given != wanted:
-                raise Failure(INVALID_ARGUMENT, f"{name} expects {wanted.name} but {given.name} is provided")
+            if given != dtype:
+                raise Failure(INVALID_ARGUMENT, f"{name} expects {dtype.name} but {given.name} is provided")
             tensor = self._graph.get_tensor_by_name(info.name)
             if not tensor.shape.is_compatible_with(array.shape):
                 raise Failure(INVALID_ARGUMENT, f"You must feed a value for placeholder tensor of shape {tensor.shape}")
             feeds[tensor] = array
         names = outputs or sorted(signature.outputs)
         try:
-            told = self._session.run([signature.outputs[name].name for name in names], feeds)
+            values = self._session.run([signature.outputs[name].name for name in names], feeds)
         except tf.errors.OpError as error:
             raise Failure(error.error_code, error.message) from None
-        return {name: np.asarray(array) for name, array in zip(names, told, strict=True)}
+        return {name: np.asarray(array) for name, array in zip(names, values, strict=True)}
 
     def of_examples(self, signature: Any, method: str, examples: list[bytes]) -> dict[str, Any]:
         """What a signature for examples computes."""
@@ -98,21 +98,21 @@ class Models:
 
     def configure(self, config: Any) -> None:
         """A `ModelServerConfig`: whatever it does not name is unloaded."""
-        wanted: dict[str, dict[int, Path]] = {}
+        requested: dict[str, dict[int, Path]] = {}
         labels: dict[str, dict[str, int]] = {}
         for model in config.model_config_list.config:
-            wanted[model.name] = _versions(model)
+            requested[model.name] = _versions(model)
             labels[model.name] = dict(model.version_labels)
             for label, number in model.version_labels.items():
-                if number not in wanted[model.name]:
+                if number not in requested[model.name]:
                     raise Failure(
                         FAILED_PRECONDITION,
                         f"Request to assign label {label} to version {number} of model {model.name}, "
                         "which is not currently available for inference",
                     )
         loaded = {
-            name: {number: self._found(name, number, path) for number, path in versions.items()}
-            for name, versions in wanted.items()
+            name: {number: self._load(name, number, path) for number, path in versions.items()}
+            for name, versions in requested.items()
         }
         with self._lock:
             for name, versions in self._loaded.items():
@@ -122,11 +122,11 @@ class Models:
                 self._gone.setdefault(name, set()).difference_update(versions)
             self._loaded, self._labels = loaded, labels
 
-    def _found(self, name: str, number: int, path: Path) -> Version:
-        known = self._loaded.get(name, {}).get(number)
-        return known or Version(path)
+    def _load(self, name: str, number: int, path: Path) -> Version:
+        loaded = self._loaded.get(name, {}).get(number)
+        return loaded or Version(path)
 
-    def find(self, spec: Any) -> tuple[int, Version]:
+    def resolve(self, spec: Any) -> tuple[int, Version]:
         """The version that a `ModelSpec` is for."""
         versions = self._loaded.get(spec.name, {})
         if not spec.name:
@@ -156,15 +156,15 @@ class Models:
         if not spec.name:
             raise Failure(INVALID_ARGUMENT, "Missing ModelSpec")
         number = self.number(spec)
-        told = [(each, AVAILABLE) for each in self._loaded.get(spec.name, {})]
-        told += [(each, END) for each in self._gone.get(spec.name, ())]
-        told = [one for one in told if number is None or one[0] == number]
-        if not told:
+        listed = [(each, AVAILABLE) for each in self._loaded.get(spec.name, {})]
+        listed += [(each, END) for each in self._gone.get(spec.name, ())]
+        listed = [one for one in listed if number is None or one[0] == number]
+        if not listed:
             of = f"model {spec.name}" if number is None else f"version {number} of model {spec.name}"
             raise Failure(
                 NOT_FOUND, f"Could not find any versions of {of}" if number is None else f"Could not find {of}"
             )
-        return sorted(told, reverse=True)
+        return sorted(listed, reverse=True)
 
 
 def _versions(model: Any) -> dict[int, Path]:

@@ -33,56 +33,56 @@ class Rest:
         self._models = models
 
     def answer(self, method: str, path: str, body: bytes) -> str:
-        if method == "POST" and (found := _PREDICTION.fullmatch(path)):
-            verb = found["verb"].lower()
-            return self._predict(found, body) if verb == "predict" else self._of_examples(found, verb, body)
-        if method == "GET" and (found := _METADATA.fullmatch(path)):
-            asked = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-            _put_spec(asked.model_spec, found)
-            told = json.loads(_written(rpc.metadata(self._models, asked)))
-            del told["metadata"]["signature_def"]["@type"]
-            return json_values.write(told)
-        if method == "GET" and (found := _STATUS.fullmatch(path)):
-            if not found["name"]:
+        if method == "POST" and (match := _PREDICTION.fullmatch(path)):
+            verb = match["verb"].lower()
+            return self._predict(match, body) if verb == "predict" else self._of_examples(match, verb, body)
+        if method == "GET" and (match := _METADATA.fullmatch(path)):
+            request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+            _put_spec(request.model_spec, match)
+            metadata = json.loads(_written(rpc.metadata(self._models, request)))
+            del metadata["metadata"]["signature_def"]["@type"]
+            return json_values.write(metadata)
+        if method == "GET" and (match := _STATUS.fullmatch(path)):
+            if not match["name"]:
                 raise Failure(INVALID_ARGUMENT, "Missing model name in request.")
-            asked = get_model_status_pb2.GetModelStatusRequest()
-            _put_spec(asked.model_spec, found)
-            return _written(rpc.status(self._models, asked))
+            request = get_model_status_pb2.GetModelStatusRequest()
+            _put_spec(request.model_spec, match)
+            return _written(rpc.status(self._models, request))
         raise Failure(INVALID_ARGUMENT, f"Malformed request: {method} {path}")
 
-    def _predict(self, found: Any, body: bytes) -> str:
-        told = json_values.parse(body)
-        asked = predict_pb2.PredictRequest()
-        _put_spec(asked.model_spec, found)
-        asked.model_spec.signature_name = told.get("signature_name", "")
-        _, version = self._models.find(asked.model_spec)
-        infos = version.signature(asked.model_spec.signature_name).inputs
-        tensors, by_row = json_values.tensors(told, infos)
+    def _predict(self, match: Any, body: bytes) -> str:
+        document = json_values.parse(body)
+        request = predict_pb2.PredictRequest()
+        _put_spec(request.model_spec, match)
+        request.model_spec.signature_name = document.get("signature_name", "")
+        _, version = self._models.resolve(request.model_spec)
+        infos = version.signature(request.model_spec.signature_name).inputs
+        tensors, by_row = json_values.tensors(document, infos)
         for name, tensor in tensors.items():
-            asked.inputs[name].CopyFrom(tensor)
-        return json_values.predictions(rpc.predict(self._models, asked).outputs, by_row=by_row)
+            request.inputs[name].CopyFrom(tensor)
+        return json_values.predictions(rpc.predict(self._models, request).outputs, by_row=by_row)
 
-    def _of_examples(self, found: Any, verb: str, body: bytes) -> str:
-        told = json_values.parse(body)
+    def _of_examples(self, match: Any, verb: str, body: bytes) -> str:
+        document = json_values.parse(body)
         kind = classification_pb2.ClassificationRequest if verb == "classify" else regression_pb2.RegressionRequest
-        asked = kind()
-        _put_spec(asked.model_spec, found)
-        asked.model_spec.signature_name = told.get("signature_name", "")
-        json_values.fill_input(told, asked.input)
+        request = kind()
+        _put_spec(request.model_spec, match)
+        request.model_spec.signature_name = document.get("signature_name", "")
+        json_values.fill_input(document, request.input)
         if verb == "classify":
-            result = rpc.classify(self._models, asked).result.classifications
+            result = rpc.classify(self._models, request).result.classifications
             rows = [[[one.label, json_values.decimal(one.score)] for one in each.classes] for each in result]
             return json_values.write({"results": rows})
-        values = [json_values.decimal(one.value) for one in rpc.regress(self._models, asked).result.regressions]
+        values = [json_values.decimal(one.value) for one in rpc.regress(self._models, request).result.regressions]
         return json_values.write({"results": values})
 
 
-def _put_spec(spec: Any, found: Any) -> None:
-    spec.name = found["name"]
-    if found["version"]:
-        spec.version.value = int(found["version"])
-    elif found["label"]:
-        spec.version_label = found["label"]
+def _put_spec(spec: Any, match: Any) -> None:
+    spec.name = match["name"]
+    if match["version"]:
+        spec.version.value = int(match["version"])
+    elif match["label"]:
+        spec.version_label = match["label"]
 
 
 def _written(message: Any) -> str:
@@ -100,11 +100,11 @@ def serve(models: Models, port: int = 0) -> ThreadingHTTPServer:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             status = 200
             try:
-                told = rest.answer(self.command, self.path.partition("?")[0], body)
+                response = rest.answer(self.command, self.path.partition("?")[0], body)
             except Failure as failure:
                 status = _HTTP.get(failure.code, 500)
-                told = '{ "error": ' + json.dumps(failure.message) + " }"
-            written = told.encode()
+                response = '{ "error": ' + json.dumps(failure.message) + " }"
+            written = response.encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(written)))

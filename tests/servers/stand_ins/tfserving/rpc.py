@@ -34,97 +34,97 @@ _STATUS = {code.value[0]: code for code in grpc.StatusCode}
 
 def predict(models: Models, request: Any) -> Any:
     """`Predict`, for both doors."""
-    number, version = models.find(request.model_spec)
+    number, version = models.resolve(request.model_spec)
     signature = version.signature(request.model_spec.signature_name)
     try:
         inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
     except (TypeError, ValueError) as error:
         raise Failure(INVALID_ARGUMENT, f"tensor parsing error: {error}") from None
-    told = predict_pb2.PredictResponse()
-    _put_spec(told, request, number)
+    response = predict_pb2.PredictResponse()
+    _put_spec(response, request, number)
     for name, array in version.run(signature, inputs, list(request.output_filter)).items():
-        told.outputs[name].CopyFrom(_by_value(array))
-    return told
+        response.outputs[name].CopyFrom(_by_value(array))
+    return response
 
 
 def classify(models: Models, request: Any) -> Any:
-    number, version = models.find(request.model_spec)
+    number, version = models.resolve(request.model_spec)
     outputs = version.of_examples(
         version.signature(request.model_spec.signature_name), CLASSIFY, _examples(request.input)
     )
-    told = classification_pb2.ClassificationResponse()
-    _put_spec(told, request, number)
+    response = classification_pb2.ClassificationResponse()
+    _put_spec(response, request, number)
     for labels, scores in zip(outputs["classes"], outputs["scores"], strict=True):
-        each = told.result.classifications.add()
+        each = response.result.classifications.add()
         for label, score in zip(labels, scores, strict=True):
             each.classes.add(label=label.decode(), score=float(score))
-    return told
+    return response
 
 
 def regress(models: Models, request: Any) -> Any:
-    number, version = models.find(request.model_spec)
+    number, version = models.resolve(request.model_spec)
     outputs = version.of_examples(
         version.signature(request.model_spec.signature_name), REGRESS, _examples(request.input)
     )
-    told = regression_pb2.RegressionResponse()
-    _put_spec(told, request, number)
+    response = regression_pb2.RegressionResponse()
+    _put_spec(response, request, number)
     for value in outputs["outputs"].reshape(-1):
-        told.result.regressions.add(value=float(value))
-    return told
+        response.result.regressions.add(value=float(value))
+    return response
 
 
 def several(models: Models, request: Any) -> Any:
-    told = inference_pb2.MultiInferenceResponse()
+    response = inference_pb2.MultiInferenceResponse()
     for task in request.tasks:
-        asked = {"model_spec": task.model_spec, "input": request.input}
-        result = told.results.add(model_spec=task.model_spec)
+        fields = {"model_spec": task.model_spec, "input": request.input}
+        result = response.results.add(model_spec=task.model_spec)
         if task.method_name == CLASSIFY:
-            answer = classify(models, classification_pb2.ClassificationRequest(**asked))
+            answer = classify(models, classification_pb2.ClassificationRequest(**fields))
             result.classification_result.CopyFrom(answer.result)
         elif task.method_name == REGRESS:
-            result.regression_result.CopyFrom(regress(models, regression_pb2.RegressionRequest(**asked)).result)
+            result.regression_result.CopyFrom(regress(models, regression_pb2.RegressionRequest(**fields)).result)
         else:
             raise Failure(12, f"Unsupported signature method_name: {task.method_name}")
-    return told
+    return response
 
 
 def metadata(models: Models, request: Any) -> Any:
     if list(request.metadata_field) != ["signature_def"]:
         raise Failure(INVALID_ARGUMENT, "Metadata field should be specified, and only signature_def is supported")
-    number, version = models.find(request.model_spec)
-    told = get_model_metadata_pb2.GetModelMetadataResponse()
-    told.model_spec.name = request.model_spec.name
-    told.model_spec.version.value = number
-    found = get_model_metadata_pb2.SignatureDefMap()
+    number, version = models.resolve(request.model_spec)
+    response = get_model_metadata_pb2.GetModelMetadataResponse()
+    response.model_spec.name = request.model_spec.name
+    response.model_spec.version.value = number
+    signatures = get_model_metadata_pb2.SignatureDefMap()
     for name, signature in version.signatures.items():
-        found.signature_def[name].CopyFrom(signature)
-    told.metadata["signature_def"].Pack(found)
-    return told
+        signatures.signature_def[name].CopyFrom(signature)
+    response.metadata["signature_def"].Pack(signatures)
+    return response
 
 
 def status(models: Models, request: Any) -> Any:
-    told = get_model_status_pb2.GetModelStatusResponse()
+    response = get_model_status_pb2.GetModelStatusResponse()
     for number, state in models.states(request.model_spec):
-        told.model_version_status.add(version=number, state=state).status.error_code = 0
-    return told
+        response.model_version_status.add(version=number, state=state).status.error_code = 0
+    return response
 
 
 def reload(models: Models, request: Any) -> Any:
-    """A configuration that cannot be taken is told of in the answer, which is OK."""
-    told = model_management_pb2.ReloadConfigResponse()
+    """The response of a refused configuration has the status OK and contains the error."""
+    response = model_management_pb2.ReloadConfigResponse()
     try:
         if request.config.WhichOneof("config") != "model_config_list":
             raise Failure(INVALID_ARGUMENT, "ModelServerConfig type not supported by HandleReloadConfigRequest")
         models.configure(request.config)
     except Failure as failure:
-        told.status.error_code, told.status.error_message = failure.code, failure.message
-    return told
+        response.status.error_code, response.status.error_message = failure.code, failure.message
+    return response
 
 
-def _put_spec(told: Any, request: Any, number: int) -> None:
-    told.model_spec.name = request.model_spec.name
-    told.model_spec.version.value = number
-    told.model_spec.signature_name = request.model_spec.signature_name or SERVING
+def _put_spec(response: Any, request: Any, number: int) -> None:
+    response.model_spec.name = request.model_spec.name
+    response.model_spec.version.value = number
+    response.model_spec.signature_name = request.model_spec.signature_name or SERVING
 
 
 def _examples(given: Any) -> list[bytes]:
@@ -149,17 +149,17 @@ def _by_value(array: Any) -> Any:
     whole = tf.make_tensor_proto(array)
     if not whole.tensor_content:
         return whole
-    told = type(whole)(dtype=whole.dtype, tensor_shape=whole.tensor_shape)
+    tensor = type(whole)(dtype=whole.dtype, tensor_shape=whole.tensor_shape)
     flat = array.reshape(-1)
     name = array.dtype.name
     if name in ("float16", "bfloat16"):
-        told.half_val.extend(flat.view("<u2").tolist())
-        return told
+        tensor.half_val.extend(flat.view("<u2").tolist())
+        return tensor
     field = {"float32": "float_val", "float64": "double_val", "int64": "int64_val", "bool": "bool_val"}.get(name)
     if name in ("uint32", "uint64"):
         field = f"{name}_val"
-    getattr(told, field or "int_val").extend(flat.tolist())
-    return told
+    getattr(tensor, field or "int_val").extend(flat.tolist())
+    return tensor
 
 
 def serve(models: Models, port: int = 0, threads: int = 8) -> tuple[Any, int]:

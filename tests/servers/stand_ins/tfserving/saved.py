@@ -9,7 +9,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 
 class Net(tf.Module):  # type: ignore[misc] # tensorflow is not installed where this is checked
-    """Scales its inputs; shouts its texts; says which of three classes its examples are of, and what they are worth."""
+    """Scales inputs, converts texts to capitals, classifies examples into three classes and estimates their values."""
 
     def __init__(self, scale: float) -> None:
         self.scale = tf.Variable(scale)
