@@ -19,8 +19,7 @@ sequence.py   runs steps as soon as their inputs are there
 each.py       runs a node for each row
 ensemble.py   several members answer at once; combined.py combines their outputs
 switch.py     the first branch whose condition holds
-guard.py      blocks what its model classifies as forbidden; examiner.py examines, guarded.py and
-              guarded_tensors.py hold streams
+guards/       blocks what its model classifies as forbidden, also on streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
 leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize

@@ -16,9 +16,9 @@ from gateway.pipelines.cascade import CascadeNode, CascadeStage
 from gateway.pipelines.conditions import Condition
 from gateway.pipelines.each import EachNode
 from gateway.pipelines.ensemble import EnsembleNode
-from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.executor import Pipeline
-from gateway.pipelines.guard import GuardNode
+from gateway.pipelines.guards.examiner import Examiner
+from gateway.pipelines.guards.node import GuardNode
 from gateway.pipelines.leaves import build as leaves
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.scope import PipelineNode

@@ -10,8 +10,8 @@ from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed
 from adapters.stream import Stream
 from adapters.wire import sse
-from gateway.pipelines.examiner import Examiner
 from gateway.pipelines.generated import Object, events_of
+from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.scope import StepScope
 from policies.pipelines.window import GuardWindow, HeldToolCalls, ToolCallOverflowError
 

@@ -11,7 +11,7 @@ from adapters.tensors import FINAL, Inferred, Tensor, element_count, join_bytes,
 from adapters.types import OIP_JSON
 from adapters.wire import sse
 from adapters.wire.oip import responses as oip_responses
-from gateway.pipelines.examiner import Examiner
+from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.scope import StepScope
 from policies.pipelines.window import CharacterDecoder, GuardWindow
 

@@ -11,9 +11,9 @@ from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
 from adapters.wire import decoding
-from gateway.pipelines.examiner import Examiner
-from gateway.pipelines.guarded import GuardedStream
-from gateway.pipelines.guarded_tensors import GuardedTensorStream
+from gateway.pipelines.guards.examiner import Examiner
+from gateway.pipelines.guards.generated_stream import GuardedStream
+from gateway.pipelines.guards.tensor_stream import GuardedTensorStream
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Value, elements_of
 
