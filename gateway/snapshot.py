@@ -126,9 +126,9 @@ def _takes_tensors(
     """Whether a model takes tensors. A pipeline takes what the model of its answer takes."""
     model = models[name]
     if model.pipeline is not None:
-        last = model.pipeline.answering_model()
-        resolved = None if last is None else catalogue.find(last)
-        return resolved is not None and _takes_tensors(resolved.rules.model, catalogue, models, pools)
+        resolved = [catalogue.find(each) for each in model.pipeline.deciding_models()]
+        deciding = {each.rules.model for each in resolved if each is not None}
+        return bool(deciding) and all(_takes_tensors(each, catalogue, models, pools) for each in deciding)
     return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
 
 

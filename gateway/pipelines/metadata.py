@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -16,6 +16,12 @@ from gateway.pipelines.scope import REQUEST
 
 FRESH_SECONDS = 30.0
 PLATFORM = "headrace-pipeline"
+_TEXT = TensorMetadata("text", "BYTES", (-1,))
+_ROWS = tuple(TensorMetadata(name, "INT64", (-1, -1)) for name in ("ids", "mask", "types", "count"))
+_INPUTS = {"decode": ("BYTES", (-1,)), "tokenize": ("BYTES", (-1,)), "detokenize": ("INT64", (-1, -1))}
+"""Datatype and shape of the inputs of nodes that are no models."""
+_OUTPUTS = {"template": (_TEXT,), "tokenize": _ROWS, "detokenize": (_TEXT,)}
+"""Their outputs."""
 
 
 class PipelineMetadata:
@@ -49,7 +55,7 @@ class PipelineMetadata:
         inputs, outputs = _declared(config.inputs), _declared(config.outputs)
         models = {}
         if not (inputs and outputs):
-            names = list(dict.fromkeys(model for _, _, model in _models(config)))
+            names = list(dict.fromkeys(_receivers(config)))
             answers = await asyncio.gather(*(_query(call, name, "metadata") for name in names), return_exceptions=True)
             models = {
                 name: oip_bodies.decode_metadata(answer.body or b"")
@@ -79,19 +85,32 @@ async def _query(call: Call, model: str, about: str) -> Answer:
     return answer
 
 
-def _models(node: NodeConfig, given: dict[str, str] | None = None) -> Iterator[tuple[NodeConfig, dict[str, str], str]]:
-    """Each model in a node, with the inputs that it receives; `given` are those of the node, none for the request."""
-    inputs = (node.inputs if isinstance(node, StepConfig) and node.inputs else given) or {}
-    if node.model is not None:
-        yield node, inputs, node.model
+def _receivers(node: NodeConfig) -> Iterator[str]:
+    """The models that receive the inputs of nodes as they are."""
+    if node.receiver is not None:
+        yield node.receiver
     for inner in node.nodes():
-        yield from _models(inner, inputs)
+        yield from _receivers(inner)
 
 
-def _inputs(config: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[TensorMetadata]:
+def _received(
+    node: NodeConfig, models: Mapping[str, ModelMetadata], given: Mapping[str, str]
+) -> Iterator[tuple[Mapping[str, str], Sequence[TensorMetadata]]]:
+    """The references of each node's inputs, none for the request as it is, and the tensors that the node receives."""
+    inputs = (node.inputs if isinstance(node, StepConfig) else {}) or given
+    if node.receiver is not None and node.receiver in models:
+        yield inputs, models[node.receiver].inputs
+    for kind, _ in node.placed_leaves():
+        if kind in _INPUTS:
+            yield inputs, [TensorMetadata(name, *_INPUTS[kind]) for name in inputs]
+    for inner in node.nodes():
+        yield from _received(inner, models, inputs)
+
+
+def _inputs(config: NodeConfig, models: Mapping[str, ModelMetadata]) -> Iterator[TensorMetadata]:
     seen = set()
-    for _, inputs, name in _models(config):
-        for tensor in models[name].inputs if name in models else ():
+    for inputs, tensors in _received(config, models, {}):
+        for tensor in tensors:
             reference = inputs.get(tensor.name, "") if inputs else f"{REQUEST}.{tensor.name}"
             step, _, field = reference.partition(".")
             if step == REQUEST and field not in seen:
@@ -99,11 +118,13 @@ def _inputs(config: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[Te
                 yield TensorMetadata(field, tensor.datatype, tensor.shape)
 
 
-def _outputs(node: NodeConfig, models: dict[str, ModelMetadata]) -> Iterator[TensorMetadata]:
+def _outputs(node: NodeConfig, models: Mapping[str, ModelMetadata]) -> Iterator[TensorMetadata]:
     """The outputs of a node: of its model, of its first member or branch, of its last step, or those of `out`."""
-    if node.model is not None:
-        yield from models[node.model].outputs if node.model in models else ()
+    if node.receiver is not None:
+        yield from models[node.receiver].outputs if node.receiver in models else ()
         return
+    for kind, _ in node.placed_leaves():
+        yield from _OUTPUTS.get(kind, ())
     if not node.out:
         if (inner := node.answering()) is not None:
             yield from _outputs(inner, models)

@@ -1,8 +1,9 @@
 """Finds nodes without inner nodes that cannot work: inputs that are absent, models of another kind."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 
 from config.checks.pipelines.walk import Placed, model_names, model_of, nodes, pipelines, takes_tensors
+from config.checks.references import targets
 from config.document import Document
 from config.node import Node
 from config.problem import Problem, closest
@@ -12,7 +13,7 @@ from config.schema.pipelines.pipeline import StepConfig
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report inputs that a node lacks or never reads, and models that cannot do its work."""
-    known, tensors = model_names(root), takes_tensors(root)
+    known, tensors, hosts = model_names(root), takes_tensors(root), _hosted(root)
 
     def takes(name: str) -> bool:
         return model_of(name, known) is not None and tensors(name)
@@ -21,6 +22,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         for entry in nodes(found):
             yield from _inputs(doc, entry)
             yield from _judge(doc, entry, takes)
+            yield from _call(doc, entry, known, hosts)
             score = entry.node.rerank.score if entry.node.rerank is not None else None
             if score is not None and model_of(score, known) is not None and not takes(score):
                 yield doc.problem((*entry.place, "rerank", "score"), "does not take tensors: use `embed`")
@@ -40,6 +42,25 @@ def _inputs(doc: Document, entry: Placed) -> Iterator[Problem]:
                     yield doc.problem_with_key(place, f"is not an input of `{kind}`", closest(name, list(fixed)))
             for name in sorted(fixed - node.inputs.keys()):
                 yield doc.problem((*entry.place, "in"), f"`{kind}` needs the input `{name}`")
+
+
+def _call(doc: Document, entry: Placed, known: Mapping[str, str], hosts: Container[str]) -> Iterator[Problem]:
+    """Report a call of a model that the bundled tensor runtime does not serve."""
+    model = None if entry.node.call is None else model_of(entry.node.call.model, known)
+    if model is not None and model not in hosts:
+        message = "is not served by the bundled tensor runtime alone: each of its pools needs `runtime: {kind: tensor}`"
+        yield doc.problem((*entry.place, "call"), message)
+
+
+def _hosted(root: Node) -> frozenset[str]:
+    """The models whose pools are all bundled tensor runtimes."""
+    pools = {pool["name"].text for pool in root["pools"] if pool["runtime"]["kind"].text == "tensor"}
+    found = set[str]()
+    for model in root["models"]:
+        used = [pool.text for route in model["routes"] for pool in targets(route)]
+        if (name := model["name"].text) is not None and used and all(pool in pools for pool in used):
+            found.add(name)
+    return frozenset(found)
 
 
 def _judge(doc: Document, entry: Placed, takes: TakesTensors) -> Iterator[Problem]:

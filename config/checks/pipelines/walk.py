@@ -90,8 +90,8 @@ def takes_tensors(root: Node) -> TakesTensors:
         model = model_of(name, known)
         if model not in piped or model in passed:
             return bool(routed.get(model))
-        last = piped[model].answering_model()
-        return last is not None and takes(last, passed | {model})
+        deciding = piped[model].deciding_models()
+        return bool(deciding) and all(takes(each, passed | {model}) for each in deciding)
 
     return takes
 

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
+from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig, Place
@@ -48,7 +49,7 @@ class GuardConfig(LeafConfig):
         yield ("block_if",), self.block_if
 
 
-LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize")
+LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize", "call")
 """The fields of `LeafKinds`."""
 
 
@@ -69,6 +70,8 @@ class LeafKinds(Section):
     """Texts as tokens."""
     detokenize: DetokenizeConfig | None = None
     """Tokens as texts."""
+    call: CallConfig | None = None
+    """Python code in a process of the bundled tensor runtime."""
 
     def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
         """The kinds that are given, each with its field."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
 from config.expressions.types import JsonType
+from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig
@@ -105,7 +106,7 @@ def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
     if isinstance(leaf, TokenizeConfig):
         tokens = Variable(TensorType("INT64", (None, None)))
         return NodeOutputs({(name,): tokens for name in ("ids", "mask", "types", "count")})
-    if isinstance(leaf, DecodeConfig):
+    if isinstance(leaf, DecodeConfig | CallConfig):
         return TENSORS
     return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
 

@@ -71,11 +71,21 @@ class NodeConfig(LeafKinds):
         nodes = [node for node in self.nodes() if node.guard is None]
         return None if not nodes else nodes[-1] if self.steps or self.cascade else nodes[0]
 
+    @property
+    def receiver(self) -> str | None:
+        """The model to which the inputs of the node go as they are."""
+        return self.call.model if self.call is not None else self.model
+
     def answering_model(self) -> str | None:
         """The model whose answer has the form of this node's."""
         if (inner := self.answering()) is not None:
             return inner.answering_model()
         return self.model or next((leaf.answering_model() for _, leaf in self.placed_leaves()), None)
+
+    def deciding_models(self) -> tuple[str, ...]:
+        """The models that decide whether the node takes tensors: the answering one, or else all."""
+        answering = self.answering_model()
+        return tuple(self.models()) if answering is None else (answering,)
 
     def nodes(self) -> Iterator[NodeConfig]:
         """The nodes directly inside this one."""

@@ -50,6 +50,13 @@ def _detokenize(_: object, config: NodeConfig) -> PipelineNode:
     return DetokenizeNode(config.detokenize)
 
 
+def _call(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.call import CallNode
+
+    assert config.call is not None
+    return CallNode(config.call.model)
+
+
 KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
     "template": _template,
     "rerank": _rerank,
@@ -57,4 +64,5 @@ KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
     "decode": _decode,
     "tokenize": _tokenize,
     "detokenize": _detokenize,
+    "call": _call,
 }

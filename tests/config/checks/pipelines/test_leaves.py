@@ -8,10 +8,13 @@ RIGHT = """\
 version: 1
 pools:
   - {name: gpu, endpoints: ["http://10.0.0.5:8000"]}
+  - {name: code, runtime: {kind: tensor, repository: models}}
   - {name: triton, protocol: oip-http, endpoints: ["http://10.0.0.6:8000"]}
 models:
   - {name: small, routes: [{to: gpu}]}
   - {name: scorer, routes: [{to: triton}]}
+  - {name: script, routes: [{to: code}]}
+  - {name: mixed, routes: [{split: {arms: [{pool: code, weight: 1}, {pool: triton, weight: 1}]}}]}
   - name: answers
     pipeline:
       steps:
@@ -32,6 +35,11 @@ models:
       steps:
         - {name: tok, in: {text: request.text}, tokenize: {tokenizer: ./tokenizer.json}}
         - {name: out, in: {ids: tok.ids}, detokenize: {tokenizer: ./tokenizer.json}}
+  - name: scripted
+    pipeline:
+      steps:
+        - {name: post, in: {x: request.x}, call: script}
+        - {name: again, in: {x: post.y}, call: {model: script}}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -47,33 +55,33 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         (
             "query: request.text",
             "qery: request.text",
-            '12: models[2].pipeline.steps[0].in.qery: is not an input of `rerank` (did you mean "query"?)',
+            '15: models[4].pipeline.steps[0].in.qery: is not an input of `rerank` (did you mean "query"?)',
         ),
         (
             ", candidates: request.documents",
             "",
-            "12: models[2].pipeline.steps[0].in: `rerank` needs the input `candidates`",
+            "15: models[4].pipeline.steps[0].in: `rerank` needs the input `candidates`",
         ),
-        ("score: scorer", "score: scorr", '13: models[2].pipeline.steps[0].rerank.score: no model is named "scorr"'),
-        ("score: scorer", "score: small", "13: models[2].pipeline.steps[0].rerank.score: does not take tensors"),
-        ("score: scorer, by: s", "embed: small, by: s", "13: models[2].pipeline.steps[0].rerank: `by` belongs to"),
-        ("score: scorer, by: s", "by: s", "13: models[2].pipeline.steps[0].rerank: give either `embed` or `score`"),
+        ("score: scorer", "score: scorr", '16: models[4].pipeline.steps[0].rerank.score: no model is named "scorr"'),
+        ("score: scorer", "score: small", "16: models[4].pipeline.steps[0].rerank.score: does not take tensors"),
+        ("score: scorer, by: s", "embed: small, by: s", "16: models[4].pipeline.steps[0].rerank: `by` belongs to"),
+        ("score: scorer, by: s", "by: s", "16: models[4].pipeline.steps[0].rerank: give either `embed` or `score`"),
         (
             "best.candidates",
             "best.candidate",
-            '14: models[2].pipeline.steps[1].in.found: the step "best" has',
+            '17: models[4].pipeline.steps[1].in.found: the step "best" has',
         ),
         ('template: "{{ found | join }}"', "template: {}", "has either `text` or `messages`"),
         (
             "prompt.text",
             "prompt.messages",
-            '15: models[2].pipeline.steps[2].in.prompt: the step "prompt" has',
+            '18: models[4].pipeline.steps[2].in.prompt: the step "prompt" has',
         ),
-        ("of: [small, small], n: 2", "of: small", "17: models[3].pipeline.judge: one draft needs no judge"),
-        ("n: 2", "n: 9", "17: models[3].pipeline.judge: 18 drafts are too many: 16 are the most"),
-        ("of: [small,", "of: [scorer,", '17: models[3].pipeline.judge.of[0]: "scorer" takes tensors'),
-        ("of: [small,", "of: [smal,", '17: models[3].pipeline.judge.of[0]: no model is named "smal"'),
-        ("in: {image: request.image}, ", "", "21: models[4].pipeline.steps[0].decode: needs `in`"),
+        ("of: [small, small], n: 2", "of: small", "20: models[5].pipeline.judge: one draft needs no judge"),
+        ("n: 2", "n: 9", "20: models[5].pipeline.judge: 18 drafts are too many: 16 are the most"),
+        ("of: [small,", "of: [scorer,", '20: models[5].pipeline.judge.of[0]: "scorer" takes tensors'),
+        ("of: [small,", "of: [smal,", '20: models[5].pipeline.judge.of[0]: no model is named "smal"'),
+        ("in: {image: request.image}, ", "", "24: models[6].pipeline.steps[0].decode: needs `in`"),
         ("height: 8,", "fit: crop,", "`fit` needs `height` and `width`"),
         ("height: 8,", "datatype: UINT8, scale: 2,", "`scale` has no effect on UINT8"),
         ("height: 8,", "color: gray, mean: [1, 2, 3],", "`mean` has 1 number"),
@@ -81,10 +89,15 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         (
             "{text: request.text}, tok",
             "{txt: request.text}, tok",
-            "26: models[5].pipeline.steps[0].in.txt: is not an input",
+            "29: models[7].pipeline.steps[0].in.txt: is not an input",
         ),
-        ("tok.ids", "tok.id", '27: models[5].pipeline.steps[1].in.ids: the step "tok" has no output "id" (did you'),
-        ("of: [small,", "of: [judged,", "17: models[3].pipeline.judge.of[0]: calls itself"),
+        ("tok.ids", "tok.id", '30: models[7].pipeline.steps[1].in.ids: the step "tok" has no output "id" (did you'),
+        ("call: script", "call: mixed", "is not served by the bundled tensor runtime alone"),
+        ("call: script", "call: scorer", "is not served by the bundled tensor runtime alone"),
+        ("call: script", "call: scripted", "calls itself"),
+        ("call: script", "call: scrit", 'no model is named "scrit"'),
+        ("in: {x: request.x}, ", "", "needs `in`"),
+        ("of: [small,", "of: [judged,", "20: models[5].pipeline.judge.of[0]: calls itself"),
     ],
 )
 def test_a_mistake_has_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:

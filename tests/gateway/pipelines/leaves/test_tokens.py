@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from adapters.errors import CallerError, ContextTooLong, StepFailed
+from adapters.fake import FakeAdapter, Script
+from adapters.requests import ModelQuery
 from adapters.tensors import Tensor, join_bytes
+from adapters.wire.oip import bodies as oip_bodies
+from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
 from gateway.pipelines.leaves import resources
 from gateway.pipelines.leaves.tokens import DetokenizeNode, TokenizeNode
@@ -63,6 +67,17 @@ async def test_texts_are_padded_rows_and_tokens_are_texts_again(tmp_path: Path) 
     assert elements_of(received["input_ids"]) == [0, 3, 4, 1, 0, 5, 1, 7]
     assert elements_of(received["attention_mask"]) == [1, 1, 1, 1, 1, 1, 1, 0]
     assert elements_of((await outputs(answer))["text"]) == ["c d"]
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_client_of_tensors_reads_the_inputs_and_outputs(tmp_path: Path) -> None:
+    metadata = oip_bodies.encode(ModelMetadata("m", ["1"], "onnx", [], []))
+    one = rig(pipeline(tmp_path), {"m": FakeAdapter(Script(chunks=(metadata,)))}, tensors="m")
+    described = await one.core.handle(one.principal, ModelQuery(model="whole"), {}, one.record())
+    read = oip_bodies.decode_metadata(described.body or b"")
+    assert [(tensor.name, tensor.datatype) for tensor in read.inputs] == [("TEXT", "BYTES")]
+    assert [(tensor.name, tensor.datatype) for tensor in read.outputs] == [("text", "BYTES")]
     one.assert_idle()
 
 

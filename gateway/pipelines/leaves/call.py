@@ -1,0 +1,38 @@
+"""The node `call`: sends values to Python code in a process of the bundled tensor runtime."""
+
+from __future__ import annotations
+
+import msgspec
+
+from adapters.tensors import Tensor
+from gateway.pipelines.model import ModelNode
+from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
+from gateway.pipelines.values import Value, Values
+
+_encode = msgspec.json.Encoder().encode
+
+
+class CallNode:
+    """A call of a model of tensors. An object, or a list of other values than numbers or texts, is sent as JSON."""
+
+    def __init__(self, model: str) -> None:
+        self._node = ModelNode(model, takes_tensors=True)
+
+    async def run(self, scope: StepScope) -> Output:
+        inputs: Values = {name: _sent(value) for name, value in (scope.inputs or {}).items()}
+        return await self._node.run(scope.inner(inputs=inputs))
+
+    def bound(self, estimate: Estimate) -> Bound:
+        return self._node.bound(estimate)
+
+
+def _sent(value: Value) -> Value:
+    """A value as a tensor can hold it: JSON as a text."""
+    if isinstance(value, Tensor | str | bool | int | float):
+        return value
+    is_flat = isinstance(value, list) and (all(isinstance(each, str) for each in value) or _are_numbers(value))
+    return value if is_flat and value else _encode(value).decode()
+
+
+def _are_numbers(values: list[Value]) -> bool:
+    return all(isinstance(each, int | float) for each in values)
