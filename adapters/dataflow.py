@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from adapters.plan import Dataflow, Plan
-from config.graph import Step
+from config.graph import GraphStep
 
 __all__ = ["Dataflow", "GraphResult", "Plan", "Start", "run"]
 
@@ -39,7 +39,7 @@ class GraphResult(Generic[V]):
     """Failures of steps that are not required, by step."""
 
 
-Start = Callable[[Step, dict[str, V]], Awaitable[Mapping[str, V]]]
+Start = Callable[[GraphStep, dict[str, V]], Awaitable[Mapping[str, V]]]
 """Runs one step. It may return a future, which then needs no task."""
 
 
@@ -84,7 +84,7 @@ async def _run_chain(plan: Plan, values: Mapping[str, V], start: Start[V]) -> Gr
     return result
 
 
-def _is_settled(plan: Plan, rest: Iterable[Step], present: Collection[str], absent: set[str]) -> bool:
+def _is_settled(plan: Plan, rest: Iterable[GraphStep], present: Collection[str], absent: set[str]) -> bool:
     """Whether no further step can change the outputs or fail a check. `absent` receives outputs of skipped steps."""
     checks = False
     for step in rest:
@@ -95,7 +95,7 @@ def _is_settled(plan: Plan, rest: Iterable[Step], present: Collection[str], abse
     return not checks and all(value in present or value in absent for value in plan.outputs)
 
 
-def _inputs(step: Step, present: Mapping[str, V]) -> dict[str, V]:
+def _inputs(step: GraphStep, present: Mapping[str, V]) -> dict[str, V]:
     inputs = {value: present[value] for value in step.inputs}
     for value in step.optional:
         if value in present:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from graphlib import TopologicalSorter
 from itertools import pairwise
 
-from config.graph import Step, cycle, needed, predecessors
+from config.graph import GraphStep, cycle, needed, predecessors
 
 PLANS = 64
 """Plans of one graph that are stored: one for each combination of outputs that requests name."""
@@ -18,7 +18,7 @@ PLANS = 64
 class Plan:
     """The part of a graph that produces some outputs."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[GraphStep, ...]
     outputs: frozenset[str]
     waits: tuple[int, ...]
     """By step: the values that it waits for."""
@@ -28,7 +28,7 @@ class Plan:
     """By value: the number of steps that may produce it."""
     checks: int
     """Steps without outputs."""
-    chain: tuple[Step, ...] = ()
+    chain: tuple[GraphStep, ...] = ()
     """All steps in order, if each needs the one before it: they need no bookkeeping."""
     sources: frozenset[str] = frozenset()
     """Values that the steps of a chain need from the request."""
@@ -37,7 +37,7 @@ class Plan:
 class Dataflow:
     """A graph, and its plans. Raises `ValueError` for a cycle."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
+    def __init__(self, steps: Iterable[GraphStep]) -> None:
         self.steps = tuple(steps)
         if circle := cycle(predecessors(self.steps)):
             raise ValueError(f"the steps {', '.join(circle)} need each other's outputs")
@@ -61,7 +61,7 @@ class Dataflow:
         return Plan(steps, outputs, tuple(waits), by_value, producers, checks, _chain(steps), sources)
 
 
-def _chain(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+def _chain(steps: tuple[GraphStep, ...]) -> tuple[GraphStep, ...]:
     """The steps in their only possible order; empty if there are several."""
     edges = predecessors(steps)
     by_name = {step.name: step for step in steps}

@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class GraphStep:
     """One node of a graph.
 
     Several steps may produce one value, such as the branches of a switch: the first that produces it wins, and the
@@ -30,7 +30,7 @@ class Step:
     """Whether its failure fails the whole graph; otherwise its outputs are absent."""
 
 
-def predecessors(steps: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+def predecessors(steps: Iterable[GraphStep]) -> dict[str, tuple[str, ...]]:
     """By step: the steps that produce its inputs, in their order."""
     steps = tuple(steps)
     producers: dict[str, list[str]] = {}
@@ -63,7 +63,7 @@ def depth(edges: Mapping[str, Iterable[str]]) -> int:
     return max(depths.values(), default=0)
 
 
-def blocked(steps: Sequence[Step], given: Collection[str]) -> dict[str, tuple[str, ...]]:
+def blocked(steps: Sequence[GraphStep], given: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Steps that can never start, with the inputs that they never receive. `given` are the values of a request.
 
     Cycles block their steps and all that depend on them.
@@ -76,7 +76,7 @@ def blocked(steps: Sequence[Step], given: Collection[str]) -> dict[str, tuple[st
     return {step.name: tuple(value for value in step.inputs if value not in present) for step in waiting}
 
 
-def needed(steps: Sequence[Step], outputs: Iterable[str]) -> tuple[Step, ...]:
+def needed(steps: Sequence[GraphStep], outputs: Iterable[str]) -> tuple[GraphStep, ...]:
     """The steps that these outputs depend on, in the order of `steps`, with all steps that have no outputs."""
     values = set(outputs)
     chosen = {step.name for step in steps if not step.outputs}
@@ -89,5 +89,5 @@ def needed(steps: Sequence[Step], outputs: Iterable[str]) -> tuple[Step, ...]:
     return tuple(step for step in steps if step.name in chosen)
 
 
-def _needs(step: Step) -> tuple[str, ...]:
+def _needs(step: GraphStep) -> tuple[str, ...]:
     return step.inputs + step.optional

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from adapters.http1.host import Member
+from adapters.http1.host import ServedConnection
 from adapters.http1.listeners import Listeners
 from adapters.http1.room import Room
 from adapters.http1.sweeper import sweeper
 
-C = TypeVar("C", bound=Member)
+C = TypeVar("C", bound=ServedConnection)
 
 
 class Accepting(Listeners, Generic[C]):

@@ -8,7 +8,7 @@ from adapters.http1.limits import Limits
 from adapters.http1.message import Handler, Refusal
 
 
-class Member(Protocol):
+class ServedConnection(Protocol):
     """An accepted connection of a server, over HTTP/1.1 or HTTP/2."""
 
     deadline: float
@@ -40,10 +40,10 @@ class Host(Protocol):
     refusal: Refusal
     draining: bool
 
-    def opened(self, connection: Member) -> bool:
+    def opened(self, connection: ServedConnection) -> bool:
         """Count a connection. False if the server is full and no connection is idle."""
 
-    def closed(self, connection: Member, task: asyncio.Task[None] | None) -> None:
+    def closed(self, connection: ServedConnection, task: asyncio.Task[None] | None) -> None:
         """Remove a connection from the count; `task` is still cleaning up."""
 
     def date(self) -> bytes:

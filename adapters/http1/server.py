@@ -8,7 +8,7 @@ from email.utils import formatdate
 from adapters.http1.accepting import Accepting
 from adapters.http1.budget import Budget
 from adapters.http1.connection import Connection
-from adapters.http1.host import Member
+from adapters.http1.host import ServedConnection
 from adapters.http1.limits import Limits as Limits
 from adapters.http1.message import Handler, Refusal, plain_refusal
 
@@ -16,7 +16,7 @@ LULL_SECONDS = 1.0
 """Time that a drain leaves an idle connection open, for a request that may be in transit."""
 
 
-class Server(Accepting[Member]):
+class Server(Accepting[ServedConnection]):
     """Serves one handler on any number of TCP, TLS and Unix listeners."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Server(Accepting[Member]):
 
         return lambda: Greeting(self)
 
-    def closed(self, connection: "Member", task: asyncio.Task[None] | None) -> None:
+    def closed(self, connection: "ServedConnection", task: asyncio.Task[None] | None) -> None:
         """Remove a connection; `task` answered its requests and has been cancelled."""
         self._lost(connection)
         if task is not None:

@@ -21,7 +21,7 @@ from adapters.http2.fields import Field, encode
 from adapters.http2.frames import END_STREAM, ErrorCode, Violation
 from adapters.http2.head import OVERSIZED, RequestHead, read_request
 from adapters.http2.status import GrpcError
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 
 Phase = Literal["greeting", "open", "draining", "leaving"]
 HTTP1 = re.compile(rb"(?!PRI )[A-Z]{3,10} ")
@@ -191,7 +191,7 @@ class Accepted(Connection[RequestHead]):
         """Count a server reset that the client has caused. Raises `Violation` above the limit."""
         self._spend()
 
-    def _was_reset(self, stream: Stream, code: int) -> None:
+    def _was_reset(self, stream: Http2Stream, code: int) -> None:
         stream.close(self._lost())
 
     def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
@@ -208,7 +208,7 @@ class Accepted(Connection[RequestHead]):
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         super().forget(stream)
         if self._phase == "leaving" and not self.streams:
             self.close_gently()

@@ -19,7 +19,7 @@ from adapters.http2.head import RequestHead
 from adapters.http2.inbox import ENCODINGS
 from adapters.http2.limits import Limits
 from adapters.http2.status import GrpcError, Metadata, encode_message, encode_metadata
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 
 HEAD = encode([(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", ENCODINGS)])
 OK_TRAILERS = encode([(b"grpc-status", b"0")])
@@ -71,7 +71,7 @@ class CallConnection(Carrier, Protocol):
         """Count a server reset that the client has caused. Raises `Violation` above the limit."""
 
 
-class GrpcCall(Stream):
+class GrpcCall(Http2Stream):
     """A call: a handler reads the messages and answers with `reply`, with any number of `write`, or with `fail`.
 
     `path` is the path as received, `/package.Service/Method`. `metadata` excludes the fields of HTTP/2 and gRPC;

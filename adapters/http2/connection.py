@@ -12,7 +12,7 @@ from adapters.http2.fields import Decoder, Field, TooManyFields
 from adapters.http2.frames import ErrorCode, Violation
 from adapters.http2.framing import MAX_OTHER_FRAME, unpadded
 from adapters.http2.sending import Outlet
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 
 CONNECTION_WINDOW = 64 * 1024 * 1024
 MAX_CONTINUATIONS = 16
@@ -160,7 +160,7 @@ class Connection(ControlFrames, Generic[Head]):
 
     # ── streams ───────────────────────────────────────────────────────────────────────────────────────
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         """Remove a closed stream."""
         self.streams.pop(stream.id, None)
         self._stray = 0  # frames that were in transit are no violation

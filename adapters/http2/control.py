@@ -13,7 +13,7 @@ from adapters.http2.calm import CALM, CALM_EARNED, CALM_PER_SECOND
 from adapters.http2.frames import ErrorCode, Violation
 from adapters.http2.framing import Framing
 from adapters.http2.sending import MAX_SENT_FRAME, Outlet
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 
 MAX_BACKLOG = 1024 * 1024
 """Bytes of replies to pings, settings and similar frames that a peer may leave unread."""
@@ -28,7 +28,7 @@ class ControlFrames(Framing):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, Http2Stream] = {}
         self._backlog = 0  # bytes other than DATA that were written while the peer did not read
         self._calm = CALM
         self._calm_since = loop.time()
@@ -43,7 +43,7 @@ class ControlFrames(Framing):
         else:
             self._check_opened(stream_id)
 
-    def _was_reset(self, stream: Stream, code: int) -> None:
+    def _was_reset(self, stream: Http2Stream, code: int) -> None:
         raise NotImplementedError
 
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:

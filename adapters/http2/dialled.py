@@ -16,7 +16,7 @@ from adapters.http2.fields import Field
 from adapters.http2.frames import ErrorCode, Violation
 from adapters.http2.framing import MAX_DATA_FRAME
 from adapters.http2.receiving import STREAM_WINDOW
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 from adapters.types import Deadline
 
 MAX_HEAD = 64 * 1024
@@ -99,7 +99,7 @@ class Dialled(Connection[AnswerHead]):
             self.retire()
         return exchange
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: Http2Stream) -> None:
         super().forget(stream)
         self.forgive(CALM_PER_CALL)
         if self.retired and not self.streams:
@@ -115,7 +115,7 @@ class Dialled(Connection[AnswerHead]):
         else:
             self._check_opened(stream_id)
 
-    def _was_reset(self, stream: Stream, code: int) -> None:
+    def _was_reset(self, stream: Http2Stream, code: int) -> None:
         assert isinstance(stream, Exchange)
         if code == ErrorCode.REFUSED_STREAM:
             # The server counts a call longer than the client, gRPC's servers until the end of the handler's thread.

@@ -14,7 +14,7 @@ from adapters.http2.codes import Code
 from adapters.http2.frames import DATA, END_HEADERS, END_STREAM, HEADER, HEADERS, ErrorCode
 from adapters.http2.inbox import PREFIX
 from adapters.http2.status import GrpcError, Unreadable
-from adapters.http2.stream import Stream
+from adapters.http2.stream import Http2Stream
 from adapters.types import Deadline
 
 ONE_WRITE = 64 * 1024
@@ -39,7 +39,7 @@ class Unprocessed(TransportError):
     """The upstream reports that it has not processed the call: a retry is safe."""
 
 
-class Exchange(Stream):
+class Exchange(Http2Stream):
     """A call: write, `half_close` and read until None, or `cancel` at any time. Every call needs one of these ends.
 
     `initial_metadata` is set with the first message, `trailers` with the end. Reading raises `GrpcError` for a status

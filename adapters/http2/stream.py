@@ -16,7 +16,7 @@ from adapters.http2.receiving import Receiving
 from adapters.http2.status import GrpcError
 
 
-class Stream(Receiving):
+class Http2Stream(Receiving):
     """A stream of either side. `closed` means that neither direction carries further frames.
 
     `ending` ends the sending direction after all pending messages: non-empty bytes are written unchanged (trailers),

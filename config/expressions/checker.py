@@ -107,18 +107,18 @@ class Checker:
         return operand
 
     def _unknown(self, node: NameNode, choices: _Choices) -> CompileError:
-        known = 0
-        while known < len(node.parts) and self._variables.is_namespace(node.parts[: known + 1]):
-            known += 1
-        if known == len(node.parts):
+        depth = 0
+        while depth < len(node.parts) and self._variables.is_namespace(node.parts[: depth + 1]):
+            depth += 1
+        if depth == len(node.parts):
             names = ", ".join(self._variables.names_below(node.parts)) or "…"
             prefix = ".".join(node.parts)
             return CompileError(f"`{prefix}` is a group of values: write `{prefix}.` and one of {names}", node.column)
-        word, prefix = node.parts[known], ".".join(node.parts[:known])
-        names_here = [*self._variables.names_below(node.parts[:known]), *choices]
+        word, prefix = node.parts[depth], ".".join(node.parts[:depth])
+        names_here = [*self._variables.names_below(node.parts[:depth]), *choices]
         message = f"`{prefix}` has no `{word}`" if prefix else f"there is no value `{word}`"
         near = closest(word, names_here)
-        full = ".".join((*node.parts[:known], near)) if near else None
+        full = ".".join((*node.parts[:depth], near)) if near else None
         listed = "" if near or not names_here else f"; there are {', '.join(names_here[:16])}"
         return CompileError(message + listed, node.column, full)
 

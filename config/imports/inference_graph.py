@@ -19,7 +19,7 @@ _TARGETS: Final = ("serviceName", "serviceUrl", "nodeName")
 
 
 @dataclass(frozen=True, slots=True)
-class GraphStep:
+class InferenceGraphStep:
     """One step of a node, with exactly one target."""
 
     name: str
@@ -39,7 +39,7 @@ class GraphNode:
     """A node, by its router's type."""
 
     router: str
-    steps: tuple[GraphStep, ...]
+    steps: tuple[InferenceGraphStep, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ def read_graph(document: Document) -> InferenceGraph:
     )
 
 
-def _steps(steps: Node) -> Iterator[GraphStep]:
+def _steps(steps: Node) -> Iterator[InferenceGraphStep]:
     for index, step in enumerate(steps):
         service, url, node = (step[field].text or "" for field in _TARGETS)
         weight = step["weight"].value
-        yield GraphStep(
+        yield InferenceGraphStep(
             step["name"].text or str(index),
             service,
             url,
@@ -109,7 +109,7 @@ def _problems(document: Document, at: Node, nodes: Mapping[str, GraphNode]) -> I
         yield document.problem((*at.place, circle[0]), f"calls itself: {path}. KServe's router would not end")
 
 
-def _mistakes(node: GraphNode, step: GraphStep, nodes: Mapping[str, GraphNode]) -> Iterator[tuple[str, str | None]]:
+def _mistakes(node: GraphNode, step: InferenceGraphStep, nodes: Mapping[str, GraphNode]) -> Iterator[tuple[str, str | None]]:
     targets = sum(map(bool, (step.service, step.url, step.node)))
     if targets != 1:
         yield f"has {targets} targets: give exactly one of {', '.join(_TARGETS)}", None

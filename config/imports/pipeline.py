@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from config.imports.inference_graph import ROOT, GraphNode, GraphStep, InferenceGraph
+from config.imports.inference_graph import ROOT, GraphNode, InferenceGraphStep, InferenceGraph
 
 _MODEL_URL: Final = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?P<operation>:predict|/infer)?/?")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -117,7 +117,7 @@ class _Conversion:
             steps.append(entry)
         return {"steps": steps}
 
-    def _inputs(self, before: GraphStep, name: str) -> dict[str, str]:
+    def _inputs(self, before: InferenceGraphStep, name: str) -> dict[str, str]:
         """The inputs of a step that receives the response of the step before it."""
         outputs = self._outputs(before)
         renamed = {"predictions": "instances"} if outputs == ["predictions"] else {}
@@ -163,7 +163,7 @@ class _Conversion:
             )
         return model
 
-    def _arm(self, name: str, step: GraphStep) -> str:
+    def _arm(self, name: str, step: InferenceGraphStep) -> str:
         """The pool of a Splitter's step. A node behind it becomes the first service of that node."""
         if not step.node:
             return self._pool(step)
@@ -174,12 +174,12 @@ class _Conversion:
         )
         return self._arm(step.node, inner.steps[0])
 
-    def _branch(self, step: GraphStep, prefix: str) -> dict[str, Any]:
+    def _branch(self, step: InferenceGraphStep, prefix: str) -> dict[str, Any]:
         self._differs(f"Condition of step `{step.name}`: write `{step.condition}` as an expression.")
         field = step.condition if _FIELD.fullmatch(step.condition) else "REPLACE_ME"
         return {"if": f"has(request.{field})", **self._target(step, prefix)}
 
-    def _outputs(self, step: GraphStep) -> list[str]:
+    def _outputs(self, step: InferenceGraphStep) -> list[str]:
         """The names of a step's outputs."""
         node = self._graph.nodes.get(step.node)
         if node is None or node.router == "Splitter":
@@ -188,12 +188,12 @@ class _Conversion:
             return list(self._gathered(node))
         return self._outputs(node.steps[-1])
 
-    def _target(self, step: GraphStep, prefix: str) -> dict[str, Any]:
+    def _target(self, step: InferenceGraphStep, prefix: str) -> dict[str, Any]:
         return self._node(step.node, prefix) if step.node else {"model": self._model(step)}
 
     # ── services ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _model(self, step: GraphStep) -> str:
+    def _model(self, step: InferenceGraphStep) -> str:
         pool = self._pool(step)
         self.models.setdefault(pool, {"name": pool, "routes": [self._with_timeout({"to": pool})]})
         return pool
@@ -201,7 +201,7 @@ class _Conversion:
     def _with_timeout(self, route: dict[str, Any]) -> dict[str, Any]:
         return {**route, "timeout": {"total": f"{self._graph.timeout}s"}} if self._graph.timeout else route
 
-    def _pool(self, step: GraphStep) -> str:
+    def _pool(self, step: InferenceGraphStep) -> str:
         """The pool of a service, created at its first use."""
         if step.service:
             url = f"http://{step.service}.{self._graph.namespace}.svc.cluster.local"

@@ -12,7 +12,7 @@ from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
 from gateway.fronts.door import Door, Route
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import ResponseStore, StoredResponse
+from gateway.stored.store import ResponseDatabase, StoredResponse
 from gateway.telemetry import Record
 
 _PATH = re.compile(rb"/v1/responses/([A-Za-z0-9_-]{1,128})(?:/(input_items|cancel))?")
@@ -82,5 +82,5 @@ class StoredResponses:
         return stored
 
 
-def _read(tenant: str, id_: str, now: float, store: ResponseStore) -> StoredResponse | None:
+def _read(tenant: str, id_: str, now: float, store: ResponseDatabase) -> StoredResponse | None:
     return store.response(tenant, id_, now)

@@ -8,7 +8,7 @@ from functools import partial
 from adapters import dataflow
 from adapters.dataflow import Dataflow
 from adapters.errors import StepFailed
-from config.graph import Step as GraphStep
+from config.graph import GraphStep
 from gateway.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
 from gateway.pipelines.step import Step
 

@@ -17,7 +17,7 @@ from typing import TypeVar
 from adapters.errors import CallerError, CapacityError
 from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import KeysError
-from gateway.stored.store import ResponseStore, StoredResponse, StoredTurn, TooLong
+from gateway.stored.store import ResponseDatabase, StoredResponse, StoredTurn, TooLong
 
 _log = logging.getLogger(__name__)
 MAX_WAITING = 1000
@@ -44,7 +44,7 @@ class _Waiting:
 
 
 class Keeper:
-    """`keep` turns, `read` with any method of a `ResponseStore`; `run` writes until cancelled."""
+    """`keep` turns, `read` with any method of a `ResponseDatabase`; `run` writes until cancelled."""
 
     def __init__(
         self, url: str, config: StoredResponsesConfig, max_bytes: int, wall: Callable[[], float] = time.time
@@ -54,7 +54,7 @@ class Keeper:
         self.max_bytes = max_bytes
         self.wall = wall
         self._url = url
-        self._store: ResponseStore | None = None
+        self._store: ResponseDatabase | None = None
         self._opening = Lock()
         self._waiting: list[_Waiting] = []
         self._size = 0
@@ -156,7 +156,7 @@ class Keeper:
             raise _unavailable() from None
         await self.read(lambda store: store.delete_response(tenant, id_, now))
 
-    async def read(self, query: Callable[[ResponseStore], T]) -> T:
+    async def read(self, query: Callable[[ResponseDatabase], T]) -> T:
         """Query the store in a thread.
 
         Raises `CapacityError` if the database does not answer, and `CallerError` for a history that is too long.
@@ -171,18 +171,18 @@ class Keeper:
             message = "The stored conversation is too long for one request: begin another."
             raise CallerError(message, code="context_length_exceeded", param="input") from None
 
-    async def _in_thread(self, query: Callable[[ResponseStore], T]) -> T:
+    async def _in_thread(self, query: Callable[[ResponseDatabase], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: query(self._opened()))
 
-    def _opened(self) -> ResponseStore:
+    def _opened(self) -> ResponseDatabase:
         """In a thread."""
         with self._opening:
             if self._store is None:
-                self._store = ResponseStore(self._url)
+                self._store = ResponseDatabase(self._url)
             return self._store
 
 
-def _write(turns: list[StoredTurn], store: ResponseStore) -> None:
+def _write(turns: list[StoredTurn], store: ResponseDatabase) -> None:
     store.write(turns)
 
 

@@ -70,7 +70,7 @@ class StoredTurn(NamedTuple):
         return response + sum(len(item.item) for item in self.items)
 
 
-class ResponseStore:
+class ResponseDatabase:
     """One state database. Opening one makes its tables. Methods raise `StoreUnavailable`."""
 
     def __init__(self, url: str) -> None:

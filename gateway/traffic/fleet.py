@@ -16,7 +16,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.traffic import protocol_sync
 from gateway.traffic.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.member import FleetError, Member, endpoint_id, tls_of
+from gateway.traffic.member import FleetError, PoolMember, endpoint_id, tls_of
 from gateway.traffic.members import POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state
@@ -31,7 +31,7 @@ class Change:
 
     config: Config
     discoverers: dict[str, Discoverer] = field(default_factory=dict)
-    new: list[Member] = field(default_factory=list)
+    new: list[PoolMember] = field(default_factory=list)
     begun: list[Discoverer] = field(default_factory=list)
 
 
@@ -54,18 +54,18 @@ class Fleet:
         self._states: dict[str, PoolState] = {}
         self._queues: dict[str, PoolQueue] = {}
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[PoolMember]:
         return iter(self._members)
 
     def endpoint_id(self, pool: str, url: str) -> str:
         """The id of an endpoint of the pool at an address."""
         return endpoint_id(self.secret, pool, url)
 
-    def members_of(self, pool: str) -> list[Member]:
+    def members_of(self, pool: str) -> list[PoolMember]:
         """The members of one pool."""
         return [member for member in self._members if member.pool == pool]
 
-    def leaving(self, pool: str) -> list[Member]:
+    def leaving(self, pool: str) -> list[PoolMember]:
         """The draining members of a pool."""
         return [member for member in self._members.leaving if member.pool == pool]
 
@@ -203,7 +203,7 @@ class Fleet:
 
         A failure is logged, and the old members remain. With `joins`, new members must pass a health check first.
         """
-        name, new = config.name, list[Member]()
+        name, new = config.name, list[PoolMember]()
         listed = self._desired(config, self.discoverers.get(name))
         try:
             members = self._gather(config, listed, new)
@@ -223,10 +223,10 @@ class Fleet:
             outliers.peers = endpoints
         return endpoints
 
-    def _gather(self, pool: PoolConfig, listed: list[DesiredEndpoint], new: list[Member]) -> list[Member]:
+    def _gather(self, pool: PoolConfig, listed: list[DesiredEndpoint], new: list[PoolMember]) -> list[PoolMember]:
         return self._members.gather(pool, listed, new) if pool.runtime is None else [self._members.runtime(pool, new)]
 
-    def _equip(self, member: Member, one: DesiredEndpoint, config: PoolConfig) -> None:
+    def _equip(self, member: PoolMember, one: DesiredEndpoint, config: PoolConfig) -> None:
         endpoint, balance = member.endpoint, config.balance
         if member.drained and not one.drained:
             endpoint.came_back()

@@ -39,7 +39,7 @@ class FleetError(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Member:
+class PoolMember:
     """A running endpoint. `source` is everything that its connections depend on; other changes do not restart it."""
 
     pool: str
@@ -99,7 +99,7 @@ def source_of(pool: PoolConfig, target: DiscoveredEndpoint | None, times: FileTi
     )  # fmt: skip
 
 
-def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object) -> Member:
+def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object) -> PoolMember:
     """Create an endpoint of the pool. Raises `FleetError`."""
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
@@ -110,10 +110,10 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
     if isinstance(adapter, AutoAdapter):
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
-    return Member(pool.name, source, endpoint, pool.probe)
+    return PoolMember(pool.name, source, endpoint, pool.probe)
 
 
-def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> Member:
+def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> PoolMember:
     """Create the pool's runtime, with its server. Raises `FleetError`."""
     assert pool.runtime is not None
 
@@ -130,7 +130,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE
-    return Member(pool.name, source, endpoint, probe, runtime)
+    return PoolMember(pool.name, source, endpoint, probe, runtime)
 
 
 def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:

@@ -9,7 +9,7 @@ from adapters.upstreams.tls import file_times
 from config.schema.config import PoolConfig
 from gateway.placement.runtime import Runtimes
 from gateway.traffic.desired import DesiredEndpoint
-from gateway.traffic.member import Member, make, make_runtime, source_of
+from gateway.traffic.member import PoolMember, make, make_runtime, source_of
 
 POLL_SECONDS = 0.05
 
@@ -20,19 +20,19 @@ class Members:
     def __init__(self, rng: Random, runtimes: Runtimes) -> None:
         self._rng = rng
         self._runtimes = runtimes
-        self._used: list[Member] = []
-        self._leaving: dict[Member, asyncio.Task[None]] = {}
+        self._used: list[PoolMember] = []
+        self._leaving: dict[PoolMember, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[PoolMember]:
         return iter(self._used)
 
     @property
-    def leaving(self) -> list[Member]:
+    def leaving(self) -> list[PoolMember]:
         """The draining members: they receive no new requests and have not ended."""
         return list(self._leaving)
 
-    def gather(self, pool: PoolConfig, listed: Sequence[DesiredEndpoint], new: list[Member]) -> list[Member]:
+    def gather(self, pool: PoolConfig, listed: Sequence[DesiredEndpoint], new: list[PoolMember]) -> list[PoolMember]:
         """One member for each desired endpoint. Created and reactivated members are added to `new`. Raises
         `FleetError`."""
         here = {member.endpoint.id: member for member in self._used if member.pool == pool.name}
@@ -53,7 +53,7 @@ class Members:
             gathered.append(member)
         return gathered
 
-    def runtime(self, pool: PoolConfig, new: list[Member]) -> Member:
+    def runtime(self, pool: PoolConfig, new: list[PoolMember]) -> PoolMember:
         """The member of a pool's runtime. A created member is added to `new`."""
         source = source_of(pool, None, ())
         for member in self._used:
@@ -66,7 +66,7 @@ class Members:
         member.watch(self._rng)
         return member
 
-    def keep(self, members: list[Member]) -> None:
+    def keep(self, members: list[PoolMember]) -> None:
         """Set the members in use, and retire all others."""
         current = set(members)
         for member in self._used:
@@ -74,14 +74,14 @@ class Members:
                 self.retire(member)
         self._used = members
 
-    def retire(self, member: Member) -> None:
+    def retire(self, member: PoolMember) -> None:
         """Stop a member when its last request has ended. Until then it can be reactivated."""
         task = asyncio.create_task(self._end(member))
         self._leaving[member] = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _end(self, member: Member) -> None:
+    async def _end(self, member: PoolMember) -> None:
         while member.endpoint.in_flight:  # noqa: ASYNC110 - rare, and a slow look costs a request nothing
             await asyncio.sleep(POLL_SECONDS)
         del self._leaving[member]

@@ -14,7 +14,7 @@ import msgspec
 from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint
 from gateway.traffic.desired import Added, Overrides
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import FleetError, Member, tls_of
+from gateway.traffic.member import FleetError, PoolMember, tls_of
 
 Verb = Literal["add", "remove", "drain", "undrain", "weigh"]
 
@@ -43,7 +43,7 @@ class NotDone(Exception):
         self.code = code
 
 
-def operate(fleet: Fleet, operation: Operation) -> Member | None:
+def operate(fleet: Fleet, operation: Operation) -> PoolMember | None:
     """Apply an operation. Returns the endpoint after it; None for a removed one. Raises `NotDone` without a change.
 
     A change lasts until the process ends or the pool leaves the configuration.
@@ -117,14 +117,14 @@ def _change(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
         overrides.weights[id_] = operation.weight
 
 
-def _check_last(fleet: Fleet, member: Member, *, force: bool) -> None:
+def _check_last(fleet: Fleet, member: PoolMember, *, force: bool) -> None:
     others = [m for m in fleet.members_of(member.pool) if m is not member and not m.drained]
     if not others and not member.drained and not force:
         message = "no other endpoint of the pool takes requests: add ?force=true to leave it without one"
         raise NotDone(409, "last_endpoint", message)
 
 
-def _member(fleet: Fleet, pool: str, id_: str) -> Member | None:
+def _member(fleet: Fleet, pool: str, id_: str) -> PoolMember | None:
     return next((member for member in fleet.members_of(pool) if member.endpoint.id == id_), None)
 
 

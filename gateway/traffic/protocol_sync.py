@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from adapters.detection.auto import AutoAdapter
-from gateway.traffic.member import Member
+from gateway.traffic.member import PoolMember
 
 log = logging.getLogger(__name__)
 
 
-def detected(member: Member) -> dict[str, Any] | None:
+def detected(member: PoolMember) -> dict[str, Any] | None:
     """The detected protocol of an endpoint; None before detection, and for a pool with a configured protocol."""
     adapter = member.endpoint.adapter
     if not isinstance(adapter, AutoAdapter) or adapter.detection is None or adapter.protocol is None:
@@ -20,13 +20,13 @@ def detected(member: Member) -> dict[str, Any] | None:
     return {"system": detection.system, "version": detection.version, "protocol": written}
 
 
-def disagree(members: Iterable[Member]) -> bool:
+def disagree(members: Iterable[PoolMember]) -> bool:
     """Whether two members speak different protocols."""
     protocols = [detection["protocol"] for member in members if (detection := detected(member)) is not None]
     return any(one != protocols[0] for one in protocols)
 
 
-def watch(pool: str, member: Member, members: Callable[[], list[Member]]) -> None:
+def watch(pool: str, member: PoolMember, members: Callable[[], list[PoolMember]]) -> None:
     """Log the detected protocol of an endpoint, and a difference among the pool's endpoints."""
     adapter = member.endpoint.adapter
     if not isinstance(adapter, AutoAdapter):

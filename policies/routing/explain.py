@@ -15,7 +15,7 @@ from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields
 from policies.routing.rules import ARM_SIGN, targets
 from policies.routing.split import choose, steady_subject
-from policies.routing.target import Split, Step, Target, chain
+from policies.routing.target import FallbackTarget, Split, Target, chain
 
 MAX_SHOWN = 128
 """Maximum characters of a client's text in an explanation."""
@@ -177,7 +177,7 @@ def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> 
 
 
 def _sides(
-    target: Target, facts: Facts, arms: tuple[str, ...], later: tuple[Step, ...], share: float, chosen: bool
+    target: Target, facts: Facts, arms: tuple[str, ...], later: tuple[FallbackTarget, ...], share: float, chosen: bool
 ) -> Iterator[tuple[Side, bool]]:
     """Every path, and whether the request may take it."""
     steps = (*target.fallback, *later)

@@ -13,7 +13,7 @@ from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Rewrite
 from policies.routing.split import arm_for
-from policies.routing.target import Step, Target, chain, compiled
+from policies.routing.target import FallbackTarget, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
 VERSION_SIGN = "@"
@@ -126,7 +126,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
 
-    def inner(target: Target, arms: tuple[str, ...], later: tuple[Step, ...]) -> Pick:
+    def inner(target: Target, arms: tuple[str, ...], later: tuple[FallbackTarget, ...]) -> Pick:
         steps = (*target.fallback, *later)
         if (split := target.split) is not None:
             picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}

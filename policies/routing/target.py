@@ -18,7 +18,7 @@ class Split(NamedTuple):
     targets: Mapping[str, Target]
 
 
-class Step(NamedTuple):
+class FallbackTarget(NamedTuple):
     """The target after failures of some classes."""
 
     on: frozenset[Failure]
@@ -31,7 +31,7 @@ class Target:
 
     pool: str | None
     split: Split | None
-    fallback: tuple[Step, ...]
+    fallback: tuple[FallbackTarget, ...]
 
     def pools(self) -> Iterator[str]:
         """The pools in the order of attempts; a split's arms in the order of the configuration."""
@@ -50,9 +50,9 @@ def compiled(config: TargetConfig, salt: str) -> Target:
     return Target(config.pool, split, tuple(steps))
 
 
-def chain(pool: str, steps: tuple[Step, ...]) -> Target:
+def chain(pool: str, steps: tuple[FallbackTarget, ...]) -> Target:
     """A target of one pool, with the steps that lead to other pools."""
-    unique: dict[object, Step] = {}
+    unique: dict[object, FallbackTarget] = {}
     for step in steps:
         place: object = (step.target.pool, step.on) if _is_plain(step.target) else id(step)
         if not _is_plain(step.target) or step.target.pool != pool:
@@ -69,5 +69,5 @@ def _split(config: SplitConfig, salt: str) -> Split:
     return Split(config.sticky, salt, arms, {arm.label: compiled(arm, f"{salt}/{arm.label}") for arm in config.arms})
 
 
-def _step(config: FallbackConfig, salt: str) -> Step:
-    return Step(frozenset(config.on), compiled(config, salt))
+def _step(config: FallbackConfig, salt: str) -> FallbackTarget:
+    return FallbackTarget(frozenset(config.on), compiled(config, salt))

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from adapters.dataflow import Dataflow, GraphResult, run
-from config.graph import Step, needed
+from config.graph import GraphStep, needed
 
 pytestmark = pytest.mark.looptime
 
@@ -26,7 +26,7 @@ class Script:
         rng = random.Random(seed)
         self.given = [f"in{i}" for i in range(rng.randint(1, 3))]
         self.missing = {value for value in self.given if rng.random() < 0.1}
-        self.steps: list[Step] = []
+        self.steps: list[GraphStep] = []
         values = list(self.given)
         for index in range(rng.randint(1, 12)):
             inputs = rng.sample(values, min(len(values), rng.randint(0 if rng.random() < 0.2 else 1, 3)))
@@ -36,7 +36,7 @@ class Script:
                 inputs = [value for value in inputs if value not in outputs]
             optional = [value for value in inputs if rng.random() < 0.15]
             needs = tuple(value for value in inputs if value not in optional)
-            step = Step(f"s{index}", needs, tuple(outputs), tuple(optional), rng.random() < 0.7)
+            step = GraphStep(f"s{index}", needs, tuple(outputs), tuple(optional), rng.random() < 0.7)
             self.steps.append(step)
             values += [value for value in outputs if value not in values]
         produced = [value for step in self.steps for value in step.outputs]
@@ -72,7 +72,7 @@ class Expected:
         times = [self.end[step.name] for step in producers if self._produces(step, name)]
         return (True, min(times)) if times else (False, max((self._ended(step) for step in producers), default=0.0))
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: GraphStep) -> None:
         states = {value: self.value(value) for value in (*step.inputs, *step.optional)}
         absent = [since for value, (there, since) in states.items() if not there and value in step.inputs]
         if absent:
@@ -81,13 +81,13 @@ class Expected:
         self.start[step.name] = max((since for _, since in states.values()), default=0.0)
         self.end[step.name] = self.start[step.name] + self.script.seconds[step.name]
 
-    def _ended(self, step: Step) -> float:
+    def _ended(self, step: GraphStep) -> float:
         return self.end.get(step.name, self.skipped.get(step.name, 0.0))
 
-    def _failed(self, step: Step) -> bool:
+    def _failed(self, step: GraphStep) -> bool:
         return step.name in self.end and step.name in self.script.fails
 
-    def _produces(self, step: Step, value: str) -> bool:
+    def _produces(self, step: GraphStep, value: str) -> bool:
         return step.name in self.end and not self._failed(step) and value not in self.script.left_out
 
 
@@ -107,7 +107,7 @@ async def _run_and_compare(script: Script) -> str:
     inputs_of: dict[str, set[str]] = {}
     running: set[str] = set()
 
-    async def start(step: Step, inputs: Values) -> Values:
+    async def start(step: GraphStep, inputs: Values) -> Values:
         assert step.name not in started, "a step runs once"
         started[step.name] = loop.time() - began
         inputs_of[step.name] = set(inputs)
@@ -153,22 +153,22 @@ async def _run_and_compare(script: Script) -> str:
 
 
 DIAMOND = [
-    Step("top", ("in",), ("t",)),
-    Step("left", ("t",), ("l",)),
-    Step("right", ("t",), ("r",)),
-    Step("join", ("l", "r"), ("out",)),
+    GraphStep("top", ("in",), ("t",)),
+    GraphStep("left", ("t",), ("l",)),
+    GraphStep("right", ("t",), ("r",)),
+    GraphStep("join", ("l", "r"), ("out",)),
 ]
-Work = Callable[[Step, Values], Awaitable[Mapping[str, int]]]
+Work = Callable[[GraphStep, Values], Awaitable[Mapping[str, int]]]
 
 
-async def _run(steps: list[Step], work: Work, *outputs: str) -> GraphResult[int]:
+async def _run(steps: list[GraphStep], work: Work, *outputs: str) -> GraphResult[int]:
     return await run(Dataflow(steps).plan(frozenset(outputs or ("out",))), {"in": 1}, work)
 
 
 async def test_single_steps_need_no_task() -> None:
     present = []
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         present.append((step.name, asyncio.current_task(), len(asyncio.all_tasks())))
         return dict.fromkeys(step.outputs, sum(inputs.values()) + 1)
 
@@ -181,7 +181,7 @@ async def test_single_steps_need_no_task() -> None:
 async def test_futures_need_no_task() -> None:
     loop = asyncio.get_running_loop()
 
-    def work(step: Step, inputs: Values) -> asyncio.Future[Values]:
+    def work(step: GraphStep, inputs: Values) -> asyncio.Future[Values]:
         future: asyncio.Future[Values] = loop.create_future()
         loop.call_later(1, future.set_result, dict.fromkeys(step.outputs, len(asyncio.all_tasks())))
         return future
@@ -203,7 +203,7 @@ async def test_a_failure_cancels_the_others_in_the_same_turn() -> None:
 
     counting = [loop.call_soon(count)]
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         nonlocal turns
         if step.name == "left":
             turns = 0
@@ -223,7 +223,7 @@ async def test_a_failure_cancels_the_others_in_the_same_turn() -> None:
 
 
 async def test_a_failure_waits_for_steps_that_end_slowly() -> None:
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         if step.name == "left":
             raise Broken
         if step.name == "right":
@@ -241,7 +241,7 @@ async def test_a_failure_waits_for_steps_that_end_slowly() -> None:
 async def test_a_start_that_raises_at_once_is_a_failure_of_the_step() -> None:
     cancelled = []
 
-    def work(step: Step, inputs: Values) -> asyncio.Future[Values]:
+    def work(step: GraphStep, inputs: Values) -> asyncio.Future[Values]:
         if step.name == "right":
             raise Broken
         future: asyncio.Future[Values] = asyncio.get_running_loop().create_future()
@@ -259,14 +259,14 @@ async def test_a_start_that_raises_at_once_is_a_failure_of_the_step() -> None:
 
 async def test_the_selected_branch_of_a_switch_runs_alone() -> None:
     steps = [
-        Step("switch", ("in",), ("yes", "no")),
-        Step("a", ("yes",), ("out",)),
-        Step("b", ("no",), ("b1",)),
-        Step("c", ("b1",), ("out",)),
+        GraphStep("switch", ("in",), ("yes", "no")),
+        GraphStep("a", ("yes",), ("out",)),
+        GraphStep("b", ("no",), ("b1",)),
+        GraphStep("c", ("b1",), ("out",)),
     ]
     names = []
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         names.append(step.name)
         return {"no": 1} if step.name == "switch" else dict.fromkeys(step.outputs, 2)
 
@@ -275,9 +275,9 @@ async def test_the_selected_branch_of_a_switch_runs_alone() -> None:
 
 
 async def test_the_first_of_several_producers_ends_the_others() -> None:
-    steps = [Step("slow", ("in",), ("out",)), Step("fast", ("in",), ("out",))]
+    steps = [GraphStep("slow", ("in",), ("out",)), GraphStep("fast", ("in",), ("out",))]
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         await asyncio.sleep(10 if step.name == "slow" else 1)
         return {"out": 1}
 
@@ -286,9 +286,9 @@ async def test_the_first_of_several_producers_ends_the_others() -> None:
 
 
 async def test_a_result_waits_for_its_checks() -> None:
-    steps = [Step("guard", ("in",)), Step("model", ("in",), ("out",))]
+    steps = [GraphStep("guard", ("in",)), GraphStep("model", ("in",), ("out",))]
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         await asyncio.sleep(3 if step.name == "guard" else 1)
         if step.name == "guard":
             raise Broken
@@ -302,7 +302,7 @@ async def test_a_result_waits_for_its_checks() -> None:
 async def test_a_second_cancellation_still_waits_for_the_steps() -> None:
     ended = []
 
-    async def work(step: Step, inputs: Values) -> Values:
+    async def work(step: GraphStep, inputs: Values) -> Values:
         if step.name == "top":
             return {"t": 1}
         try:
@@ -323,4 +323,4 @@ async def test_a_second_cancellation_still_waits_for_the_steps() -> None:
 
 def test_a_cycle_is_refused() -> None:
     with pytest.raises(ValueError, match="a, b"):
-        Dataflow([Step("a", ("y",), ("x",)), Step("b", ("x",), ("y",))])
+        Dataflow([GraphStep("a", ("y",), ("x",)), GraphStep("b", ("x",), ("y",))])

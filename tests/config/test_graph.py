@@ -2,11 +2,16 @@
 
 import random
 
-from config.graph import Step, blocked, cycle, depth, needed, predecessors
+from config.graph import GraphStep, blocked, cycle, depth, needed, predecessors
 
 
 def test_a_cycle_is_named_in_its_order() -> None:
-    steps = [Step("a", ("z",), ("x",)), Step("b", ("x",), ("y",)), Step("c", ("y",), ("z",)), Step("d", ("x",), ("w",))]
+    steps = [
+        GraphStep("a", ("z",), ("x",)),
+        GraphStep("b", ("x",), ("y",)),
+        GraphStep("c", ("y",), ("z",)),
+        GraphStep("d", ("x",), ("w",)),
+    ]
     edges = predecessors(steps)
     circle = cycle(edges)
     assert sorted(circle) == ["a", "b", "c"]
@@ -15,16 +20,16 @@ def test_a_cycle_is_named_in_its_order() -> None:
 
 
 def test_a_step_that_needs_its_own_output_is_a_cycle() -> None:
-    assert cycle(predecessors([Step("a", ("x",), ("x",))])) == ("a",)
+    assert cycle(predecessors([GraphStep("a", ("x",), ("x",))])) == ("a",)
 
 
 def test_the_depth_is_the_longest_path() -> None:
     diamond = [
-        Step("top", ("in",), ("t",)),
-        Step("left", ("t",), ("l",)),
-        Step("right", ("t",), ("r",)),
-        Step("longer", ("r",), ("s",)),
-        Step("join", ("l", "s"), ("out",)),
+        GraphStep("top", ("in",), ("t",)),
+        GraphStep("left", ("t",), ("l",)),
+        GraphStep("right", ("t",), ("r",)),
+        GraphStep("longer", ("r",), ("s",)),
+        GraphStep("join", ("l", "s"), ("out",)),
     ]
     assert depth(predecessors(diamond)) == 4
     assert depth({}) == 0
@@ -32,10 +37,10 @@ def test_the_depth_is_the_longest_path() -> None:
 
 def test_blocked_steps_name_the_values_that_they_never_receive() -> None:
     steps = [
-        Step("start", ("in",), ("a",)),
-        Step("typo", ("b",), ("c",)),
-        Step("after", ("a", "c"), ("d",)),
-        Step("may", ("a",), ("e",), optional=("b",)),
+        GraphStep("start", ("in",), ("a",)),
+        GraphStep("typo", ("b",), ("c",)),
+        GraphStep("after", ("a", "c"), ("d",)),
+        GraphStep("may", ("a",), ("e",), optional=("b",)),
     ]
     assert blocked(steps, {"in"}) == {"typo": ("b",), "after": ("c",)}
     assert blocked(steps, {"in", "b"}) == {}
@@ -43,10 +48,10 @@ def test_blocked_steps_name_the_values_that_they_never_receive() -> None:
 
 def test_steps_that_no_output_needs_are_left_out_and_checks_are_not() -> None:
     steps = [
-        Step("check", ("b",)),
-        Step("first", ("in",), ("a", "b")),
-        Step("second", ("a",), ("out",)),
-        Step("other", ("in",), ("more",)),
+        GraphStep("check", ("b",)),
+        GraphStep("first", ("in",), ("a", "b")),
+        GraphStep("second", ("a",), ("out",)),
+        GraphStep("other", ("in",), ("more",)),
     ]
     assert [step.name for step in needed(steps, ["out"])] == ["check", "first", "second"]
     assert [step.name for step in needed(steps, ["more"])] == ["check", "first", "other"]
@@ -58,7 +63,7 @@ def test_facts_of_random_graphs_agree_with_each_other() -> None:
         rng = random.Random(seed)
         values = [f"v{i}" for i in range(rng.randint(1, 12))]
         steps = [
-            Step(f"s{i}", tuple(rng.sample(values, rng.randint(0, 2) % (len(values) + 1))), (rng.choice(values),))
+            GraphStep(f"s{i}", tuple(rng.sample(values, rng.randint(0, 2) % (len(values) + 1))), (rng.choice(values),))
             for i in range(rng.randint(1, 8))
             if len(values) >= 2
         ]

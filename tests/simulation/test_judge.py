@@ -220,7 +220,7 @@ def a_revoked_key_comes_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_task_is_left_behind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("gateway.traffic.fleet.Member.stop", lambda self: self.endpoint.adapter.aclose())
+    patch.setattr("gateway.traffic.fleet.PoolMember.stop", lambda self: self.endpoint.adapter.aclose())
 
 
 def a_place_that_is_freed_is_given_to_nobody(patch: pytest.MonkeyPatch) -> None:

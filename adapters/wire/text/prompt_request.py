@@ -23,7 +23,7 @@ DEFAULT_TOKENS = 16
 """OpenAI's default for the maximum tokens of a completion."""
 
 _CHAT = frozenset(("messages", "chat_template_kwargs", "add_generation_prompt", "continue_final_message"))
-_BOOKS = frozenset((
+_ACCOUNTING = frozenset((
     "model", "stream", "stream_options", "user", "store", "safety_identifier", "prompt_cache_key",
     "prompt_cache_options", "prompt_cache_retention", "service_tier", "parallel_tool_calls", "tool_choice", "n",
 ))  # fmt: skip
@@ -127,7 +127,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
         raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
     given = dict[str, Raw]()
     for name, raw in request.fields.items():
-        if name in _BOOKS or (name in _CHAT if isinstance(request, ChatRequest) else name == "prompt"):
+        if name in _ACCOUNTING or (name in _CHAT if isinstance(request, ChatRequest) else name == "prompt"):
             continue
         if bytes(raw) == b"null":
             continue

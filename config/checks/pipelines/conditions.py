@@ -15,9 +15,9 @@ from config.schema.pipelines.pipeline import PipelineConfig
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every condition that does not compile or never changes, and misplaced branches of switches."""
     tensors = takes_tensors(root)
-    for found in pipelines(root):
-        for entry in nodes(found):
-            scope = _variables(found.config, entry, tensors)
+    for pipeline in pipelines(root):
+        for entry in nodes(pipeline):
+            scope = _variables(pipeline.config, entry, tensors)
             yield from _stages(doc, entry)
             for inside, text in entry.node.conditions():
                 yield from _condition(doc, (*entry.place, *inside), text, scope)

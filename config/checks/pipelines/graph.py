@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from config.checks.pipelines.walk import Placed, PlacedPipeline, model_names, model_of, nodes, pipelines
 from config.document import Document
-from config.graph import Step, cycle, needed, predecessors
+from config.graph import GraphStep, cycle, needed, predecessors
 from config.node import Node
 from config.problem import Problem
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
@@ -18,36 +18,38 @@ MAX_WIDTH = 64
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report cycles first: the depth of a pipeline in a cycle has no end."""
-    known, found = model_names(root), {each.model: each for each in pipelines(root)}
-    edges = {name: _called(each.config, known, found) for name, each in found.items()}
+    configured, by_model = model_names(root), {each.model: each for each in pipelines(root)}
+    edges = {name: _called(each.config, configured, by_model) for name, each in by_model.items()}
     circular = cycle(edges)
     if circular:
-        yield _circular(doc, found[circular[0]], circular, known)
+        yield _circular(doc, by_model[circular[0]], circular, configured)
         return
-    for each in found.values():
+    for each in by_model.values():
         yield from _unneeded(doc, each)
-        yield from _sizes(doc, each, known, found)
+        yield from _sizes(doc, each, configured, by_model)
 
 
-def _called(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> list[str]:
+def _called(node: NodeConfig, configured: Mapping[str, str], by_model: Mapping[str, PlacedPipeline]) -> list[str]:
     """The pipelines that a node calls."""
-    models = (model_of(name, known) for name in node.models())
-    return [model for model in dict.fromkeys(models) if model is not None and model in found]
+    models = (model_of(name, configured) for name in node.models())
+    return [model for model in dict.fromkeys(models) if model is not None and model in by_model]
 
 
-def _circular(doc: Document, first: PlacedPipeline, circular: tuple[str, ...], known: Mapping[str, str]) -> Problem:
+def _circular(
+    doc: Document, first: PlacedPipeline, circular: tuple[str, ...], configured: Mapping[str, str]
+) -> Problem:
     names = [first.model, *reversed(circular[1:]), first.model]
     place = next(
         (*entry.place, *inside)
         for entry in nodes(first)
         for inside, model in entry.node.placed_models()
-        if model_of(model, known) == names[1]
+        if model_of(model, configured) == names[1]
     )
     return doc.problem(place, f"calls itself: {' → '.join(names)}")
 
 
-def _unneeded(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
-    for entry in nodes(found):
+def _unneeded(doc: Document, pipeline: PlacedPipeline) -> Iterator[Problem]:
+    for entry in nodes(pipeline):
         yield from _guards(doc, entry)
         steps = entry.node.steps
         if not steps:
@@ -55,7 +57,8 @@ def _unneeded(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
         final = [reference.partition(".")[0] for reference in entry.node.out.values()] or [steps[-1].name]
         own = {step.name for step in steps}
         graph = [
-            Step(step.name, tuple(each & own), (step.name,)) for step, each in zip(steps, needs(steps), strict=True)
+            GraphStep(step.name, tuple(each & own), (step.name,))
+            for step, each in zip(steps, needs(steps), strict=True)
         ]
         useful = {step.name for step in needed(graph, final)}
         for index, step in enumerate(steps):
@@ -80,26 +83,28 @@ def _guards(doc: Document, entry: Placed) -> Iterator[Problem]:
 
 
 def _sizes(
-    doc: Document, found: PlacedPipeline, known: Mapping[str, str], all_: Mapping[str, PlacedPipeline]
+    doc: Document, pipeline: PlacedPipeline, configured: Mapping[str, str], all_: Mapping[str, PlacedPipeline]
 ) -> Iterator[Problem]:
-    depth, width = _measure(found.config, known, all_)
+    depth, width = _measure(pipeline.config, configured, all_)
     if depth > MAX_DEPTH:
-        yield doc.problem(found.place, f"has {depth} steps one after the other: {MAX_DEPTH} are the most")
+        yield doc.problem(pipeline.place, f"has {depth} steps one after the other: {MAX_DEPTH} are the most")
     if width > MAX_WIDTH:
-        yield doc.problem(found.place, f"calls {width} models at the same time: {MAX_WIDTH} are the most")
+        yield doc.problem(pipeline.place, f"calls {width} models at the same time: {MAX_WIDTH} are the most")
 
 
-def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
+def _measure(
+    node: NodeConfig, configured: Mapping[str, str], by_model: Mapping[str, PlacedPipeline]
+) -> tuple[int, int]:
     """The most calls one after the other, and at the same time."""
     if any(node.placed_leaves()):
         depth, width = 1, max(sum(1 for _ in node.placed_models()), 1)
     elif node.model is not None:
-        inner = found.get(model_of(node.model, known) or "")
-        depth, width = (1, 1) if inner is None else _measure(inner.config, known, found)
+        inner = by_model.get(model_of(node.model, configured) or "")
+        depth, width = (1, 1) if inner is None else _measure(inner.config, configured, by_model)
     elif node.steps:
-        depth, width = _of_steps(node, known, found)
+        depth, width = _of_steps(node, configured, by_model)
     else:
-        sizes = [_measure(each, known, found) for each in node.nodes()]
+        sizes = [_measure(each, configured, by_model) for each in node.nodes()]
         depth = max((each for each, _ in sizes), default=1)
         widths = [each for _, each in sizes]
         width = max(widths) if node.switch else sum(widths)
@@ -108,16 +113,18 @@ def _measure(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, Pla
     return depth, width
 
 
-def _of_steps(node: NodeConfig, known: Mapping[str, str], found: Mapping[str, PlacedPipeline]) -> tuple[int, int]:
+def _of_steps(
+    node: NodeConfig, configured: Mapping[str, str], by_model: Mapping[str, PlacedPipeline]
+) -> tuple[int, int]:
     """Depth and width of a sequence. Steps at the same distance from the request may run at the same time."""
     own = {step.name for step in node.steps}
     graph = [
-        Step(step.name, tuple(each & own), (step.name,))
+        GraphStep(step.name, tuple(each & own), (step.name,))
         for step, each in zip(node.steps, needs(node.steps), strict=True)
     ]
     before, ends, widths = predecessors(graph), dict[str, int](), dict[int, int]()
     for step in node.steps:
-        depth, width = _measure(step, known, found)
+        depth, width = _measure(step, configured, by_model)
         start = max((ends.get(name, 0) for name in before[step.name]), default=0)
         ends[step.name] = start + depth
         widths[start] = widths.get(start, 0) + width

@@ -13,15 +13,17 @@ from config.schema.pipelines.pipeline import StepConfig
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report unknown models, unknown and later steps, and names that are given twice."""
-    known, tensors = model_names(root), takes_tensors(root)
-    for found in pipelines(root):
-        placed = list(nodes(found))
+    configured, tensors = model_names(root), takes_tensors(root)
+    for pipeline in pipelines(root):
+        placed = list(nodes(pipeline))
         yield from _twice(doc, placed)
         names = [entry.node.name for entry in placed if isinstance(entry.node, StepConfig)]
         for entry in placed:
             for inside, model in entry.node.placed_models():
-                if model_of(model, known) is None:
-                    yield doc.problem((*entry.place, *inside), f'no model is named "{model}"', closest(model, known))
+                if model_of(model, configured) is None:
+                    yield doc.problem(
+                        (*entry.place, *inside), f'no model is named "{model}"', closest(model, configured)
+                    )
             for inside, reference in entry.node.references():
                 yield from _reference(doc, (*entry.place, *inside), reference, entry.visible, names, tensors)
             inner = entry.node.steps
@@ -54,15 +56,15 @@ def _reference(
     step, _, output = reference.partition(".")
     if step == REQUEST:
         return
-    found = next((each for each in visible if each.name == step), None)
-    if found is not None:
-        outputs = outputs_of(found, tensors)
-        known = [".".join(path) for path in outputs.declared]
-        if not outputs.is_open and output not in known:
-            yield doc.problem(place, f'the step "{step}" has no output "{output}"', closest(output, known))
+    producer = next((each for each in visible if each.name == step), None)
+    if producer is not None:
+        outputs = outputs_of(producer, tensors)
+        declared = [".".join(path) for path in outputs.declared]
+        if not outputs.is_open and output not in declared:
+            yield doc.problem(place, f'the step "{step}" has no output "{output}"', closest(output, declared))
     elif step in names:
         message = f'refers to the step "{step}", which does not come before this one: move it up'
         yield doc.problem(place, message)
     else:
-        known = [REQUEST, *(each.name for each in visible)]
-        yield doc.problem(place, f'no earlier step is named "{step}"', closest(step, known))
+        available = [REQUEST, *(each.name for each in visible)]
+        yield doc.problem(place, f'no earlier step is named "{step}"', closest(step, available))

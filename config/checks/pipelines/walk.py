@@ -60,13 +60,13 @@ def _nodes(node: NodeConfig, place: Place, visible: tuple[StepConfig, ...]) -> I
 
 def model_names(root: Node) -> dict[str, str]:
     """Every name of a model, its aliases included, with the model's own name."""
-    known: dict[str, str] = {}
+    configured: dict[str, str] = {}
     for model in root["models"]:
         name = model["name"].text
         for written in (name, *model["aliases"].texts()):
             if written is not None and name is not None:
-                known.setdefault(written, name)
-    return known
+                configured.setdefault(written, name)
+    return configured
 
 
 def model_of(name: str, names: Mapping[str, str]) -> str | None:
@@ -78,16 +78,16 @@ def model_of(name: str, names: Mapping[str, str]) -> str | None:
 
 def takes_tensors(root: Node) -> TakesTensors:
     """Whether a model takes tensors, by the protocols of its pools; a pipeline takes what its answer's model takes."""
-    known = model_names(root)
+    configured = model_names(root)
     pools = {pool["name"].text: _serves_tensors(pool) for pool in root["pools"]}
     routed = {
         model["name"].text: any(pools.get(pool.text) for route in model["routes"] for pool in targets(route))
         for model in root["models"]
     }
-    piped = {found.model: found.config for found in pipelines(root)}
+    piped = {pipeline.model: pipeline.config for pipeline in pipelines(root)}
 
     def takes(name: str, passed: frozenset[str] = frozenset()) -> bool:
-        model = model_of(name, known)
+        model = model_of(name, configured)
         if model not in piped or model in passed:
             return bool(routed.get(model))
         deciding = piped[model].deciding_models()

@@ -16,7 +16,7 @@ from gateway.fronts.admin.body import read_json
 from gateway.fronts.admin.guard import AdminRefused, acted
 from gateway.traffic import protocol_sync
 from gateway.traffic.fleet import Fleet
-from gateway.traffic.member import Member
+from gateway.traffic.member import PoolMember
 from gateway.traffic.operations import NotDone, Operation, Verb
 from gateway.traffic.signals import Scraper
 
@@ -109,7 +109,7 @@ def describe_pools(fleet: Fleet, now: float) -> list[dict[str, Any]]:
     return pools
 
 
-def describe_endpoint(member: Member, now: float) -> dict[str, Any]:
+def describe_endpoint(member: PoolMember, now: float) -> dict[str, Any]:
     """The state and the load of an endpoint."""
     endpoint, scraper = member.endpoint, member.scraper
     described: dict[str, Any] = {

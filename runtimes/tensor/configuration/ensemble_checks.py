@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from config.graph import Step, cycle, predecessors
+from config.graph import GraphStep, cycle, predecessors
 from config.place import Place
 from config.problem import closest
 from runtimes.tensor.configuration.complaint import Complaint
@@ -23,14 +23,14 @@ def step_name(index: int, step: EnsembleStep) -> str:
     return f"step {index} (`{step.model}`)"
 
 
-def graph_of(ensemble: Ensemble, optional: frozenset[tuple[int, str]] = frozenset()) -> list[Step]:
+def graph_of(ensemble: Ensemble, optional: frozenset[tuple[int, str]] = frozenset()) -> list[GraphStep]:
     """The steps of an ensemble as those of a graph. `optional` has inputs that may be absent, by step and name."""
     steps = []
     for index, step in enumerate(ensemble.steps):
         needs = tuple(dict.fromkeys(value for name, value in step.inputs.items() if (index, name) not in optional))
         may = {value for name, value in step.inputs.items() if (index, name) in optional}
         outputs = tuple(dict.fromkeys(step.outputs.values()))
-        steps.append(Step(str(index), needs, outputs, tuple(sorted(may.difference(needs)))))
+        steps.append(GraphStep(str(index), needs, outputs, tuple(sorted(may.difference(needs)))))
     return steps
 
 

@@ -13,7 +13,7 @@ from runtimes.tensor.configuration.table import PARAMETER, Row, Step, along, row
 from runtimes.tensor.configuration.unserved import UNSERVED
 
 
-class Reader:
+class MessageReader:
     """Reads messages. Places of complaints and warnings are the message's own."""
 
     def __init__(self) -> None:

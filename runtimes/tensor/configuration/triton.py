@@ -37,7 +37,7 @@ class UnservedError(Exception):
 
 def from_message(sent: Any, name: str) -> tuple[ModelConfig, list[Complaint]]:
     """The configuration of the model `name`, and warnings. Its files are not read. Raises `UnservedError`."""
-    reader = message.Reader()
+    reader = message.MessageReader()
     config: ModelConfig = reader.read(ModelConfig, sent)
     complaints = [*reader.complaints, *_refused(sent, name)]
     if complaints:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from adapters.dataflow import run
 from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
 from adapters.tensors import Inference, Parameters, RequestedOutput, Tensor
-from config.graph import Step
+from config.graph import GraphStep
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.members import Member
 from runtimes.tensor.ensembles.passing import passed
@@ -156,7 +156,7 @@ class EnsembleRun:
 
     # ── one step ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _step(self, graph_step: Step, values: Values) -> Values:
+    async def _step(self, graph_step: GraphStep, values: Values) -> Values:
         program, due = self.program, self.request.due
         step = program.stages.prepared[graph_step.name]
         try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from adapters.dataflow import Dataflow, Plan
 from adapters.tensors import RequestedOutput
-from config.graph import Step
+from config.graph import GraphStep
 from runtimes.tensor.configuration.ensemble_checks import graph_of
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.ensembles.members import (
@@ -90,7 +90,7 @@ class Stages:
         sources = [stage.source for stage in stages if stage.source is not None]
         return StagePlan(tuple(stages), (*steps, *sources))
 
-    def _belongs(self, step: Step, label: int) -> bool:
+    def _belongs(self, step: GraphStep, label: int) -> bool:
         return step.name not in self._decoupled and self._labels[step.outputs[0]] == label
 
     def _prepare(self, member: Member) -> PreparedStep:

@@ -12,7 +12,7 @@ from runtimes.tensor.backends.base import Batch, Instance, InstanceLost, RowsFai
 from runtimes.tensor.scheduling.pending import Execution
 from runtimes.tensor.sequences.choice import Chooser
 from runtimes.tensor.sequences.inputs import SequenceInputs
-from runtimes.tensor.sequences.sequence import Sequence, Turn
+from runtimes.tensor.sequences.sequence import RequestSequence, Turn
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Lane:
 
     def __init__(self, instance: Instance, chooser: Chooser, inputs: SequenceInputs, owner: LaneOwner) -> None:
         self.instance = instance
-        self.slots: dict[Sequence, int] = {}
+        self.slots: dict[RequestSequence, int] = {}
         self._free = list(range(chooser.slots))  # a heap: low ones first, so that batches have few gaps
         self.running: list[Turn] = []
         self._chooser = chooser
@@ -56,11 +56,11 @@ class Lane:
         """Its readiness, and the number of free slots."""
         return self.instance.ready, len(self._free)
 
-    def take(self, sequence: Sequence) -> None:
+    def take(self, sequence: RequestSequence) -> None:
         """Give it a slot; there has to be one."""
         self.slots[sequence] = heappop(self._free)
 
-    def leave(self, sequence: Sequence) -> None:
+    def leave(self, sequence: RequestSequence) -> None:
         heappush(self._free, self.slots.pop(sequence))
 
     def begun(self) -> list[Turn]:

@@ -13,7 +13,7 @@ from runtimes.tensor.backends.base import Array, ModelLoadError, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig, SequenceControl, SequenceState
 from runtimes.tensor.datatypes import DTYPES, fp32_to_bf16
 from runtimes.tensor.scheduling.pending import PreparedRequest
-from runtimes.tensor.sequences.sequence import Sequence, SequenceId, Turn
+from runtimes.tensor.sequences.sequence import RequestSequence, SequenceId, Turn
 
 
 class SequenceInputs:
@@ -65,7 +65,7 @@ class SequenceInputs:
         shapes = [states.get(state.input_name, self._initial[state.input_name]).shape for state in self._states]
         return turn.key, tuple(shapes)
 
-    def state(self, sequence: Sequence, name: str) -> Array:
+    def state(self, sequence: RequestSequence, name: str) -> Array:
         return sequence.states.get(name, self._initial[name])
 
     def of(self, turn: Turn) -> Tensors:
@@ -90,7 +90,7 @@ class SequenceInputs:
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.inputs.items()}
         return PreparedRequest(inputs, like.rows, like.key)
 
-    def keep(self, sequence: Sequence, outputs: Tensors, row: int) -> None:
+    def keep(self, sequence: RequestSequence, outputs: Tensors, row: int) -> None:
         """Take the states of one row out of a batch's outputs."""
         for state in self._states:
             array = outputs[state.output_name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence as Copies
+from collections.abc import Sequence
 from math import inf
 
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError
@@ -26,13 +26,13 @@ from runtimes.tensor.sequences.choice import Chooser
 from runtimes.tensor.sequences.inputs import SequenceInputs
 from runtimes.tensor.sequences.open_sequences import OpenSequences
 from runtimes.tensor.sequences.request_lane import RequestLane
-from runtimes.tensor.sequences.sequence import Sequence, SequencePlace, Turn
+from runtimes.tensor.sequences.sequence import RequestSequence, SequencePlace, Turn
 
 
 class SequenceLifecycle:
     """All sequences of one model. It belongs to the loop that it was made on."""
 
-    def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
+    def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         rules = config.sequence_batching
         assert rules is not None
         self._loop = asyncio.get_running_loop()
@@ -91,7 +91,7 @@ class SequenceLifecycle:
                 self._quit_if_last(sequence)
         self._settle()
 
-    def _cancel_restart(self, sequence: Sequence, restart: Turn) -> None:
+    def _cancel_restart(self, sequence: RequestSequence, restart: Turn) -> None:
         """A start in an open sequence is withdrawn: requests after it fail, and those before it are computed."""
         while (turn := sequence.turns.pop()) is not restart:
             turn.waiting = False
@@ -100,7 +100,7 @@ class SequenceLifecycle:
         self._quit_if_last(sequence)
         self._settle()
 
-    def _quit_if_last(self, sequence: Sequence) -> None:
+    def _quit_if_last(self, sequence: RequestSequence) -> None:
         """End a sequence without further requests. A model with an `end` control gets a row first."""
         if sequence.turns or sequence.running or sequence.closed:
             return
@@ -109,7 +109,7 @@ class SequenceLifecycle:
         if sequence.ending:
             self._quit(sequence)
 
-    def _quit(self, sequence: Sequence) -> None:
+    def _quit(self, sequence: RequestSequence) -> None:
         if sequence.nothing is None or not sequence.started:
             self._close(sequence)
             return
@@ -120,7 +120,7 @@ class SequenceLifecycle:
         self._delivery.enter(turn)
         self._append(turn)
 
-    def _close(self, sequence: Sequence, why: str = "", code: str = "sequence_not_open") -> None:
+    def _close(self, sequence: RequestSequence, why: str = "", code: str = "sequence_not_open") -> None:
         """Close a sequence. Requests that wait in it after a failure fail."""
         if sequence.closed:
             return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence as Copies
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Protocol
 
 from adapters.errors import CallerError, CapacityError
-from runtimes.tensor.sequences.sequence import Sequence, SequenceId, SequencePlace
+from runtimes.tensor.sequences.sequence import RequestSequence, SequenceId, SequencePlace
 
 MAX_BACKLOG = 1024
 """Sequences that wait for a slot."""
@@ -22,33 +21,33 @@ class Slots(Protocol):
         """The rank of a copy for another sequence: its readiness, and the number of free slots."""
         ...
 
-    def take(self, sequence: Sequence) -> None: ...
+    def take(self, sequence: RequestSequence) -> None: ...
 
-    def leave(self, sequence: Sequence) -> None: ...
+    def leave(self, sequence: RequestSequence) -> None: ...
 
 
 class OpenSequences:
     """The sequences of one model. A sequence waits in the backlog for a slot, and has it until it is closed."""
 
-    def __init__(self, model: str, copies: Copies[Slots], max_idle: float) -> None:
+    def __init__(self, model: str, copies: Sequence[Slots], max_idle: float) -> None:
         self.max_idle = max_idle
         self._model = model
         self._copies = copies
-        self._named: dict[SequenceId, Sequence] = {}
-        self._placed: dict[Sequence, Slots] = {}
-        self._backlog: dict[Sequence, None] = {}
+        self._named: dict[SequenceId, RequestSequence] = {}
+        self._placed: dict[RequestSequence, Slots] = {}
+        self._backlog: dict[RequestSequence, None] = {}
 
     def __len__(self) -> int:
         return len(self._placed) + len(self._backlog)
 
-    def __iter__(self) -> Iterator[Sequence]:
+    def __iter__(self) -> Iterator[RequestSequence]:
         return iter([*self._placed, *self._backlog])
 
     def holds(self, name: SequenceId) -> bool:
         sequence = self._named.get(name)
         return sequence is not None and not sequence.ending
 
-    def of(self, place: SequencePlace, now: float) -> Sequence:
+    def of(self, place: SequencePlace, now: float) -> RequestSequence:
         """The sequence that a request continues or begins. Raises `CallerError` if it can do neither."""
         sequence = self._named.get(place.id)
         if place.start:
@@ -65,14 +64,14 @@ class OpenSequences:
             )
         return sequence
 
-    def _begin(self, place: SequencePlace, after: Sequence | None, now: float) -> Sequence:
+    def _begin(self, place: SequencePlace, after: RequestSequence | None, now: float) -> RequestSequence:
         if len(self._backlog) >= MAX_BACKLOG:
             raise CapacityError(
                 f"All places for sequences are taken, and {len(self._backlog)} sequences wait for one; try later.",
                 code="backlog_full",
                 retry_after=self.max_idle,
             )
-        sequence = self._named[place.id] = Sequence(place.id, after, now)
+        sequence = self._named[place.id] = RequestSequence(place.id, after, now)
         self._backlog[sequence] = None
         return sequence
 
@@ -88,7 +87,7 @@ class OpenSequences:
             self._placed[sequence] = copy
             copy.take(sequence)
 
-    def close(self, sequence: Sequence) -> None:
+    def close(self, sequence: RequestSequence) -> None:
         """It is over, and its slot another's."""
         sequence.closed = sequence.ending = True
         if self._named.get(sequence.id) is sequence:
@@ -102,7 +101,7 @@ class OpenSequences:
         if copy is not None:
             copy.leave(sequence)
 
-    def idle(self, now: float) -> tuple[list[Sequence], float]:
+    def idle(self, now: float) -> tuple[list[RequestSequence], float]:
         """Sequences that were idle for too long, and the time of the next check."""
         over, next_ = [], inf
         for sequence in self._placed:

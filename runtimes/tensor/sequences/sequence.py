@@ -55,7 +55,7 @@ class Turn(Pending):
         prepared: PreparedRequest,
         arrived: float,
         due: float,
-        sequence: Sequence,
+        sequence: RequestSequence,
         place: SequencePlace,
     ) -> None:
         super().__init__(loop, owner, prepared, arrived, due)
@@ -72,7 +72,7 @@ class Turn(Pending):
         """Whether a client sent it; else it only reports the end of the sequence to the model."""
 
 
-class Sequence:
+class RequestSequence:
     """Open from its first request's arrival to its last one's end."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Sequence:
         "turns",
     )  # fmt: skip
 
-    def __init__(self, id: SequenceId, after: Sequence | None, now: float) -> None:
+    def __init__(self, id: SequenceId, after: RequestSequence | None, now: float) -> None:
         self.id = id
         self.after = after
         """One of the same name that has to end first."""
@@ -101,7 +101,7 @@ class Sequence:
         self.quiet_since = now
         """When its last request ended."""
 
-    def predecessor(self) -> Sequence | None:
+    def predecessor(self) -> RequestSequence | None:
         """The earlier sequence of the same name that is still open.
 
         A cancelled one between them does not block, but the one that it waited for does.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from collections.abc import Sequence as Copies
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from adapters.errors import CallerError, CapacityError, DeadlineError
@@ -29,7 +28,7 @@ MAX_TURNS = 256
 class Sequencer(SequenceLifecycle):
     """The scheduler of models with `sequence_batching`."""
 
-    def __init__(self, config: ModelConfig, instances: Copies[Instance], recorder: Recorder | None = None) -> None:
+    def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         super().__init__(config, instances, recorder)
         rules = config.sequence_batching
         self._is_iterative = rules is not None and rules.iterative_sequence

@@ -11,7 +11,7 @@ from config.schema.state import StoredResponsesConfig
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import keeper as module
 from gateway.stored.keeper import Keeper
-from gateway.stored.store import ResponseStore, StoredTurn
+from gateway.stored.store import ResponseDatabase, StoredTurn
 from tests.gateway.stored.test_store import NOW, response
 
 
@@ -23,7 +23,7 @@ async def test_a_turn_is_written_before_its_request_goes_on(tmp_path: Path) -> N
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())
     await asyncio.gather(*(keeper.keep(StoredTurn("a", response("a", str(i)))) for i in range(50)))
-    other = ResponseStore(f"sqlite:///{tmp_path}/state.db")
+    other = ResponseDatabase(f"sqlite:///{tmp_path}/state.db")
     assert all(other.response("a", str(i), NOW) for i in range(50))
     assert keeper.pending("a", "1") is None
     other.close()
@@ -34,14 +34,14 @@ async def test_a_turn_is_written_before_its_request_goes_on(tmp_path: Path) -> N
 async def test_while_the_database_is_away_responses_wait_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away, write = asyncio.Event(), ResponseStore.write
+    away, write = asyncio.Event(), ResponseDatabase.write
 
-    def fails(store: ResponseStore, turns: Sequence[StoredTurn]) -> None:
+    def fails(store: ResponseDatabase, turns: Sequence[StoredTurn]) -> None:
         if not away.is_set():
             raise StoreUnavailable("it is away")
         write(store, turns)
 
-    monkeypatch.setattr(ResponseStore, "write", fails)
+    monkeypatch.setattr(ResponseDatabase, "write", fails)
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     monkeypatch.setattr(module, "RETRY", 0.01)
     monkeypatch.setattr(module, "MAX_WAITING", 3)
@@ -69,7 +69,7 @@ async def test_what_waits_at_the_end_is_written(tmp_path: Path, monkeypatch: pyt
     keeper = opened(tmp_path)
     await keeper.keep(StoredTurn("a", response("a", "1")))
     await keeper.aclose()
-    store = ResponseStore(f"sqlite:///{tmp_path}/state.db")
+    store = ResponseDatabase(f"sqlite:///{tmp_path}/state.db")
     assert store.response("a", "1", NOW) is not None
     store.close()
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gateway.auth.errors import StoreUnavailable
 from gateway.stored import store as stored_store
-from gateway.stored.store import Conversation, ResponseStore, StoredItem, StoredResponse, StoredTurn, TooLong
+from gateway.stored.store import Conversation, ResponseDatabase, StoredItem, StoredResponse, StoredTurn, TooLong
 
 NOW = 1_800_000_000.0
 MIB = 1 << 20
@@ -34,13 +34,13 @@ def no_pending(id_: str) -> StoredResponse | None:
 
 
 @pytest.fixture
-def store(any_database: str) -> Iterator[ResponseStore]:
-    opened = ResponseStore(any_database)
+def store(any_database: str) -> Iterator[ResponseDatabase]:
+    opened = ResponseDatabase(any_database)
     yield opened
     opened.close()
 
 
-def test_a_response_belongs_to_one_tenant(store: ResponseStore) -> None:
+def test_a_response_belongs_to_one_tenant(store: ResponseDatabase) -> None:
     store.write(kept(response("a", "r", answer=b'{"of":"a"}'), response("b", "r", answer=b'{"of":"b"}')))
     for tenant in "ab":
         found = store.response(tenant, "r", NOW)
@@ -53,7 +53,7 @@ def test_a_response_belongs_to_one_tenant(store: ResponseStore) -> None:
     assert store.response("b", "r", NOW) is not None
 
 
-def test_a_history_is_a_tenants_own_and_oldest_first(store: ResponseStore) -> None:
+def test_a_history_is_a_tenants_own_and_oldest_first(store: ResponseDatabase) -> None:
     store.write(kept(response("a", "1"), response("a", "2", "1"), response("b", "1"), response("b", "3", "2")))
     pending = {"3": response("a", "3", "2")}
     found = store.history("a", "3", NOW, pending.get, MIB)
@@ -64,7 +64,7 @@ def test_a_history_is_a_tenants_own_and_oldest_first(store: ResponseStore) -> No
         store.history("a", "2", NOW, no_pending, 10)
 
 
-def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseStore) -> None:
+def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseDatabase) -> None:
     store.write(kept(*(response("a", str(i), at=NOW + i) for i in range(5)), response("b", "0")))
     store.create(Conversation("a", "c", NOW, NOW + 10, b"{}"), (StoredItem("i", b"{}"),))
     assert store.response("a", "0", NOW + 100) is None
@@ -74,7 +74,7 @@ def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseStore) -> None
     assert store.sweep(NOW + 100, 2) == 0
 
 
-def test_items_stay_in_order_and_a_conversation_that_is_gone_gets_none(store: ResponseStore) -> None:
+def test_items_stay_in_order_and_a_conversation_that_is_gone_gets_none(store: ResponseDatabase) -> None:
     store.create(Conversation("a", "c", NOW, NOW + 10, b'{"k":"v"}'), (StoredItem("1", b"1"),))
     store.append(StoredTurn("a", None, "c", (StoredItem("2", b"2"), StoredItem("3", b"3")), NOW + 20))
     store.write(
@@ -96,7 +96,7 @@ def test_items_stay_in_order_and_a_conversation_that_is_gone_gets_none(store: Re
     assert (store.conversation("a", "c", NOW), store.items("a", "c", MIB)) == (None, [])
 
 
-def test_a_conversation_has_a_bounded_number_of_items(store: ResponseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_has_a_bounded_number_of_items(store: ResponseDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_store, "MAX_ITEMS", 2)
     store.create(Conversation("a", "c", NOW, NOW + 10, b"{}"), (StoredItem("1", b"1"), StoredItem("2", b"2")))
     with pytest.raises(TooLong):
@@ -106,7 +106,7 @@ def test_a_conversation_has_a_bounded_number_of_items(store: ResponseStore, monk
 
 def test_several_processes_make_the_tables_at_once(any_database: str) -> None:
     with ThreadPoolExecutor(8) as threads:
-        stores = list(threads.map(lambda _: ResponseStore(any_database), range(8)))
+        stores = list(threads.map(lambda _: ResponseDatabase(any_database), range(8)))
     stores[0].write(kept(response("a", "1")))
     assert stores[7].response("a", "1", NOW) is not None
     for one in stores:
@@ -114,7 +114,7 @@ def test_several_processes_make_the_tables_at_once(any_database: str) -> None:
 
 
 def test_a_database_that_cannot_be_used_is_one_error(tmp_path: Path) -> None:
-    store = ResponseStore(f"sqlite:///{tmp_path}/state.db")
+    store = ResponseDatabase(f"sqlite:///{tmp_path}/state.db")
     with sqlite3.connect(tmp_path / "state.db") as connection:
         connection.execute("DROP TABLE stored_responses")
     connection.close()
@@ -133,7 +133,7 @@ class Tenants(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        self.store = ResponseStore(f"sqlite:///{self.folder}/{id(self)}.db")
+        self.store = ResponseDatabase(f"sqlite:///{self.folder}/{id(self)}.db")
         self.model: dict[tuple[str, str], str | None] = {}
         self.items: dict[str, list[str]] = {}
 
