@@ -109,7 +109,9 @@ def _problems(document: Document, at: Node, nodes: Mapping[str, GraphNode]) -> I
         yield document.problem((*at.place, circle[0]), f"calls itself: {path}. KServe's router would not end")
 
 
-def _mistakes(node: GraphNode, step: InferenceGraphStep, nodes: Mapping[str, GraphNode]) -> Iterator[tuple[str, str | None]]:
+def _mistakes(
+    node: GraphNode, step: InferenceGraphStep, nodes: Mapping[str, GraphNode]
+) -> Iterator[tuple[str, str | None]]:
     targets = sum(map(bool, (step.service, step.url, step.node)))
     if targets != 1:
         yield f"has {targets} targets: give exactly one of {', '.join(_TARGETS)}", None

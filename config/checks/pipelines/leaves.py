@@ -13,18 +13,18 @@ from config.schema.pipelines.pipeline import StepConfig
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report inputs that a node lacks or never reads, and models that cannot do its work."""
-    known, tensors, hosts = model_names(root), takes_tensors(root), _hosted(root)
+    configured, tensors, hosts = model_names(root), takes_tensors(root), _hosted(root)
 
     def takes(name: str) -> bool:
-        return model_of(name, known) is not None and tensors(name)
+        return model_of(name, configured) is not None and tensors(name)
 
-    for found in pipelines(root):
-        for entry in nodes(found):
+    for pipeline in pipelines(root):
+        for entry in nodes(pipeline):
             yield from _inputs(doc, entry)
             yield from _judge(doc, entry, takes)
-            yield from _call(doc, entry, known, hosts)
+            yield from _call(doc, entry, configured, hosts)
             score = entry.node.rerank.score if entry.node.rerank is not None else None
-            if score is not None and model_of(score, known) is not None and not takes(score):
+            if score is not None and model_of(score, configured) is not None and not takes(score):
                 yield doc.problem((*entry.place, "rerank", "score"), "does not take tensors: use `embed`")
 
 
@@ -44,9 +44,9 @@ def _inputs(doc: Document, entry: Placed) -> Iterator[Problem]:
                 yield doc.problem((*entry.place, "in"), f"`{kind}` needs the input `{name}`")
 
 
-def _call(doc: Document, entry: Placed, known: Mapping[str, str], hosts: Container[str]) -> Iterator[Problem]:
+def _call(doc: Document, entry: Placed, configured: Mapping[str, str], hosts: Container[str]) -> Iterator[Problem]:
     """Report a call of a model that the bundled tensor runtime does not serve."""
-    model = None if entry.node.call is None else model_of(entry.node.call.model, known)
+    model = None if entry.node.call is None else model_of(entry.node.call.model, configured)
     if model is not None and model not in hosts:
         message = "is not served by the bundled tensor runtime alone: each of its pools needs `runtime: {kind: tensor}`"
         yield doc.problem((*entry.place, "call"), message)
@@ -55,12 +55,12 @@ def _call(doc: Document, entry: Placed, known: Mapping[str, str], hosts: Contain
 def _hosted(root: Node) -> frozenset[str]:
     """The models whose pools are all bundled tensor runtimes."""
     pools = {pool["name"].text for pool in root["pools"] if pool["runtime"]["kind"].text == "tensor"}
-    found = set[str]()
+    pipeline = set[str]()
     for model in root["models"]:
         used = [pool.text for route in model["routes"] for pool in targets(route)]
         if (name := model["name"].text) is not None and used and all(pool in pools for pool in used):
-            found.add(name)
-    return frozenset(found)
+            pipeline.add(name)
+    return frozenset(pipeline)
 
 
 def _judge(doc: Document, entry: Placed, takes: TakesTensors) -> Iterator[Problem]:
