@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from config.imports.inference_graph import ROOT, GraphNode, InferenceGraphStep, InferenceGraph
+from config.imports.inference_graph import ROOT, GraphNode, InferenceGraph, InferenceGraphStep
 
 _MODEL_URL: Final = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?P<operation>:predict|/infer)?/?")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w{0,63}")
