@@ -67,6 +67,7 @@ def allowed(value: Any, keyword: str, rule: Any, schema: dict[str, Any], root: d
     bounds: dict[str, Callable[[], bool]] = {
         "pattern": lambda: re.search(rule, value) is not None,
         "minItems": lambda: len(value) >= rule,
+        "maxItems": lambda: len(value) <= rule,
         "minLength": lambda: len(value) >= rule,
         "maxLength": lambda: len(value) <= rule,
         "maxProperties": lambda: len(value) <= rule,
