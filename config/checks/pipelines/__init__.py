@@ -2,6 +2,7 @@
 
 conditions.py  conditions that are invalid or never change, branches that never run
 graph.py       steps that can never run, cycles, depth and width
+inert.py       fields without effect, steps that can only fail
 leaves.py      inputs and models of nodes that contain no others
 names.py       models and references exist
 types.py       datatypes and shapes that do not fit, where the file declares them
@@ -10,7 +11,7 @@ walk.py        the pipelines of a file, and their nodes with their places
 
 from collections.abc import Iterator
 
-from config.checks.pipelines import conditions, graph, leaves, names, types
+from config.checks.pipelines import conditions, graph, inert, leaves, names, types
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -23,3 +24,4 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from conditions.check(doc, root)
     yield from types.check(doc, root)
     yield from leaves.check(doc, root)
+    yield from inert.check(doc, root)

@@ -1,14 +1,15 @@
 """What `headrace explain` draws of a pipeline, and of the path of a request through it."""
 
+from pathlib import Path
+
 import pytest
 
-from config import default_path
 from config.cases import RequestConfig
 from config.loader import load
 from gateway.explain.text import explained as written
 from gateway.explain.why import Policy
 
-EXAMPLE = default_path().parent / "examples" / "pipelines.yaml"
+EXAMPLE = Path(__file__).with_name("pipelines.yaml")
 
 
 def explained(model: str, **fields: object) -> list[str]:
