@@ -1,15 +1,21 @@
 """The pipelines of config/examples/pipelines.yaml on their real models, with the requests of their page."""
 
 import asyncio
+import io
 import json
 import re
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 import pytest_asyncio
+import tritonclient.http.aio as triton
+from PIL import Image
+from tritonclient.utils import InferenceServerException
 
 from config import default_path
 from config.document import parse
@@ -46,14 +52,24 @@ async def key(running: GatewayProcess) -> str:
     return str((await running.printed(r"(hr-\S+)"))[1])
 
 
-async def curl(running: GatewayProcess, key: str, model: str) -> dict[str, Any]:
-    """The response to the page's request for a model."""
-    [command] = re.findall(rf'\$ (curl (?:(?!\n```)[\s\S])*?"model": "{model}"(?:(?!\n```).)*)', PAGE)
-    here = command.replace("127.0.0.1:8080", running.url.removeprefix("http://")).replace("hr-…", key)
-    process = await asyncio.create_subprocess_exec("bash", "-ec", f"{here} --silent", stdout=asyncio.subprocess.PIPE)
-    answer = json.loads((await process.communicate())[0])
+async def curl(running: GatewayProcess, key: str, model: str) -> tuple[dict[str, Any], str]:
+    """The response to the page's request for a model, and the response that the page shows."""
+    blocks = re.findall(r"```console\n\$ (curl .*?)\n```", PAGE, re.DOTALL)
+    [block] = [block for block in blocks if f'"model": "{model}"' in block or f"/{model}/infer" in block]
+    request, _, shown = block.partition("\n{")
+    answer = json.loads(await output(running, key, "bash", "-ec", f"{request} --silent"))
     assert isinstance(answer, dict)
-    return answer
+    return answer, "{" + shown
+
+
+async def output(running: GatewayProcess, key: str, *command: str) -> str:
+    """The output of a command of the page, whose last argument has the address and the key."""
+    *program, text = command
+    here = text.replace("127.0.0.1:8080", running.url.removeprefix("http://")).replace("hr-…", key)
+    process = await asyncio.create_subprocess_exec(*program, here, stdout=asyncio.subprocess.PIPE)
+    printed = (await process.communicate())[0].decode()
+    assert process.returncode == 0
+    return printed
 
 
 async def spent(running: GatewayProcess, client: openai.AsyncOpenAI, model: str, question: str) -> tuple[str, int]:
@@ -66,7 +82,7 @@ async def spent(running: GatewayProcess, client: openai.AsyncOpenAI, model: str,
 
 
 async def test_the_cascade_answers_the_request_of_the_page(running: GatewayProcess, key: str) -> None:
-    answer = await curl(running, key, "cascade")
+    answer, _ = await curl(running, key, "cascade")
     assert answer["choices"][0]["message"]["content"] == "The capital of France is Paris."
 
 
@@ -83,9 +99,8 @@ async def test_the_cascade_escalates_where_the_small_model_is_not_sure(running: 
 
 
 async def test_the_guard_blocks_the_request_of_the_page_and_no_other(running: GatewayProcess, key: str) -> None:
-    blocked = await curl(running, key, "guarded")
-    [printed] = re.findall(r'^\{"error".*\}$', PAGE, re.MULTILINE)
-    assert blocked == json.loads(printed)
+    blocked, shown = await curl(running, key, "guarded")
+    assert blocked == json.loads(shown)
     async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
         for question in ("What is the capital of Spain?", "How do I kill a linux process?", "Tell me a joke."):
             text, _ = await spent(running, client, "guarded", question)
@@ -103,3 +118,29 @@ async def test_a_guarded_stream_is_the_guarded_answer(running: GatewayProcess, k
         )
         parts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
     assert "".join(parts) == whole
+
+
+async def test_ocr_reads_the_picture_of_the_page(running: GatewayProcess, key: str) -> None:
+    answer, shown = await curl(running, key, "ocr")
+    assert answer == json.loads(shown)
+    [program] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    printed = await output(running, key, sys.executable, "-c", program)
+    assert printed.split() == program.rpartition("  # ")[2].split()
+
+
+async def test_ocr_reads_the_picture_of_a_chat(running: GatewayProcess, key: str) -> None:
+    answer, _ = await curl(running, key, "ocr-chat")
+    assert answer["choices"][0]["message"]["content"] == "Headrace 2026\nturned around"
+
+
+async def test_a_picture_without_text_has_one_empty_text(running: GatewayProcess, key: str) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (200, 100), "white").save(file, "PNG")
+    async with triton.InferenceServerClient(running.url.removeprefix("http://")) as client:
+        image = triton.InferInput("image", [1], "BYTES")
+        image.set_data_from_numpy(np.array([file.getvalue()], object))
+        answer = await client.infer("ocr", [image], headers={"authorization": f"Bearer {key}"})
+        assert answer.as_numpy("text").tolist() == [[b""]]
+        image.set_data_from_numpy(np.array([file.getvalue()[:60]], object))
+        with pytest.raises(InferenceServerException, match="truncated"):
+            await client.infer("ocr", [image], headers={"authorization": f"Bearer {key}"})

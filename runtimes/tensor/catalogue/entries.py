@@ -105,6 +105,15 @@ CATALOGUE = {
         ("onnx",),
         "Apache-2.0",
     ),
+    "ocr-crop": Entry("cuts the lines of text out of a picture", None, ("pipelines",), "Apache-2.0"),
+    "ocr-turn": Entry("turns lines of text that are upside down", None, (), "Apache-2.0"),
+    "ocr-text": Entry(
+        "the text of a line, from its characters' probabilities",
+        None,
+        ("onnx",),
+        "Apache-2.0",
+        needs=("ocr-recognise",),
+    ),
     "basic-pitch": Entry(
         "which notes a recording has",
         _basic_pitch(
