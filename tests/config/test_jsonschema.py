@@ -64,6 +64,10 @@ def allowed(value: Any, keyword: str, rule: Any, schema: dict[str, Any], root: d
         for item in value:
             check(item, rule, root)
         return True
+    if keyword == "prefixItems":
+        for item, inner in zip(value, rule, strict=False):
+            check(item, inner, root)
+        return True
     bounds: dict[str, Callable[[], bool]] = {
         "pattern": lambda: re.search(rule, value) is not None,
         "minItems": lambda: len(value) >= rule,
