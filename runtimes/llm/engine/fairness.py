@@ -10,6 +10,8 @@ service in the interval differs, per share, by at most a constant (theorem 4.8).
 
 from collections.abc import Set
 
+from runtimes.llm.engine.sequence import Chunk, Sequence
+
 PROMPT, COMPLETION = 1.0, 2.0
 """Weights of tokens. A completion token takes more of the engine's time than a prompt token."""
 MAX_TENANTS = 4096
@@ -43,3 +45,14 @@ class ServedTokens:
     def charge(self, tenant: str, tokens: float, share: float) -> None:
         """Charge a tenant for service."""
         self._levels[tenant] = self.level(tenant) + tokens / share
+
+    def charge_prompt(self, sequence: Sequence, chunk: Chunk) -> None:
+        """Charge for a chunk of a prompt: each computed token once, cached tokens not at all."""
+        tokens = min(chunk.end, sequence.num_prompt_tokens) - max(chunk.start, sequence.num_charged)
+        if tokens > 0:
+            sequence.num_charged = chunk.end
+            self.charge(sequence.standing.tenant, PROMPT * tokens, sequence.standing.share)
+
+    def charge_completion(self, sequence: Sequence) -> None:
+        """Charge for one generated token."""
+        self.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)

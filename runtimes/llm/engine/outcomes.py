@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from adapters.errors import BackendError, InferenceError
-from runtimes.llm.engine.sequence import FinishReason, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import FinishReason, Sampled, Sequence, TokenOutput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,14 @@ def finish_reason(sequence: Sequence, max_model_len: int) -> FinishReason | None
     if sequence.num_generated >= sequence.params.max_tokens or len(sequence) >= max_model_len:
         return "length"
     return None
+
+
+def token_output(sequence: Sequence, sampled: Sampled, reason: FinishReason | None) -> TokenOutput:
+    """The newest token of a sequence. The first one carries the log-probabilities of the prompt."""
+    prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
+    return TokenOutput(
+        sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
+    )
 
 
 def add_pooled(sequence: Sequence, states: "NDArray[np.float32] | None") -> None:

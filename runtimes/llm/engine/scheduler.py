@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from adapters.errors import InferenceError
 from runtimes.histogram import LATENCY_BOUNDS, Histogram
 from runtimes.llm.engine.block_manager import BlockManager
-from runtimes.llm.engine.fairness import COMPLETION, PROMPT, ServedTokens
-from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, pooled_output
+from runtimes.llm.engine.fairness import ServedTokens
+from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, pooled_output, token_output
 from runtimes.llm.engine.queue import SequenceQueue
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.running import Running
@@ -56,7 +56,7 @@ class Scheduler:
         self._running = Running(self.served)
         self._failures: dict[int, InferenceError] = {}
         self._budget = StepBudget(config.max_num_batched_tokens, config.max_step_seconds)
-        self._next_deadline = inf  # or sooner: of those that lived when it was looked for
+        self._next_deadline = inf  # or earlier: a sequence with it may have ended since
 
     @property
     def num_waiting(self) -> int:
@@ -71,8 +71,11 @@ class Scheduler:
         return bool(self._sequences or self._failures)
 
     def add(self, sequence: Sequence, now: float = 0.0) -> None:
-        """Queue a new sequence. Raises PromptTooLong if it could never run, TooLate if its time is up, QueueFull if too
-        many wait and none of them has less right to it."""
+        """Queue a new sequence.
+
+        Raises PromptTooLong if it could never run, TooLate if its deadline has passed, QueueFull if the queue is full
+        and no waiting sequence has a lower claim.
+        """
         limit = self.config.max_model_len - (1 if sequence.pooling is None else 0)
         if len(sequence) > limit:
             raise PromptTooLong(length=len(sequence), limit=limit)
@@ -86,7 +89,7 @@ class Scheduler:
         self._next_deadline = min(self._next_deadline, sequence.standing.deadline)
 
     def abort(self, sequence_id: int) -> None:
-        """Forget a sequence and free its pages now; nothing happens if it has ended."""
+        """Remove a sequence and free its pages; no effect if it has ended."""
         self._failures.pop(sequence_id, None)
         sequence = self._sequences.get(sequence_id)
         if sequence is not None:
@@ -116,9 +119,9 @@ class Scheduler:
             passed.add(sequence.id)
             chunk = prompts[sequence.id] = sequence.chunk(budget)
             budget -= len(chunk.token_ids)
-            self._charge(sequence, chunk)
+            self.served.charge_prompt(sequence, chunk)
         decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
-        # One that went first for another's sake may have had to give way to that other.
+        # A prompt that was selected for another's sake may have been preempted for that other.
         return Batch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
 
     def measured(self, batch: Batch, seconds: float) -> None:
@@ -152,9 +155,9 @@ class Scheduler:
         return outputs
 
     def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
-        """The same for texts to embed. `sums` holds what each chunk adds to its sequence's vector.
+        """`update` for texts to embed. `sums` has the contribution of each chunk to its sequence's vector.
 
-        Returns the output of each sequence that has come to its end.
+        Returns the output of each sequence that has ended.
         """
         outputs: dict[int, TokenOutput] = {}
         for chunk in batch.pooled:
@@ -163,7 +166,7 @@ class Scheduler:
                 continue
             sequence.num_computed = chunk.end
             self.blocks.keep(sequence)
-            if chunk.start == 0:  # also after a preemption, which begins anew
+            if chunk.start == 0:  # also after a preemption, which restarts the sequence
                 sequence.pooled = None
             add_pooled(sequence, sums.get(sequence.id))
             if chunk.samples:
@@ -186,8 +189,8 @@ class Scheduler:
     # ── the next prompt ───────────────────────────────────────────────────────────────────────────────
 
     def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
-        """The prompt to compute a chunk of, begun already or now. `passed` are those that are in this step, or are
-        not to be."""
+        """The next prompt to compute a chunk of, a running or a waiting one. `passed` are the ids that are in this
+        step already, or are excluded from it."""
         rank, prompts = self._waiting.rank, self._running.prompts
         begun = min((s for s in prompts.values() if s.id not in passed), key=rank, default=None)
         while (first := self._waiting.first(passed)) is not None and (begun is None or rank(first) < rank(begun)):
@@ -201,9 +204,9 @@ class Scheduler:
         return begun
 
     def _start(self, sequence: Sequence, budget: int, now: float) -> bool:
-        """Give it a place and pages, taking those of lower priorities if need be; False if there are none.
+        """Allocate a slot and pages, preempting lower priorities if necessary; False if none are available.
 
-        Pages are taken for all of its tokens at once, so a prompt half computed never runs out of them.
+        Pages are allocated for all tokens at once, so a partly computed prompt never lacks pages.
         """
         if self.config.whole_prompts and len(sequence) > budget:
             return False
@@ -226,17 +229,10 @@ class Scheduler:
         self._running.prompts[sequence.id] = sequence
         return True
 
-    def _charge(self, sequence: Sequence, chunk: Chunk) -> None:
-        """Charge a tenant for a prompt: each computed token once, cached tokens not at all."""
-        tokens = min(chunk.end, sequence.num_prompt_tokens) - max(chunk.start, sequence.num_charged)
-        if tokens > 0:
-            sequence.num_charged = chunk.end
-            self.served.charge(sequence.standing.tenant, PROMPT * tokens, sequence.standing.share)
-
     # ── room ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_room(self) -> None:
-        """Get each sequence that generates the page of its newest token, preempting others or itself."""
+        """Allocate the page of each generating sequence's newest token, preempting others or the sequence itself."""
         page, decoding = self.blocks.block_size, self._running.decoding
         short = [s for s in decoding.values() if len(s.token_ids) > len(s.block_table) * page]
         for sequence in short:
@@ -244,7 +240,7 @@ class Scheduler:
                 self._preempt(self._running.last())
 
     def _preempt_below(self, priority: int) -> bool:
-        """Make one of a lower priority wait again; whether there was one."""
+        """Preempt a sequence of a lower priority; whether there was one."""
         if not self._running or (last := self._running.last()).standing.priority <= priority:
             return False
         self._preempt(last)
@@ -256,7 +252,7 @@ class Scheduler:
         self.num_preemptions += 1
 
     def _make_place(self, newcomer: Sequence, now: float) -> None:
-        """In a full queue."""
+        """Make room for a newcomer in a full queue. Raises QueueFull if its claim is the lowest."""
         self._expire(now)
         if self._waiting.size < self.config.max_queue:
             return
@@ -278,15 +274,12 @@ class Scheduler:
     def _append(self, sequence: Sequence, sampled: Sampled) -> TokenOutput:
         if (error := appended(sequence, sampled.token_id)) is not None:
             return self._fail(sequence, error)
-        self.served.charge(sequence.standing.tenant, COMPLETION, sequence.standing.share)
+        self.served.charge_completion(sequence)
         self._running.decodes(sequence)
         reason = finish_reason(sequence, self.config.max_model_len)
         if reason is not None:
             self._remove(sequence)
-        prompt, sequence.prompt_logprobs = sequence.prompt_logprobs, []
-        return TokenOutput(
-            sampled.token_id, reason, sequence.num_cached, logprobs=sampled.logprobs, prompt_logprobs=tuple(prompt)
-        )
+        return token_output(sequence, sampled, reason)
 
     def _fail(self, sequence: Sequence, error: InferenceError) -> TokenOutput:
         self._remove(sequence)
