@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError
+from adapters.errors import BackendError, CallerError
 from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
@@ -57,6 +57,9 @@ class PipelineMetadata:
         if not (inputs and outputs):
             names = list(dict.fromkeys(_receivers(config)))
             answers = await asyncio.gather(*(_query(call, name, "metadata") for name in names), return_exceptions=True)
+            for end in answers:
+                if isinstance(end, BaseException) and not isinstance(end, CallerError):  # a model of chats has none
+                    raise end
             models = {
                 name: oip_bodies.decode_metadata(answer.body or b"")
                 for name, answer in zip(names, answers, strict=True)

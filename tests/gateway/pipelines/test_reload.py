@@ -1,0 +1,64 @@
+"""Pipelines while servers fail to describe themselves, and while the configuration changes."""
+
+import asyncio
+
+import pytest
+
+from adapters.errors import TransportError
+from adapters.fake import FakeAdapter, Script
+from adapters.requests import ModelQuery
+from adapters.wire.oip.bodies import decode_metadata
+from gateway.snapshot import build
+from tests.gateway.pipelines.rigs import rig, says
+from tests.support.gateways import Rig, chat
+
+METADATA = (
+    b'{"name":"a","inputs":[{"name":"x","datatype":"FP32","shape":[-1]}],'
+    b'"outputs":[{"name":"y","datatype":"FP32","shape":[-1]}]}'
+)
+
+
+def reload(one: Rig, other: Rig) -> None:
+    """Put the configuration of another rig in force, with the pools of the first one."""
+    core = one.core
+    pools = {**other.core.snapshot.pools, **core.snapshot.pools}
+    core.snapshot = build(other.core.snapshot.config, one._keys(), pools, core.rng, core.clock)
+
+
+@pytest.mark.looptime
+async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() -> None:
+    steps = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
+    one = rig({"steps": steps}, {"a": says("draft", latency=1.0), "b": says("old")})
+    other = rig({"steps": [{"name": "only", "model": "c"}]}, {"c": says("new")})
+    record = one.record()
+    running = asyncio.create_task(one.core.handle(one.principal, chat("whole"), {}, record))
+    await asyncio.sleep(0.5)
+    reload(one, other)
+    answer = await one.core.handle(one.principal, chat("whole"), {}, later := one.record())
+    assert answer.body is not None
+    assert b'"new"' in answer.body
+    assert not running.done()
+    old = await running
+    assert old.body is not None
+    assert b'"old"' in old.body
+    assert [step.name for step in record.trace.steps] == ["draft", "final"]
+    assert [step.name for step in later.trace.steps] == ["only"]
+    logged = [[step.step for step in line.steps or ()] for line in one.log.lines]
+    assert logged == [["only"], ["draft", "final"]]
+    exposed = one.metrics.exposition().decode()
+    for step in ("draft", "final", "only"):
+        assert f'headrace_step_seconds_count{{pipeline="whole",step="{step}"' in exposed
+    one.assert_idle()
+    other.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failure_to_describe_a_model_is_reported_and_not_remembered() -> None:
+    failing, described = Script(fault=TransportError("gone")), Script(chunks=(METADATA,))
+    server = FakeAdapter(failing, failing, described)
+    one = rig({"steps": [{"name": "only", "model": "a"}]}, {"a": server}, tensors="a")
+    query = ModelQuery(model="whole")
+    with pytest.raises(TransportError):
+        await one.core.look_up(one.principal, query, {})
+    answer = await one.core.look_up(one.principal, query, {})
+    assert [tensor.name for tensor in decode_metadata(answer.body or b"").inputs] == ["x"]
