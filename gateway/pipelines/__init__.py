@@ -22,7 +22,7 @@ switch.py     the first branch whose condition holds
 guards/       blocks what its model classifies as forbidden, also on streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
-leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize, call
+leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize, call, agree
 
 To add a kind of node:
 

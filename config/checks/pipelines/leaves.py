@@ -21,7 +21,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     for pipeline in pipelines(root):
         for entry in nodes(pipeline):
             yield from _inputs(doc, entry)
-            yield from _judge(doc, entry, takes)
+            yield from _drafts(doc, entry, takes)
             yield from _call(doc, entry, configured, hosts)
             score = entry.node.rerank.score if entry.node.rerank is not None else None
             if score is not None and model_of(score, configured) is not None and not takes(score):
@@ -55,16 +55,18 @@ def _call(doc: Document, entry: Placed, configured: Mapping[str, str], hosts: Co
 def _hosted(root: Node) -> frozenset[str]:
     """The models whose pools are all bundled tensor runtimes."""
     pools = {pool["name"].text for pool in root["pools"] if pool["runtime"]["kind"].text == "tensor"}
-    pipeline = set[str]()
+    hosted = set[str]()
     for model in root["models"]:
         used = [pool.text for route in model["routes"] for pool in targets(route)]
         if (name := model["name"].text) is not None and used and all(pool in pools for pool in used):
-            pipeline.add(name)
-    return frozenset(pipeline)
+            hosted.add(name)
+    return frozenset(hosted)
 
 
-def _judge(doc: Document, entry: Placed, takes: TakesTensors) -> Iterator[Problem]:
-    judge = entry.node.judge
-    for inside, model in judge.placed_models() if judge is not None else ():
-        if takes(model):
-            yield doc.problem((*entry.place, "judge", *inside), f'"{model}" takes tensors, and a judge compares texts')
+def _drafts(doc: Document, entry: Placed, takes: TakesTensors) -> Iterator[Problem]:
+    """Report models of tensors among those that write or compare texts."""
+    for kind in ("judge", "agree"):
+        section = getattr(entry.node, kind)
+        for inside, model in section.placed_models() if section is not None else ():
+            if takes(model):
+                yield doc.problem((*entry.place, kind, *inside), f'"{model}" takes tensors, and drafts are texts')

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
+from config.schema.pipelines.agree import AgreeConfig
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
@@ -49,7 +50,7 @@ class GuardConfig(LeafConfig):
         yield ("block_if",), self.block_if
 
 
-LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize", "call")
+LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize", "call", "agree")
 """The fields of `LeafKinds`."""
 
 
@@ -72,6 +73,8 @@ class LeafKinds(Section):
     """Tokens as texts."""
     call: CallConfig | None = None
     """Python code in a process of the bundled tensor runtime."""
+    agree: AgreeConfig | None = None
+    """The answer on which most of several drafts agree."""
 
     def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
         """The kinds that are given, each with its field."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
 from config.expressions.types import JsonType
+from config.schema.pipelines.agree import AgreeConfig
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
@@ -103,6 +104,9 @@ def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
         return NodeOutputs({("text",): Variable(JSON)})
     if isinstance(leaf, RerankConfig):
         return NodeOutputs({(name,): Variable(JSON) for name in ("candidates", "scores", "places")})
+    if isinstance(leaf, AgreeConfig):
+        share = Variable(NumberType(integer=False, low=0, high=1))
+        return NodeOutputs({**GENERATED.declared, ("agreement",): share})
     if isinstance(leaf, TokenizeConfig):
         tokens = Variable(TensorType("INT64", (None, None)))
         return NodeOutputs({(name,): tokens for name in ("ids", "mask", "types", "count")})

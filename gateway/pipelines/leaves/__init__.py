@@ -6,6 +6,7 @@ rerank.py    the best candidates, by embeddings or scores; ranking.py orders the
 judge.py     the best of several drafts, by the verdicts of a model
 decode.py    pictures and sound as tensors
 tokens.py    texts as tokens, and tokens as texts
+agree.py     the answer on which most of several drafts agree; drafts.py writes drafts
 call.py      sends values to Python code in a process of the tensor runtime
 resources.py prepares what the nodes of a configuration need, before it is in force
 """

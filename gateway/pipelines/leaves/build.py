@@ -57,6 +57,13 @@ def _call(_: object, config: NodeConfig) -> PipelineNode:
     return CallNode(config.call.model)
 
 
+def _agree(_: object, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.leaves.agree import AgreeNode
+
+    assert config.agree is not None
+    return AgreeNode(config.agree)
+
+
 KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
     "template": _template,
     "rerank": _rerank,
@@ -65,4 +72,5 @@ KINDS: Mapping[str, Callable[[object, NodeConfig], PipelineNode]] = {
     "tokenize": _tokenize,
     "detokenize": _detokenize,
     "call": _call,
+    "agree": _agree,
 }

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any
-
 import msgspec
 from msgspec import Raw
 
@@ -13,10 +9,10 @@ from adapters.errors import ClientGone, InferenceError, StepFailed
 from adapters.wire.openai import chat as openai
 from adapters.wire.text.step_template import StepTemplate, TemplateFailed
 from config.schema.pipelines.judge import JudgeConfig
+from gateway.pipelines.leaves.drafts import Drafts, ends_of, succeeded, text_of_draft
 from gateway.pipelines.leaves.template import compiled
-from gateway.pipelines.model import ModelNode
 from gateway.pipelines.part import run_part
-from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
+from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, text_of
 from policies.pipelines.judge import BestOf, Verdict, of_both_orders, parse_verdict
 
@@ -47,17 +43,15 @@ class JudgeNode:
 
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
-        many = config.n > 1
-        self._drafts: list[tuple[str, PipelineNode]] = [
-            (f"{model}_{index + 1}" if many else model, ModelNode(model, takes_tensors=False))
-            for model in config.of
-            for index in range(config.n)
-        ]
+        self._drafts = Drafts(config)
+        self._comparisons = (len(config.of) * config.n - 1) * (2 if config.both_orders else 1)
         self._prompt = compiled(config.prompt or PROMPT)
 
     async def run(self, scope: StepScope) -> Output:
-        drafts = await self._written(scope)
-        texts = {text: place for place, text in reversed([*enumerate(map(_text, drafts))])}  # equal texts: the first
+        drafts = await self._drafts.written(scope)
+        texts = {
+            text: place for place, text in reversed([*enumerate(map(text_of_draft, drafts))])
+        }  # equal texts: the first
         if len(texts) == 1:
             return drafts[0]
         places = sorted(texts.values())
@@ -66,7 +60,8 @@ class JudgeNode:
         question = await _question(scope)
         while (pair := best.pair) is not None:
             try:
-                best.record(await self._verdict(question, _text(drafts[pair.first]), _text(drafts[pair.second]), scope))
+                first, second = text_of_draft(drafts[pair.first]), text_of_draft(drafts[pair.second])
+                best.record(await self._verdict(question, first, second, scope))
             except ClientGone:
                 raise
             except InferenceError as failure:
@@ -76,27 +71,20 @@ class JudgeNode:
             raise error or StepFailed(f"The judge of the step `{scope.path}` gave no verdict.", step=scope.path)
         return drafts[best.best]
 
-    async def _written(self, scope: StepScope) -> list[Output]:
-        """The drafts in the order of the file, without those that failed. Raises the first failure if all failed."""
-        ends = await _all(run_part(node, scope, name, is_read=True) for name, node in self._drafts)
-        return _succeeded(ends)
-
     async def _verdict(self, question: str, first: str, second: str, scope: StepScope) -> Verdict | None:
         """The verdict about two drafts. Raises the failure of the judge if it fails in all orders."""
         orders = [(first, second), (second, first)] if self._config.both_orders else [(first, second)]
-        ends = await _all(
+        ends = await ends_of(
             run_part(_Comparison(self._config, self._prompt, question, a, b), scope, "judge", is_read=True)
             for a, b in orders
         )
-        _succeeded(ends)
-        verdicts = [parse_verdict(_text(end)) if isinstance(end, Output) else None for end in ends]
+        succeeded(ends)
+        verdicts = [parse_verdict(text_of_draft(end)) if isinstance(end, Output) else None for end in ends]
         return of_both_orders(*verdicts) if self._config.both_orders else verdicts[0]
 
     def bound(self, estimate: Estimate) -> Bound:
-        bound = Bound()
-        for _, node in self._drafts:
-            bound += node.bound(estimate)
-        for _ in range((len(self._drafts) - 1) * (2 if self._config.both_orders else 1)):
+        bound = self._drafts.bound(estimate)
+        for _ in range(self._comparisons):
             bound += estimate(self._config.model)
         return bound
 
@@ -132,33 +120,6 @@ class _Comparison:
         return estimate(self._config.model)
 
 
-async def _all(parts: Iterable[Coroutine[Any, Any, Output]]) -> list[Output | InferenceError]:
-    """The outputs or the failures of parts that run at once. A cancellation, or another error, ends all of them."""
-
-    async def one(part: Coroutine[Any, Any, Output]) -> Output | InferenceError:
-        try:
-            return await part
-        except ClientGone:
-            raise
-        except InferenceError as error:
-            return error
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in parts]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
-
-
-def _succeeded(ends: Sequence[Output | InferenceError]) -> list[Output]:
-    """The outputs. Raises the first failure if there is none."""
-    outputs = [end for end in ends if isinstance(end, Output)]
-    if not outputs:
-        raise next(end for end in ends if isinstance(end, InferenceError))
-    return outputs
-
-
 async def _question(scope: StepScope) -> str:
     """The text that the drafts answer: the step's `prompt`, or that of the request."""
     inputs = scope.inputs or {}
@@ -166,8 +127,3 @@ async def _question(scope: StepScope) -> str:
         return text_of(inputs["prompt"] if "prompt" in inputs else await scope.request.value("text"))
     except UnusableValueError as error:
         raise scope.fail(error) from None
-
-
-def _text(draft: Output) -> str:
-    text = draft.values.get("text")
-    return text if isinstance(text, str) else ""

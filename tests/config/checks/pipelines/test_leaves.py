@@ -40,6 +40,11 @@ models:
       steps:
         - {name: post, in: {x: request.x}, call: script}
         - {name: again, in: {x: post.y}, call: {model: script}}
+  - name: agreed
+    pipeline:
+      cascade:
+        - {name: cheap, agree: {of: small, n: 3, by: number}, accept_if: agreement > 0.5 and finish == stop}
+        - {model: small}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -77,7 +82,7 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "prompt.messages",
             '18: models[4].pipeline.steps[2].in.prompt: the step "prompt" has',
         ),
-        ("of: [small, small], n: 2", "of: small", "20: models[5].pipeline.judge: one draft needs no judge"),
+        ("of: [small, small], n: 2", "of: small", "20: models[5].pipeline.judge: one draft has no other"),
         ("n: 2", "n: 9", "20: models[5].pipeline.judge: 18 drafts are too many: 16 are the most"),
         ("of: [small,", "of: [scorer,", '20: models[5].pipeline.judge.of[0]: "scorer" takes tensors'),
         ("of: [small,", "of: [smal,", '20: models[5].pipeline.judge.of[0]: no model is named "smal"'),
@@ -97,6 +102,10 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         ("call: script", "call: scripted", "calls itself"),
         ("call: script", "call: scrit", 'no model is named "scrit"'),
         ("in: {x: request.x}, ", "", "needs `in`"),
+        ("agreement > 0.5", "agreement > 1", "never holds"),
+        ("agreement > 0.5", "agrement > 0.5", "agreement"),
+        ("of: small, n: 3", "of: small", "one draft has no other"),
+        ("of: small, n: 3", "of: scorer, n: 3", '"scorer" takes tensors'),
         ("of: [small,", "of: [judged,", "20: models[5].pipeline.judge.of[0]: calls itself"),
     ],
 )

@@ -1,0 +1,69 @@
+"""Several drafts of an answer, written at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
+
+from adapters.errors import ClientGone, InferenceError
+from config.schema.pipelines.judge import DraftsConfig
+from gateway.pipelines.model import ModelNode
+from gateway.pipelines.part import run_part
+from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
+
+
+class Drafts:
+    """The models that write the drafts. Each draft is recorded like a step."""
+
+    def __init__(self, config: DraftsConfig) -> None:
+        many = config.n > 1
+        self._nodes: list[tuple[str, PipelineNode]] = [
+            (f"{model}_{index + 1}" if many else model, ModelNode(model, takes_tensors=False))
+            for model in config.of
+            for index in range(config.n)
+        ]
+
+    async def written(self, scope: StepScope) -> list[Output]:
+        """The drafts in the order of the file, without those that failed. Raises the first failure if all failed."""
+        return succeeded(await ends_of(run_part(node, scope, name, is_read=True) for name, node in self._nodes))
+
+    def bound(self, estimate: Estimate) -> Bound:
+        """The sum of all drafts."""
+        bound = Bound()
+        for _, node in self._nodes:
+            bound += node.bound(estimate)
+        return bound
+
+
+async def ends_of(parts: Iterable[Coroutine[Any, Any, Output]]) -> list[Output | InferenceError]:
+    """The outputs or the failures of parts that run at once. A cancellation, or another error, ends all of them."""
+
+    async def one(part: Coroutine[Any, Any, Output]) -> Output | InferenceError:
+        try:
+            return await part
+        except ClientGone:
+            raise
+        except InferenceError as error:
+            return error
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(part)) for part in parts]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def succeeded(ends: Sequence[Output | InferenceError]) -> list[Output]:
+    """The outputs. Raises the first failure if there is none."""
+    outputs = [end for end in ends if isinstance(end, Output)]
+    if not outputs:
+        raise next(end for end in ends if isinstance(end, InferenceError))
+    return outputs
+
+
+def text_of_draft(draft: Output) -> str:
+    """The text of a draft; empty for one without text, such as tool calls."""
+    text = draft.values.get("text")
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,63 @@
+"""Cascades whose first stage is the agreement of cheap models."""
+
+import json
+from typing import Any
+
+import pytest
+
+from adapters.errors import BackendError
+from adapters.fake import FakeAdapter, Script
+from tests.gateway.pipelines.rigs import rig, says
+from tests.support.gateways import Rig, chat
+
+
+def cascade(*cheap: FakeAdapter, **agree: Any) -> Rig:
+    fakes = {f"m{index}": fake for index, fake in enumerate(cheap)}
+    cheap_stage = {"name": "cheap", "agree": {"of": list(fakes), **agree}, "accept_if": "agreement >= 0.6"}
+    stages = [cheap_stage, {"model": "large"}]
+    return rig({"cascade": stages}, {**fakes, "large": says("large")})
+
+
+async def text(one: Rig, **fields: Any) -> str:
+    answer = await one.core.handle(one.principal, chat("whole", **fields), {}, one.record())
+    if answer.body is None:
+        return b"".join([piece async for piece in answer]).decode()
+    return str(json.loads(answer.body)["choices"][0]["message"]["content"])
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("answers", "by", "result"),
+    [
+        (("Paris.", "paris", "Rome"), "text", "Paris."),
+        (("Paris", "Rome", "Oslo"), "text", "large"),
+        (("It is 42.", "6 * 7 = 42", "43"), "number", "It is 42."),
+        (("no", "none", "nil"), "number", "large"),
+        (("one two three", "one two three!", "one two tree"), "edit", "one two three"),
+    ],
+)
+async def test_answers_that_agree_end_the_cascade(answers: tuple[str, ...], by: str, result: str) -> None:
+    one = cascade(*map(says, answers), by=by)
+    assert await text(one) == result
+    assert len(one.adapters["large"][0].calls) == (result == "large")
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_failed_draft_agrees_with_none() -> None:
+    down = FakeAdapter(Script(fault=BackendError("down")))
+    one = cascade(says("a"), says("a"), down)
+    assert await text(one) == "a"  # two of three
+    one.assert_idle()
+    one = cascade(says("a"), down, FakeAdapter(Script(fault=BackendError("down"))))
+    assert await text(one) == "large"
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_client_of_a_stream_receives_the_agreed_answer_as_events() -> None:
+    one = cascade(says("a"), says("a"))
+    stream = await text(one, stream=True)
+    assert json.loads(stream.split("\n\n")[0][6:])["choices"][0]["delta"]["content"] == "a"
+    assert stream.endswith("data: [DONE]\n\n")
+    one.assert_idle()
