@@ -1,6 +1,6 @@
 """Command-line options of both runtimes. A type raises `ArgumentTypeError`, which argparse reports with the option."""
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser, ArgumentTypeError
 
 from config.schema.units import HELD_COPIES, format_size, parse_duration, parse_size, parse_size_or_share
 
@@ -8,6 +8,14 @@ MAX_HELD_HELP = (
     f"memory for request bodies, of which each counts {HELD_COPIES} times; 2GiB, or room for eight of the largest"
     " bodies, if not given"
 )
+
+
+class HelpFormatter(ArgumentDefaultsHelpFormatter):
+    """Adds an option's default to its help, unless the option is a flag or has no default."""
+
+    def _get_help_string(self, action: Action) -> str | None:
+        has_default = action.default not in (None, "", []) and action.nargs != 0
+        return super()._get_help_string(action) if has_default else action.help
 
 
 def held_bytes(parser: ArgumentParser, max_held: int | None, max_body: int) -> int:

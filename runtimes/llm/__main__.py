@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from runtimes.arguments import MAX_HELD_HELP, held_bytes, port, positive, size, size_or_share
+from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, positive, size, size_or_share
 from runtimes.process import importing
 
 # The modules of `pip install "headrace[llm]"`.
@@ -66,9 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m runtimes.llm", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="python -m runtimes.llm", description=__doc__, formatter_class=HelpFormatter)
     add = parser.add_argument
     add("--model", required=True, help="bundled:NAME, hf:ORG/NAME, hf:ORG/NAME/FILE.gguf or a path")
     add("--served-name", help="name for clients; the model's own if not given")

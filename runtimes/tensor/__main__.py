@@ -10,7 +10,7 @@ from pathlib import Path
 
 from adapters.environment import drop_unlisted
 from adapters.temporary import sweep
-from runtimes.arguments import MAX_HELD_HELP, duration, held_bytes, port, positive, size
+from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_bytes, port, positive, size
 from runtimes.process import importing
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 from runtimes.tensor.api.restrictions import Restriction, parse
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m runtimes.tensor", description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        prog="python -m runtimes.tensor", description=__doc__, formatter_class=HelpFormatter
     )
     _where(parser.add_argument_group("where to listen"))
     _models(parser.add_argument_group("models"))

@@ -1,9 +1,10 @@
 """How a chat's model thinks: the fields of several APIs, as variables of the template and rules of the answer.
 
-`chat_template_kwargs`, `enable_thinking` variables of the template: vLLM's, SGLang's and Qwen's `reasoning_effort`
-OpenAI's; also a variable of the template `thinking` Anthropic's, which DeepSeek and GLM have too
-`thinking_token_budget`, `thinking_budget`, `max_thinking_tokens` vLLM's, Qwen's and others' bound of a thought
-`include_reasoning` vLLM's: false omits thoughts from the answer
+`chat_template_kwargs`, `enable_thinking`      variables of the template: vLLM's, SGLang's and Qwen's
+`reasoning_effort`                             OpenAI's; also a variable of the template
+`thinking`                                     Anthropic's, which DeepSeek and GLM have too
+`thinking_token_budget`, `thinking_budget`, `max_thinking_tokens`    vLLM's, Qwen's and others' bound of a thought
+`include_reasoning`                            vLLM's: false omits thoughts from the answer
 """
 
 from typing import Annotated, Any, Literal
