@@ -14,23 +14,23 @@ from config.schema.pipelines.pipeline import EnsembleConfig, NodeConfig, Pipelin
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report what a reader of the file would expect to have an effect."""
     tensors = takes_tensors(root)
-    for found in pipelines(root):
-        yield from _declared(doc, found)
-        for entry in nodes(found):
-            yield from _step(doc, entry, found.config)
+    for placed in pipelines(root):
+        yield from _declared(doc, placed)
+        for entry in nodes(placed):
+            yield from _step(doc, entry, placed.config)
             yield from _ensemble(doc, entry, tensors)
             yield from _switch(doc, entry)
             yield from _cascade(doc, entry, tensors)
             yield from _failures(doc, entry)
-        yield from _held(doc, found.config, found.place, is_live=True)
+        yield from _held(doc, placed.config, placed.place, is_live=True)
 
 
-def _declared(doc: Document, found: PlacedPipeline) -> Iterator[Problem]:
-    for field, tensors in (("inputs", found.config.inputs), ("outputs", found.config.outputs)):
+def _declared(doc: Document, placed: PlacedPipeline) -> Iterator[Problem]:
+    for field, tensors in (("inputs", placed.config.inputs), ("outputs", placed.config.outputs)):
         names = [tensor.name for tensor in tensors]
         for index, name in enumerate(names):
             if name in names[:index]:
-                yield doc.problem((*found.place, field, index, "name"), f'"{name}" is given twice')
+                yield doc.problem((*placed.place, field, index, "name"), f'"{name}" is given twice')
 
 
 def _step(doc: Document, entry: Placed, pipeline: PipelineConfig) -> Iterator[Problem]:
