@@ -14,9 +14,9 @@ from runtimes.llm.cuda.layout import TABLE
 from runtimes.llm.engine.sequence import Chunk
 
 Compute = Callable[[Tensor], Tensor]
-"""Of a step int32 [S, TABLE + pages]: float32 [S, vocab]."""
+"""Computes a step int32 [S, TABLE + pages]: float32 [S, vocab]."""
 Record = Callable[[Compute, Tensor], Callable[[], Tensor]]
-"""What computes that step again, from whatever is in the same memory by then."""
+"""Replays that step with the current contents of the same memory."""
 
 
 def sizes_up_to(most: int) -> list[int]:
@@ -34,7 +34,7 @@ class Graphs:
     def __init__(
         self, compute: Compute, record: Record, sizes: Sequence[int], pages: int, scratch: Tensor, device: torch.device
     ) -> None:
-        """`pages` is the width of the tables, `scratch` [TABLE + pages] a token too many."""
+        """`pages` is the width of the tables, `scratch` [TABLE + pages] the row of a padding token."""
         self._scratch = scratch.cpu()
         self._sizes = sorted(sizes)
         self._steps: dict[int, Tensor] = {}
@@ -45,7 +45,7 @@ class Graphs:
             self._replay[size] = record(compute, self._steps[size])
 
     def takes(self, chunks: Sequence[Chunk]) -> bool:
-        """Whether a step is of single tokens, and of no more than there is a graph for."""
+        """Whether a step has single tokens only, and no more than the largest graph."""
         return len(chunks) <= self._sizes[-1] and all(len(chunk.token_ids) == 1 for chunk in chunks)
 
     def run(self, chunks: Sequence[Chunk], block_size: int) -> Tensor:
@@ -74,7 +74,7 @@ def scratch_row(page: int, block_size: int, pages: int) -> Tensor:
 
 
 def record_graph(compute: Compute, step: Tensor) -> Callable[[], Tensor]:
-    """On a GPU."""
+    """Records graphs on a GPU."""
     with torch.inference_mode():
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -96,7 +96,7 @@ _POOLS: list[tuple[int, int]] = []
 
 
 def _pool() -> tuple[int, int]:
-    """Memory that all graphs use, one after the other."""
+    """The memory pool that all graphs share."""
     if not _POOLS:
         _POOLS.append(torch.cuda.graph_pool_handle())
     return _POOLS[0]

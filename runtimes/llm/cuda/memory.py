@@ -12,7 +12,7 @@ SHARES = 2
 """The graphs keep memory of their own, which is no more than the largest step's."""
 
 Measure = Callable[[torch.device, Callable[[], object]], int]
-"""The most bytes that were taken at a time while something ran, beside those that were taken before."""
+"""The peak of additionally allocated bytes while `run` runs."""
 
 
 def memory_of_steps(
@@ -30,7 +30,7 @@ def memory_of_steps(
 
 
 def largest_step(max_tokens: int, max_num_seqs: int, block_size: int, context_length: int) -> list[Chunk]:
-    """One sequence with all that the others leave, and as many others as there may be, with a token each."""
+    """One sequence with all tokens that the others leave, and as many others as possible, with one token each."""
     others = min(max_num_seqs, max_tokens) - 1
     spans = [min(max_tokens - others, context_length), *[1] * others]
     made, page = [], 0
@@ -43,7 +43,7 @@ def largest_step(max_tokens: int, max_num_seqs: int, block_size: int, context_le
 
 
 def peak(device: torch.device, compute: Callable[[], object]) -> int:
-    """On a GPU. What was cached in between is given back."""
+    """The measurement on a GPU. Cached memory is released afterwards."""
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

@@ -1,7 +1,7 @@
-"""A constraint that begins in the middle of an answer: any bytes may come until a mark, then the rules hold.
+"""A constraint that begins in the middle of an answer: any bytes are allowed until a mark, then the rules apply.
 
-A model calls a tool after text of any kind, and answers in a form after it has thought. That free text is matched by
-its bytes alone: no grammar sees it, so it may hold anything, broken UTF-8 too.
+A model calls a tool after text of any kind, and answers in a format after its thoughts. That free text is matched by
+its bytes alone: no grammar applies to it, so it may contain anything, also broken UTF-8.
 """
 
 from collections.abc import Mapping
@@ -16,14 +16,14 @@ class TextRules(Constraint, Protocol):
     """A constraint that can begin within a token."""
 
     def allows(self, text: bytes) -> bool:
-        """Whether `text` may come next."""
+        """Whether `text` is allowed next."""
 
     def take(self, text: bytes) -> None:
-        """`text`, which is allowed, has come."""
+        """Advance by `text`, which is allowed."""
 
 
 class Mark:
-    """A text that a model writes, as one control token or as other tokens spell it."""
+    """A text of a model's format, as one control token or spelled by other tokens."""
 
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:
         self.text = text.encode()
@@ -38,7 +38,7 @@ class Mark:
         return next((end for end in ends if tail.endswith(self.text[:end])), 0)
 
     def rests(self, begun: int) -> dict[int, bytes]:
-        """Tokens that complete a mark of which so many bytes were written, and what follows it in them."""
+        """Tokens that complete a mark after that many of its bytes, and the text after the mark in them."""
         cached = self._rests.get(begun)
         if cached is None:
             left = self.text[begun:]
@@ -47,7 +47,7 @@ class Mark:
         return cached
 
     def parts(self, left: bytes) -> list[int]:
-        """Tokens that are a part of the mark, of which `left` is still to come."""
+        """Tokens that are a part of the mark, of which `left` is missing."""
         cached = self._parts.get(left)
         if cached is None:
             cached = [id for id, piece in self.pieces.items() if piece and left != piece and left.startswith(piece)]
@@ -77,7 +77,7 @@ class AfterMark:
 
     @property
     def waits(self) -> bool:
-        """Whether the mark has not come yet."""
+        """Whether the answer is still before the mark."""
         return self._waits
 
     @property
@@ -124,7 +124,7 @@ class AfterMark:
             self._rules.take(rest)
 
     def _after_mark(self, text: bytes) -> bytes | None:
-        """What of `text` follows the mark; None if the mark is not complete with it."""
+        """The part of `text` after the mark; None if the mark is not complete with it."""
         _, mark, rest = (self._tail + text).partition(self._mark.text)
         return rest if mark else None
 

@@ -35,7 +35,7 @@ WAIT_SECONDS = 10.0
 
 
 class GrammarInvalid(CallerError):
-    """It cannot be compiled, or came to be too much while an answer was written by it."""
+    """A grammar that cannot be compiled, or whose bounds an answer exceeded."""
 
     code = "invalid_grammar"
 
@@ -44,14 +44,14 @@ class GrammarInvalid(CallerError):
 class Grammar:
     """`text` is JSON for a schema and for a choice, a list of texts; a `grammar` may be Lark's or GBNF.
 
-    `param` is what the request called it.
+    `param` is the name of the request's field.
     """
 
     kind: Kind
     text: str
     param: str
     after: str = ""
-    """A text that comes before what the rules are for; until then any text may come."""
+    """A text that precedes the constrained part; before it any text is allowed."""
 
     @property
     def key(self) -> bytes:
@@ -61,7 +61,7 @@ class Grammar:
 
 
 class Matcher:
-    """One answer's place in a grammar: the `TextRules` of what it is."""
+    """The state of one answer in a grammar: its `TextRules`."""
 
     __slots__ = ("_matcher", "_spelling", "_width")
     free = False
@@ -79,13 +79,13 @@ class Matcher:
         return self._matcher.compute_bitmask()[: self._width]
 
     def advance(self, token_id: int) -> None:
-        """`token_id` has come. Raises GrammarInvalid if nothing can come of this any more."""
+        """Advance by the sampled `token_id`. Raises GrammarInvalid if no token can follow."""
         # A failure while the mask was made shows here.
         if self._matcher.is_error() or not self._matcher.consume_token(token_id):
             raise GrammarInvalid(f"The answer's grammar has failed: {reason(self._matcher)}.")
 
     def copy(self) -> "Matcher":
-        """Another one at the same place. The two share what is learnt of the grammar: each makes the other faster."""
+        """A copy in the same state. Both share the caches of the grammar, so that each makes the other faster."""
         return Matcher(self._matcher.deep_copy(), self._width, self._spelling)
 
     def allows(self, text: bytes) -> bool:
@@ -98,7 +98,7 @@ class Matcher:
 
 
 class Compiled:
-    """A grammar for one model. `size` is about how many bytes it takes."""
+    """A grammar for one model. `size` is its approximate size in bytes."""
 
     def __init__(self, matcher: Matcher, after: Mark | None, width: int, size: int) -> None:
         self._matcher = matcher
@@ -137,12 +137,12 @@ class Grammars:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: frozenset[int]) -> "Grammars | None":
-        """None if nothing ends an answer."""
+        """None without an end token."""
         ends = tokenizer.eos_token_ids | eos_token_ids
         return cls(tokenizer, vocab_size, ends) if ends else None
 
     def close(self) -> None:
-        """End what is being compiled, and the processes that try grammars."""
+        """Cancel running compilations, and stop the processes of the sandbox."""
         for task in self._under_way.values():
             task.cancel()
         self._sandbox.close()
@@ -185,7 +185,7 @@ class Grammars:
     async def _compile(self, key: bytes, grammar: Grammar, tenant: str) -> Compiled:
         async with self._turns.turn(tenant, WAIT_SECONDS):
             size = await self._sandbox.cost(grammar.kind, grammar.text)
-            # Bounded now: the thread ends, and the turn with it.
+            # Bounded now: the thread ends, and with it the use of the slot.
             matcher = await asyncio.to_thread(build, self._reads, grammar.kind, grammar.text)
         after = mark_of(grammar.after, self._tokenizer) if grammar.after else None
         return Compiled(Matcher(matcher, self._width, self._spelling), after, self._width, size + len(grammar.text))

@@ -1,8 +1,8 @@
-"""Tries grammars in processes that the kernel ends when a grammar takes too much time or memory.
+"""Compiles grammars first in processes that the kernel ends when a grammar takes too much time or memory.
 
 llguidance bounds its own work by counters that do not cover all of it: `{"type": "integer", "multipleOf": 9999991}`
 builds millions of states before the first counter is read, and no thread can be stopped. A grammar that has passed here
-takes about the same again where it is built to be used.
+takes about the same resources when the runtime compiles it.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from runtimes.llm.grammar.worker import LENGTH, GrammarJob, Outcome, framed
 CPU_SECONDS = 3.0
 SECONDS = 15.0
 MEMORY = 256 << 20
-"""Of one grammar, in bytes."""
+"""Memory of one grammar, in bytes."""
 AT_ONCE = 2
-"""Grammars that are tried at a time."""
+"""Grammars that are compiled at a time."""
 
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG")
 _REASONS = {
@@ -49,19 +49,22 @@ class Sandbox:
         self._end: _End | None = None
 
     async def cost(self, kind: Kind, text: str) -> int:
-        """The bytes of memory that the grammar takes. Raises CannotBuild if that, or its time, is more than it may
-        take, and Unavailable if the machine has no room to try it."""
+        """The bytes of memory that the grammar takes.
+
+        Raises CannotBuild if its memory or its time exceeds the limits, and Unavailable if the machine has no memory
+        for a trial.
+        """
         end = await self._start()
         connection = self._idle.pop()
         try:
             outcome = await _request(connection, GrammarJob(kind, text, CPU_SECONDS, SECONDS, MEMORY))
         except (OSError, EOFError):
             connection.close()
-            self._close(end)  # the system took the process: another one is started for the next grammar
+            self._close(end)  # the system ended the process: another one is started for the next grammar
             raise Unavailable("The grammar could not be compiled: try again.", retry_after=1) from None
         except BaseException:
             connection.close()
-            self._close(end)  # an outcome that is not read would be taken for the next grammar's
+            self._close(end)  # an unread outcome would be taken for the next grammar's
             raise
         if self._end is not end:  # closed meanwhile
             connection.close()

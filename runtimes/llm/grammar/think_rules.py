@@ -14,7 +14,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThoughtRules:
-    """How the thoughts of one request are held: `width` is a mask's, in bytes."""
+    """The limits of the thoughts of one request. `width` is the size of a mask in bytes."""
 
     format: ThinkFormat
     is_open: bool
@@ -23,7 +23,10 @@ class ThoughtRules:
     width: int
 
     def start(self, rules: Callable[[], TextRules | None]) -> "ThoughtConstraint | MaybeThinking | None":
-        """A new answer's place; `rules` begins what holds after the thought. None if nothing is held."""
+        """The constraint of a new answer; `rules` creates that of the text after the thought.
+
+        None without constraints.
+        """
         answer = rules()
         if answer is None and self.budget is None:
             return None
@@ -63,12 +66,12 @@ class ThoughtConstraint:
         self._place.advance(token_id)
 
     def take(self, text: bytes) -> None:
-        """`text` has come with the mark that began the thought."""
+        """Advance by `text` that followed the mark of the thought in the same token."""
         self._place.take(text)
 
     @property
     def _is_over(self) -> bool:
-        """Whether the end of the thought is being written, because its budget is used up."""
+        """Whether the end mark is being written because the budget is used up."""
         return self._place.waits and self._left == 0 and self._forced < len(self._closing)
 
     def _count(self, token_id: int) -> None:

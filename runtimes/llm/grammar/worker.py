@@ -30,7 +30,7 @@ _OUT_OF_MEMORY = 3
 
 
 class GrammarJob(msgspec.Struct, frozen=True):
-    """A grammar, and what building it may take: seconds of processor time, seconds of time, bytes of memory."""
+    """A grammar, and its limits: seconds of processor time, seconds of time, bytes of memory."""
 
     kind: Kind
     text: str
@@ -93,7 +93,7 @@ def _outcome(job: GrammarJob, tokenizer: LLTokenizer) -> Outcome:
 
 
 def _build_within(job: GrammarJob, tokenizer: LLTokenizer) -> int:
-    """In the fork: its exit status."""
+    """The exit status of the fork."""
     resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
     if virtual := _sizes()[0]:
         resource.setrlimit(resource.RLIMIT_AS, (virtual + job.memory, virtual + job.memory))

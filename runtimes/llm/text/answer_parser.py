@@ -9,7 +9,7 @@ Part = Thought | AnswerText | CallBegun | CallArguments
 
 
 class AnswerParser:
-    """Reads one answer. With `hides_thoughts` there is no `Thought` among its parts."""
+    """Parses one answer. With `hides_thoughts` no `Thought` is among its parts."""
 
     def __init__(
         self, think: ThinkParser | None = None, tools: ToolParser | None = None, *, hides_thoughts: bool = False
@@ -23,11 +23,11 @@ class AnswerParser:
         return 0 if self._tools is None else self._tools.num_calls
 
     def push(self, text: str) -> list[Part]:
-        """The parts that are certain with this piece of the text."""
+        """The parts that are final with this piece of the text."""
         return self._called(self._think.push(text) if self._think is not None else [AnswerText(text)])
 
     def finish(self) -> list[Part]:
-        """The parts that were held back: no more text comes."""
+        """The buffered parts: no more text comes."""
         parts = self._called(self._think.finish()) if self._think is not None else []
         return parts + ([] if self._tools is None else [*self._tools.finish()])
 

@@ -80,7 +80,7 @@ class StopStrings:
         self.matched: str | None = None
 
     def push(self, text: str) -> str:
-        """The part of the text so far that is surely not of a stop string. Nothing may follow a match."""
+        """The part of the text so far that cannot belong to a stop string. Nothing may follow a match."""
         table, state = self._table, self._state
         if not table.size:
             return text
@@ -96,7 +96,7 @@ class StopStrings:
         return text[:sure]
 
     def flush(self) -> str:
-        """What was held back: the text has ended before any stop string was complete."""
+        """The buffered text: the answer has ended before any stop string was complete."""
         held, self._held = self._held, ""
         return held
 

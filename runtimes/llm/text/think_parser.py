@@ -1,4 +1,4 @@
-"""Separates what a model thinks from what it answers, as the text comes.
+"""Separates the thoughts of a model from its answer, piece by piece.
 
 White space around both belongs to neither. The result does not depend on how the text was cut into pushes.
 """
@@ -21,7 +21,7 @@ FORMATS = (ThinkFormat("<think>", "</think>"), ThinkFormat("[THINK]", "[/THINK]"
 
 
 def think_format_of(template: str) -> ThinkFormat | None:
-    """Of the models that have this chat template; None if it mentions no thoughts."""
+    """The marks of the models with this chat template; None if it mentions no thoughts."""
     return next((one for one in FORMATS if one.opens in template or one.closes in template), None)
 
 
@@ -46,7 +46,7 @@ class ThinkParser:
         return self._step in (self._open, self._think) or (self._is_open and self._step == self._begin)
 
     def push(self, text: str) -> list[Thought | AnswerText]:
-        """The parts that are certain with this piece of the text."""
+        """The parts that are final with this piece of the text."""
         self._held += text
         parts: list[Thought | AnswerText] = []
         before = None
@@ -56,7 +56,7 @@ class ThinkParser:
         return parts
 
     def finish(self) -> list[Thought | AnswerText]:
-        """The part that was held back: no more text comes."""
+        """The buffered part: no more text comes."""
         held, self._held = self._held, ""
         if self.thinks:
             return [Thought(held.rstrip())] if held.strip() else []
@@ -65,7 +65,7 @@ class ThinkParser:
         return []
 
     def _begin(self, parts: list[Thought | AnswerText]) -> None:
-        """An answer begins with a thought or has none."""
+        """Whether the answer begins with a thought."""
         text = self._held.lstrip()
         if text.startswith(self._format.opens):
             self._held, self._step = text[len(self._format.opens) :], self._open

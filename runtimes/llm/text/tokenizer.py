@@ -1,7 +1,7 @@
 """Text to token ids and back.
 
-The ids come from the `tokenizers` library. The way back is a table of bytes by token id, because a stream needs
-the bytes: one token may hold half a character.
+The ids come from the `tokenizers` library. The reverse uses a table of bytes by token id, because a stream needs the
+bytes: one token may contain an incomplete character.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ class UnsupportedTokenizer(ValueError):
 
 
 class TooManyTokens(ValueError):
-    """A text has more tokens than its caller takes; the rest of it was not encoded."""
+    """A text has more tokens than the limit; the rest of it was not encoded."""
 
 
 class Tokenizer:
@@ -58,7 +58,7 @@ class Tokenizer:
         literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
         self.longest_piece = max(map(len, (*self.pieces.values(), *self.special_spellings.values())), default=1)
-        """In bytes: a text of n bytes has n / longest_piece tokens at least."""
+        """In bytes: a text of n bytes has at least n / longest_piece tokens."""
         self.spellings = SpecialSpellings(self.special_tokens)
         self._cuts = cuts_exactly(self._encode)
         self.bos_token = bos_token
@@ -110,8 +110,9 @@ class Tokenizer:
         return ids[:begin] + ids[len(ids) - (limit - begin) :]
 
     def decode(self, token_ids: Iterable[int], *, special: bool = False) -> str:
-        """The text that the ids stand for within a longer text; bytes that are no UTF-8 become U+FFFD. Control tokens
-        are nothing in it, or with `special` their spelling."""
+        """The text of the ids within a longer text; invalid UTF-8 becomes U+FFFD. Control tokens are omitted, or with
+        `special` spelled.
+        """
         pieces = [
             self.piece(token_id) or (self.special_spellings.get(token_id, b"") if special else b"")
             for token_id in token_ids
@@ -119,7 +120,7 @@ class Tokenizer:
         return b"".join(pieces).decode("utf-8", "replace")
 
     def names(self, token_ids: Iterable[int]) -> list[str | None]:
-        """As the vocabulary has them: it spells bytes in its own way. None for an id without a token."""
+        """The token's name in the vocabulary, which encodes bytes in its own way. None for an id without a token."""
         return [self._backend.id_to_token(token_id) for token_id in token_ids]
 
     def piece(self, token_id: int) -> bytes:
@@ -128,12 +129,12 @@ class Tokenizer:
 
 
 def ids_of(backend: tokenizers.Tokenizer, tokens: Iterable[str]) -> frozenset[int]:
-    """The ids of those `tokens` that there are."""
+    """The ids of those `tokens` that exist."""
     return frozenset(id for token in tokens if (id := backend.token_to_id(token)) is not None)
 
 
 def _closing(backend: tokenizers.Tokenizer) -> int:
-    """How many control tokens end a whole text."""
+    """The number of control tokens that end a whole text."""
     plain = backend.encode("a", add_special_tokens=False).ids
     whole = backend.encode("a", add_special_tokens=True).ids
     starts = [at for at in range(len(whole) - len(plain) + 1) if whole[at : at + len(plain)] == plain]

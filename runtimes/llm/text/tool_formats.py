@@ -44,7 +44,7 @@ class ToolFormat:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What is no text where it stands between calls."""
+        """White space between calls, which is not text."""
         return tuple(mark for mark in (self.trigger, self.prelude, self.closing.strip()) if mark)
 
     def new_id(self) -> str:
@@ -76,7 +76,7 @@ LLAMA = ToolFormat(
 
 
 def format_of(template: str) -> ToolFormat | None:
-    """Of the models that have this chat template; None if it knows no tools, or writes calls as nothing here does."""
+    """The format of the models with this chat template; None if it has no tools, or an unsupported format."""
     if "<tool_call>" in template and "<function=" not in template:
         return HERMES
     if "[TOOL_CALLS]" in template and "[ARGS]" not in template:
@@ -104,7 +104,7 @@ def calls_grammar(
     trigger = _quoted(tool_format.trigger) if control is None else f"<[{control}]>"
 
     def spelled(text: str) -> str:
-        """In Lark: a control token is no text."""
+        """As Lark: a control token is not text."""
         before, mark, after = text.partition(tool_format.trigger) if tool_format.trigger else (text, "", "")
         return f"{_quoted(before)} {trigger if mark else ''} {_quoted(after)}"
 

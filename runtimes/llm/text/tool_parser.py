@@ -46,30 +46,30 @@ Part = AnswerText | CallBegun | CallArguments
 
 
 class ToolParser:
-    """Reads one answer."""
+    """Parses one answer."""
 
     def __init__(self, tool_format: ToolFormat, names: Collection[str], *, most: int | None = None) -> None:
-        """`names` are the functions that there are; calls beyond `most` are passed over."""
+        """`names` are the available functions; calls beyond `most` are skipped."""
         self.num_calls = 0
         self._most = most
         self._format = tool_format
         self._names = names
         self._held = ""
         self._before = ""
-        """What was taken for the beginning of a call that has not shown itself yet."""
+        """Buffered text that resembled the beginning of a call."""
         self._between = self._only_text = False
         self._call: _CallReader | None = None
         self._parts: list[Part] = []
 
     def push(self, text: str) -> list[Part]:
-        """What is certain with this piece of the text."""
+        """The parts that are final with this piece of the text."""
         self._held += text
         while self._held and self._step():
             pass
         return self._taken()
 
     def finish(self) -> list[Part]:
-        """What was held back: nothing more comes."""
+        """The buffered part: no more text comes."""
         call = self._call
         if call is not None and not call.begun:
             self._add_text(self._before + call.raw)
@@ -89,7 +89,7 @@ class ToolParser:
             self._parts.append(AnswerText(text))
 
     def _step(self) -> bool:
-        """Take what can be taken of what is held; whether there may be more."""
+        """Parse as much as possible of the buffer; whether there may be more."""
         if self._call is not None:
             return self._read(self._call)
         if self._between:
@@ -97,7 +97,7 @@ class ToolParser:
         return self._look() if self._format.trigger else self._look_at_beginning()
 
     def _look(self) -> bool:
-        """Text, up to where calls begin."""
+        """Text before the first call."""
         text, trigger = self._held, self._format.trigger
         at = text.find(trigger)
         if at >= 0:
@@ -111,7 +111,7 @@ class ToolParser:
         return False
 
     def _look_at_beginning(self) -> bool:
-        """Without a mark, an answer is calls only if it begins with one."""
+        """Without a mark, an answer has calls only if it begins with one."""
         text, prelude = self._held.lstrip(), self._format.prelude
         if not self._only_text:
             if prelude.startswith(text):
@@ -126,7 +126,7 @@ class ToolParser:
         return False
 
     def _skip(self) -> bool:
-        """What stands between calls, or before the first."""
+        """Skip text between calls, or before the first."""
         text = self._held.lstrip(_SEPARATORS)
         for mark in self._format.marks:
             if text.startswith(mark):
@@ -139,7 +139,7 @@ class ToolParser:
         if text.startswith("{"):
             self._call = _CallReader(self._names, self._format, self.num_calls)
             return True
-        # Neither call nor mark: text, of which all that was taken for more is a part.
+        # Neither call nor mark: text, to which all of the buffer belongs.
         self._between, self._only_text = False, True
         if self._before:
             self._add_text(self._before)
@@ -186,7 +186,7 @@ class _CallReader:
         return parts
 
     def push(self, text: str) -> str | None:
-        """What follows the object, None while it has not ended."""
+        """Returns the text after the object, None while it has not ended."""
         if self.begun:
             return self._go_on(text)
         self.raw += text
@@ -234,14 +234,14 @@ class _CallReader:
 
 
 class _Depth:
-    """How deep inside of JSON's braces and brackets a text is."""
+    """Tracks the nesting depth of JSON's braces and brackets in a text."""
 
     def __init__(self, depth: int = 0) -> None:
         self._depth = depth
         self._quoted = self._escaped = False
 
     def end(self, text: str, level: int) -> int | None:
-        """Where the text comes back to this level; None if it does not."""
+        """The index where the text returns to this level; None if it does not."""
         for at, character in enumerate(text):
             if self._escaped:
                 self._escaped = False
