@@ -76,7 +76,7 @@ async def listening(limits: AdminLimits) -> AsyncIterator[Listening]:
         await until(lambda: not listener.connections)
 
 
-async def test_half_requests_end_and_the_listener_keeps_answering() -> None:
+async def test_incomplete_requests_time_out_and_the_listener_still_answers() -> None:
     async with listening(AdminLimits(head_timeout=0.5)) as served:
         halves = [await served.connect(HALF) for _ in range(1500)]
         assert len(served.listener.connections) <= served.listener.limits.max_connections + 1

@@ -43,7 +43,7 @@ tenants:
 """
 
 
-def test_warnings_are_told_and_count_only_where_that_is_wanted(tmp_path: Path) -> None:
+def test_warnings_are_printed_and_fail_only_with_the_option(tmp_path: Path) -> None:
     path = tmp_path / "warned.yaml"
     path.write_text(WARNED)
     lenient, strict = run(app, ["check", str(path)]), run(app, ["check", "--strict", str(path)])
@@ -70,7 +70,7 @@ def test_check_runs_the_tests_beside_a_file_or_those_it_is_given(tmp_path: Path)
     assert (missing.exit_code, "cannot be read" in missing.output) == (1, True)
 
 
-def test_check_tells_of_a_key_that_can_never_be_used(tmp_path: Path) -> None:
+def test_check_reports_a_key_that_can_never_be_used(tmp_path: Path) -> None:
     path = tmp_path / "keys.yaml"
     path.write_text(WARNED.replace("models: [chat],", f"models: [chat], keys: [{{id: abc, hash: {'a' * 64}}}],"))
     result = run(app, ["check", str(path)])
@@ -83,7 +83,7 @@ def explain(path: Path, *options: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_explain_tells_why(tmp_path: Path) -> None:
+def test_explain_prints_the_decision(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(WARNED)
     status, text = explain(path, "--user", "ann", "--max-tokens", "500", "--at", "2026-03-02T10:30")
@@ -109,10 +109,10 @@ def test_explain_as_json(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(WARNED)
     status, text = explain(path, "--stream", "--header", "x-a=b", "--label", "team=x", "--role", "operator", "--json")
-    found = json.loads(text)
+    explanation = json.loads(text)
     assert status == 0
-    assert found["to"] == {"pool": "a", "share": 1.0}
-    assert found["routes"] == [
+    assert explanation["to"] == {"pool": "a", "share": 1.0}
+    assert explanation["routes"] == [
         {
             "route": 0,
             "matches": True,
@@ -130,7 +130,7 @@ def test_explain_of_what_is_refused_or_wrong(tmp_path: Path) -> None:
         'acme requests "chta": no model\n'
         'refused (model_not_found): no model has the name "chta" (did you mean "chat"?)\n',
     )
-    for options, told in (
+    for options, expected in (
         (("--at", "noon"), "at: expected a moment"),
         (("--header", "x"), "--header: expected NAME=VALUE, got 'x'"),
         (("--front", "chatt"), 'did you mean "chat"?'),
@@ -138,10 +138,10 @@ def test_explain_of_what_is_refused_or_wrong(tmp_path: Path) -> None:
     ):
         status, text = explain(path, *options)
         assert status == 2, text
-        assert told in text
+        assert expected in text
 
 
-def test_check_says_ok(tmp_path: Path) -> None:
+def test_check_prints_ok(tmp_path: Path) -> None:
     assert run(app, ["check", "config/headrace.yaml"]).exit_code == 0
 
 

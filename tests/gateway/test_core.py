@@ -133,12 +133,12 @@ async def test_a_break_in_mid_stream_charges_what_was_streamed() -> None:
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("allowed", "asked"), [(["*"], "nothing"), (["other-*"], "chat")])
-async def test_unknown_and_not_allowed_are_one_answer(allowed: list[str], asked: str) -> None:
+@pytest.mark.parametrize(("allowed", "model"), [(["*"], "nothing"), (["other-*"], "chat")])
+async def test_unknown_and_not_allowed_are_one_answer(allowed: list[str], model: str) -> None:
     one = rig(models=allowed)
     with pytest.raises(NotFound) as refused:
-        await one.core.handle(one.principal, chat(asked), {}, record := one.record())
-    expected = f"The model `{asked}` does not exist or you may not use it."
+        await one.core.handle(one.principal, chat(model), {}, record := one.record())
+    expected = f"The model `{model}` does not exist or you may not use it."
     assert (refused.value.message, refused.value.param) == (expected, "model")
     assert record.model == ""  # what a client makes up is no metric label
     one.assert_idle()
@@ -161,7 +161,7 @@ async def test_a_dead_endpoint_is_covered_by_another_and_by_the_fallback() -> No
 
 
 @pytest.mark.looptime
-async def test_tokens_are_charged_once_whoever_answered() -> None:
+async def test_tokens_are_charged_once_for_any_endpoint() -> None:
     """A fallback and a token limit go together: what failed costs nothing, and what answered is charged."""
     configuration = config(
         pools=[{"name": n, "endpoints": ["http://127.0.0.1:9"]} for n in ("main", "spare")],
@@ -241,10 +241,10 @@ async def test_a_session_stays_at_its_endpoint(balance: dict[str, Any]) -> None:
     fakes = [FakeAdapter() for _ in range(8)]
     one = Rig(config(pools=pools), {"main": fakes})
     for turn in range(1, 30):
-        said = [{"role": "user", "content": "x" * 2000}] * turn
-        await one.core.handle(one.principal, chat(user="u", messages=said), {"x-session": "s"}, one.record())
-    kept = sum(a == b for a, b in itertools.pairwise(record.endpoint for record in one.log.records))
-    assert kept >= 24
+        messages = [{"role": "user", "content": "x" * 2000}] * turn
+        await one.core.handle(one.principal, chat(user="u", messages=messages), {"x-session": "s"}, one.record())
+    repeated = sum(a == b for a, b in itertools.pairwise(record.endpoint for record in one.log.records))
+    assert repeated >= 24
     one.assert_idle()
 
 
@@ -322,7 +322,7 @@ async def test_scopes_leave_less_than_the_tenant_may_do() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_failure_is_told_of_with_the_pool_that_failed_last() -> None:
+async def test_a_failure_is_recorded_with_the_last_failed_pool() -> None:
     pools = [{"name": n, "endpoints": ["http://127.0.0.1:9"]} for n in ("main", "spare")]
     models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"], "retry": {"attempts": 1}}]}]
     broken = [FakeAdapter(Script(fault=BackendError("down"), fault_after=0)) for _ in pools]
@@ -344,25 +344,27 @@ UNITS: list[tuple[dict[str, Any], Usage, str]] = [
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("limits", "usage", "unit"), UNITS, ids=[unit for _, _, unit in UNITS])
-async def test_each_unit_is_charged_with_what_the_answer_says(limits: dict[str, Any], usage: Usage, unit: str) -> None:
+async def test_each_unit_is_charged_with_the_usage_of_the_answer(
+    limits: dict[str, Any], usage: Usage, unit: str
+) -> None:
     tenant = {"name": "acme", "models": ["*"], "limits": limits}
     one = Rig(config(tenants=[tenant]), {"main": [FakeAdapter(Script(usage=usage))]})
 
-    async def ask() -> None:
+    async def send() -> None:
         request = structs.replace(chat(), size=150)
         await one.core.handle(one.principal, request, {}, one.record())
 
     for _ in range(2):  # what an answer costs is known at its end: a debt
-        await ask()
+        await send()
     with pytest.raises(LimitExceeded, match=f"its limit of {unit}: ") as refused:
-        await ask()
+        await send()
     assert refused.value.limit == unit
     assert one.left(cast(Rated, unit)) == 0
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_what_devices_were_busy_for_is_reserved_once_it_was_told() -> None:
+async def test_device_time_is_reserved_once_it_was_reported() -> None:
     """Else a burst would see an allowance that the requests before it have used up."""
     tenant = {"name": "acme", "models": ["*"], "limits": {"device_ms": "100/h"}}
     script = Script(latency=1.0, usage=Usage(rows=2, device_ms=20.0))
@@ -413,7 +415,7 @@ class _Failing(FakeAdapter):
 
 
 @pytest.mark.looptime
-async def test_what_was_read_of_an_answer_that_failed_is_not_kept_for_the_collector() -> None:
+async def test_the_partial_body_of_a_failed_answer_is_freed_without_the_collector() -> None:
     fake = _Failing()
     one = rig(fake)
     gc.disable()

@@ -17,7 +17,7 @@ def test_a_room_that_another_distribution_also_brings_is_named() -> None:
     assert "adapters-hub" in problem
 
 
-def test_running_without_installing_is_told_how_to_mend_it() -> None:
+def test_the_error_without_an_installation_names_the_remedy() -> None:
     assert all("pip install" in problem for problem in foreign_rooms({}))
     assert len(foreign_rooms({})) == len(ROOMS)
 

@@ -33,7 +33,7 @@ def sent(one: Rig, pool: str = "main") -> dict[str, Any]:
     return {name: json.loads(bytes(raw)) for name, raw in request.codec.fields(request).items()}
 
 
-async def ask(one: Rig, model: str = "chat", **fields: Any) -> str:
+async def send(one: Rig, model: str = "chat", **fields: Any) -> str:
     """Which pool answers."""
     answer = await one.core.handle(one.principal, chat(model, **fields), {}, record := one.record())
     assert record.model == "chat"
@@ -44,23 +44,23 @@ async def ask(one: Rig, model: str = "chat", **fields: Any) -> str:
 @pytest.mark.looptime
 async def test_an_alias_is_the_model_itself_for_lists_limits_and_metrics() -> None:
     one = rig([{"to": "main"}], limits={"requests": "2/min", "models": ["chat"]}, aliases=["gpt-4o"], versions=["2"])
-    await ask(one, "gpt-4o")
+    await send(one, "gpt-4o")
     assert sent(one)["model"] == "chat"
-    await ask(one, "gpt-4o@2")
+    await send(one, "gpt-4o@2")
     with pytest.raises(LimitExceeded):
-        await ask(one, "chat")
+        await send(one, "chat")
     text = one.metrics.exposition().decode()
     assert 'model="chat"' in text
     assert "gpt-4o" not in text
 
 
 @pytest.mark.looptime
-async def test_a_refusal_names_the_model_as_it_was_asked_for() -> None:
+async def test_a_refusal_names_the_requested_model() -> None:
     one = rig([{"when": {"stream": True}, "to": "main"}], aliases=["gpt-4o"])
     with pytest.raises(NotFound, match="`gpt-4o`"):
-        await ask(one, "gpt-4o")
+        await send(one, "gpt-4o")
     with pytest.raises(NotFound, match="`chat@1`"):
-        await ask(one, "chat@1")
+        await send(one, "chat@1")
 
 
 @pytest.mark.looptime
@@ -71,7 +71,7 @@ async def test_a_version_and_an_alias_choose_the_route() -> None:
         {"else": True, "to": "main"},
     ]
     one = rig(routes, versions=["1", "2"], aliases=["gpt-4o"])
-    assert [await ask(one, name) for name in ("chat@2", "gpt-4o@2", "gpt-4o", "chat@1", "chat")] == [
+    assert [await send(one, name) for name in ("chat@2", "gpt-4o@2", "gpt-4o", "chat@1", "chat")] == [
         "spare", "spare", "long", "main", "main",
     ]  # fmt: skip
 
@@ -99,9 +99,9 @@ async def test_every_fact_reaches_the_rules() -> None:
         )
         plain, one.core.wall = one.principal, lambda: 0.0
         if not {"front", "time"} & when.keys():
-            assert await ask(one) == "main", when
+            assert await send(one) == "main", when
         one.principal, one.core.wall = somebody, lambda: 12.5 * 3600
-        assert await ask(one, **fields) == "spare", when
+        assert await send(one, **fields) == "spare", when
         one.principal = plain
 
 
@@ -131,7 +131,7 @@ async def test_choices_that_are_forced_are_not_reserved_for() -> None:
 async def test_a_capped_field_that_is_no_number_is_refused_by_name() -> None:
     one = rig([{"to": "main", "rewrite": {"caps": {"temperature": 1}}}])
     with pytest.raises(CallerError) as caught:
-        await ask(one, temperature="9")
+        await send(one, temperature="9")
     assert (caught.value.param, caught.value.code) == ("temperature", "invalid_request")
     one.assert_idle()
 
@@ -140,7 +140,7 @@ async def test_a_capped_field_that_is_no_number_is_refused_by_name() -> None:
 async def test_a_prompt_too_long_goes_to_the_pool_for_long_ones_and_blames_nobody() -> None:
     routes = [{"to": "main", "fallback": ["spare", {"pool": "long", "on": ["context_length"]}]}]
     one = rig(routes, FakeAdapter(Script(fault=ContextTooLong("too long"))))
-    assert await ask(one) == "long"
+    assert await send(one) == "long"
     assert not one.adapters["spare"][0].calls
     assert one.endpoints["main"][0].breaker.state(one.core.clock()) == "closed"
 
@@ -151,7 +151,7 @@ async def test_a_refused_content_goes_nowhere() -> None:
     refusal = CallerError("refused", code="content_policy_violation")
     one = rig([{"to": "main", "fallback": [{"pool": "spare", "on": classes}]}], FakeAdapter(Script(fault=refusal)))
     with pytest.raises(CallerError, match="refused"):
-        await ask(one)
+        await send(one)
     assert not one.adapters["spare"][0].calls
     one.assert_idle()
 
@@ -163,7 +163,7 @@ async def test_arms_and_fallbacks_nest() -> None:
     down = [FakeAdapter(Script(fault=Unavailable("x"))) for _ in range(2)]
     one = rig([{"split": {"sticky": "user", "arms": arms}}], *down)
     for user in map(str, range(20)):
-        assert await ask(one, user=user) == "long"
+        assert await send(one, user=user) == "long"
     assert {record.arm for record in one.log.records} == {"new>main", "new>spare"}
     assert all(fake.calls for fake in down)
     text = one.metrics.exposition().decode()
@@ -172,10 +172,10 @@ async def test_arms_and_fallbacks_nest() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_fallback_inside_a_fallback_is_told_of_once() -> None:
+async def test_a_fallback_inside_a_fallback_is_recorded_once() -> None:
     down = [FakeAdapter(Script(fault=Unavailable("x"))) for _ in range(2)]
     one = rig([{"to": "main", "fallback": [{"pool": "spare", "fallback": ["long"]}]}], *down)
-    assert await ask(one) == "long"
+    assert await send(one) == "long"
     assert one.log.records[0].trace.events == (("fallback", "long"),)
 
 
@@ -185,6 +185,6 @@ async def test_a_split_in_a_fallback_spreads_what_is_left() -> None:
     one = rig([{"to": "main", "fallback": [{"split": split}]}], FakeAdapter(Script(fault=Unavailable("x"))))
     dice = Random(1)
     users = [str(dice.random()) for _ in range(40)]
-    first = [await ask(one, user=user) for user in users]
+    first = [await send(one, user=user) for user in users]
     assert {"spare", "long"} == set(first)
-    assert [await ask(one, user=user) for user in users] == first
+    assert [await send(one, user=user) for user in users] == first

@@ -109,15 +109,15 @@ def test_pages(filled: KeyStore) -> None:
     assert [entry.seq for entry in filled.read_audit(10, before=3)] == [2, 1]
 
 
-def test_a_whole_log_is_said_to_be_whole(store: KeyStore) -> None:
+def test_a_complete_log_is_verified(store: KeyStore) -> None:
     empty = store.verify_audit()
     assert (empty.entries, empty.problem) == (0, "")
     store.note([(NOW, RELOAD)] * 3)
-    found = store.verify_audit(head=empty.head)
-    assert (found.entries, found.problem, found.unchecked) == (3, "", 0)
-    assert found.head == f"3:{store.read_audit(1)[0].digest}"
+    verdict = store.verify_audit(head=empty.head)
+    assert (verdict.entries, verdict.problem, verdict.unchecked) == (3, "", 0)
+    assert verdict.head == f"3:{store.read_audit(1)[0].digest}"
     store.note([(NOW, RELOAD)])
-    assert store.verify_audit(head=found.head).problem == ""
+    assert store.verify_audit(head=verdict.head).problem == ""
 
 
 CHANGED = [
@@ -133,12 +133,14 @@ CHANGED = [
 
 
 @pytest.mark.parametrize(("statement", "problem"), CHANGED)
-def test_a_change_past_the_product_is_found(filled: KeyStore, unguarded: Execute, statement: str, problem: str) -> None:
+def test_a_change_outside_the_product_is_detected(
+    filled: KeyStore, unguarded: Execute, statement: str, problem: str
+) -> None:
     unguarded(statement)
     assert problem in filled.verify_audit().problem
 
 
-def test_newest_entries_cut_off_are_missed_by_who_noted_the_head(filled: KeyStore, unguarded: Execute) -> None:
+def test_missing_newest_entries_are_detected_with_a_noted_head(filled: KeyStore, unguarded: Execute) -> None:
     noted = filled.verify_audit().head
     unguarded("DELETE FROM audit WHERE seq > 2")
     assert filled.verify_audit().problem == ""
@@ -174,8 +176,8 @@ def test_many_writers_make_one_chain(store: KeyStore, open_store: OpenStore) -> 
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(write, range(36)))
-    found = store.verify_audit()
-    assert (found.entries, found.problem) == (36, "")
+    verdict = store.verify_audit()
+    assert (verdict.entries, verdict.problem) == (36, "")
 
 
 def test_entries_from_before_another_pepper_keep_their_order_at_least(
@@ -184,8 +186,8 @@ def test_entries_from_before_another_pepper_keep_their_order_at_least(
     store.note([(NOW, RELOAD)] * 3)
     other = open_store(b"another" * 6)
     other.note([(NOW, RELOAD)])
-    found = other.verify_audit()
-    assert (found.entries, found.problem, found.unchecked) == (5, "", 3)
+    verdict = other.verify_audit()
+    assert (verdict.entries, verdict.problem, verdict.unchecked) == (5, "", 3)
     assert other.read_audit(2)[1].action == "pepper.replaced"
     unguarded("UPDATE audit SET actor = 'x' WHERE seq = 5")
     assert other.verify_audit().problem == "entry 5 was changed"
@@ -195,7 +197,7 @@ def test_entries_from_before_another_pepper_keep_their_order_at_least(
 
 @settings(max_examples=30)
 @given(st.text(max_size=400), st.dictionaries(st.text(max_size=20), st.text(max_size=50) | st.integers(), max_size=5))
-def test_whatever_is_told_can_be_kept_and_verified(tmp_path_factory: Any, text: str, detail: dict[str, Any]) -> None:
+def test_any_entry_can_be_stored_and_verified(tmp_path_factory: Any, text: str, detail: dict[str, Any]) -> None:
     folder: Path = tmp_path_factory.mktemp("audit")
     store = KeyStore(f"sqlite:///{folder}/state.db", PEPPER)
     store.note([(NOW, Act(Actor(text, text, text), text, text, detail=detail))])

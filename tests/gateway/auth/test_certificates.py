@@ -17,7 +17,7 @@ def tenant(name: str, *certificates: dict[str, Any]) -> TenantConfig:
     return TenantConfig.model_validate({"name": name, "models": ("*",), "certificates": certificates})
 
 
-KNOWN = Certificates(
+CERTIFICATES = Certificates(
     [
         tenant("acme", {"subject_cn": "app.acme"}, {"san_uri": "spiffe://example.org/acme"}),
         tenant("beta", {"san_dns": "Beta.example.org"}),
@@ -47,7 +47,7 @@ def certificate(*names: tuple[str, str], cn: tuple[str, ...] = (), until: str = 
     ],
 )
 def test_a_name_that_a_tenant_lists_is_the_tenants(given: dict[str, Any], principal: Principal) -> None:
-    assert KNOWN.authenticate(given, NOW) == principal
+    assert CERTIFICATES.authenticate(given, NOW) == principal
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,14 @@ def test_a_name_that_a_tenant_lists_is_the_tenants(given: dict[str, Any], princi
 )
 def test_any_other_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(CredentialError) as caught:
-        KNOWN.authenticate(given, NOW)
+        CERTIFICATES.authenticate(given, NOW)
     assert str(caught.value) == REFUSED
 
 
 def test_one_that_expired_while_its_connection_stayed_open_is_refused() -> None:
-    assert KNOWN.authenticate(certificate(cn=("app.acme",)), NOW).tenant == "acme"
+    assert CERTIFICATES.authenticate(certificate(cn=("app.acme",)), NOW).tenant == "acme"
     with pytest.raises(CredentialError):
-        KNOWN.authenticate(certificate(cn=("app.acme",)), AFTER)
+        CERTIFICATES.authenticate(certificate(cn=("app.acme",)), AFTER)
 
 
 def test_what_comes_with_a_certificate() -> None:
@@ -83,5 +83,5 @@ def test_what_comes_with_a_certificate() -> None:
     principal = Certificates([tenant("acme", held)]).authenticate(certificate(cn=("app",)), NOW)
     assert principal == Principal("acme", "cert:app", frozenset({"user", "operator"}), {"team": "ops"})
     scoped = {"san_dns": "app.example.org", "scopes": {"fronts": ("chat",)}}
-    known = Certificates([tenant("acme", scoped, held)])
-    assert known.authenticate(certificate(("DNS", "app.example.org"), cn=("app",)), NOW).scope is not None
+    certificates = Certificates([tenant("acme", scoped, held)])
+    assert certificates.authenticate(certificate(("DNS", "app.example.org"), cn=("app",)), NOW).scope is not None

@@ -181,7 +181,7 @@ def test_what_was_done_here_is_on_record(keys: Keys) -> None:
     assert "key.create" not in shown.stdout
 
 
-def test_a_record_that_was_changed_is_told(keys: Keys, tmp_path: Path) -> None:
+def test_a_changed_record_is_reported(keys: Keys, tmp_path: Path) -> None:
     def verify(*arguments: str) -> Result:
         return CliRunner().invoke(audit_app, ["verify", *arguments, "--config", str(keys.file)])
 

@@ -38,7 +38,7 @@ def test_psycopg_is_the_driver_unless_another_is_named() -> None:
     assert engine.url.password == "hunter2"
 
 
-def test_a_missing_psycopg_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_psycopg_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(KeyConfigError, match=r"pip install 'headrace\[postgres\]'"):
         open_engine("postgresql://me@db/headrace")

@@ -161,7 +161,7 @@ async def test_the_last_good_keys_survive_an_outage(
     assert "cannot be fetched" in keys.error
 
 
-async def test_an_issuer_that_is_away_at_the_start_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_issuer_that_is_down_at_the_start_is_polled_again(caplog: pytest.LogCaptureFixture) -> None:
     async with jwks_server(OLD) as server:
         server.status = 503
         tokens = Tokens([config(server.url)], time.monotonic)

@@ -43,9 +43,9 @@ def test_one_changed_character_is_another_key_or_none(key_id: str, secret: str, 
     key = f"hr-{key_id}-{secret}"
     changed = key[:at] + char + key[at + 1 :]
     if changed != key:
-        found = id_of(changed)
-        assert found is None or (found, changed[16:]) != (key_id, secret)
-        assert found is None or changed.isascii()
+        parsed_id = id_of(changed)
+        assert parsed_id is None or (parsed_id, changed[16:]) != (key_id, secret)
+        assert parsed_id is None or changed.isascii()
 
 
 @given(st.text())
@@ -70,7 +70,7 @@ def test_the_digest_is_hmac_sha256_of_the_whole_key(pepper: bytes, key_id: str, 
 
 
 @pytest.mark.parametrize(
-    ("authorization", "x_api_key", "found"),
+    ("authorization", "x_api_key", "expected"),
     [
         (None, None, None),
         ("Bearer abc", None, "abc"),
@@ -89,8 +89,8 @@ def test_the_digest_is_hmac_sha256_of_the_whole_key(pepper: bytes, key_id: str, 
         ("Bearer", "other", "other"),
     ],
 )
-def test_bearer(authorization: str | None, x_api_key: str | None, found: str | None) -> None:
-    assert bearer(authorization, x_api_key) == found
+def test_bearer(authorization: str | None, x_api_key: str | None, expected: str | None) -> None:
+    assert bearer(authorization, x_api_key) == expected
 
 
 def test_a_day_ends_when_the_next_one_begins() -> None:

@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_be_made(make_config: MakeConfig, tmp_path: Path) -
         load_pepper(make_config(state=f"sqlite:///{tmp_path}/file/state.db"))
 
 
-def test_a_derived_secret_lasts_and_tells_nothing_of_the_pepper_or_of_another() -> None:
+def test_a_derived_secret_is_stable_and_reveals_neither_the_pepper_nor_another_secret() -> None:
     one, same, other = derived(b"p" * 32, "a"), derived(b"p" * 32, "a"), derived(b"p" * 32, "b")
     assert one == same != other
     assert derived(b"q" * 32, "a") != one

@@ -23,7 +23,7 @@ def live_ids(store: KeyStore, now: float = NOW) -> set[str]:
     return {record.principal.key_id for record in store.read_live(now).records}
 
 
-def test_an_issued_key_is_live_and_only_its_hash_is_kept(store: KeyStore, tmp_path: Path) -> None:
+def test_an_issued_key_is_valid_and_only_its_hash_is_stored(store: KeyStore, tmp_path: Path) -> None:
     key = store.create("acme", "ci", by=TESTER, now=NOW)
     (record,) = store.read_live(NOW).records
     assert (record.principal.tenant, record.principal.key_id) == ("acme", key.id)
@@ -84,7 +84,7 @@ def test_an_expired_key_is_not_live(store: KeyStore) -> None:
         store.rotate(key.id, 60, by=TESTER, now=NOW + 10)
 
 
-def test_rotating_keeps_the_old_key_for_the_overlap(store: KeyStore) -> None:
+def test_the_old_key_stays_valid_during_the_overlap_of_a_rotation(store: KeyStore) -> None:
     old = store.create("acme", "ci", by=TESTER, now=NOW)
     new = store.rotate(old.id, 60, by=TESTER, now=NOW)
     assert live_ids(store, NOW + 59) == {old.id, new.id}
@@ -105,7 +105,7 @@ def test_rotating_never_makes_a_key_last_longer_unasked(store: KeyStore) -> None
     assert live_ids(store, NOW + 89) == {newer.id}
 
 
-def test_what_comes_with_a_key_is_kept_and_goes_on_when_it_is_rotated(store: KeyStore) -> None:
+def test_the_attributes_of_a_key_are_stored_and_survive_a_rotation(store: KeyStore) -> None:
     scopes = ScopesConfig(models=("gpt-*",), fronts=("chat",), routes=("gold",))
     grant = GrantConfig(scopes=scopes, labels={"team": "search"})
     old = store.create("acme", by=TESTER, now=NOW, grant=grant)
@@ -169,7 +169,7 @@ def test_many_first_starts_at_once(open_store: OpenStore) -> None:
     assert len(set(epochs)) == 1
 
 
-def test_a_wrong_pepper_is_told_before_any_key_is_refused(store: KeyStore, open_store: OpenStore) -> None:
+def test_a_wrong_pepper_is_reported_before_any_key_is_refused(store: KeyStore, open_store: OpenStore) -> None:
     store.create("acme", by=TESTER, now=NOW)
     with pytest.raises(StoreMismatch, match="another pepper"):
         open_store(b"another" * 6)

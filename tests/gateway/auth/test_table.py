@@ -67,7 +67,7 @@ def test_one_message_for_every_bad_key(make_config: MakeConfig) -> None:
         assert (error.message, error.code, error.kind) == (REFUSED, "invalid_api_key", "credential")
 
 
-def test_no_key_is_told_apart(make_config: MakeConfig) -> None:
+def test_invalid_keys_are_indistinguishable(make_config: MakeConfig) -> None:
     error = refusal(KeyTable.build(make_config(), PEPPER), None)
     assert error.code == "missing_api_key"
     assert "Authorization: Bearer" in error.message
@@ -81,7 +81,7 @@ def test_a_hash_is_never_a_credential(make_config: MakeConfig) -> None:
         assert refusal(table, token).message == REFUSED
 
 
-def test_another_pepper_knows_no_key(make_config: MakeConfig) -> None:
+def test_no_key_is_valid_with_another_pepper(make_config: MakeConfig) -> None:
     key = new_key()
     assert refusal(KeyTable.build(make_config(), b"another" * 6, [record(key)]), key.plaintext).message == REFUSED
 
@@ -104,7 +104,7 @@ def test_a_written_key_is_good_through_its_last_day(make_config: MakeConfig) -> 
     refusal(table, key.plaintext, midnight)
 
 
-def test_a_key_whose_tenant_left_the_file_is_refused(make_config: MakeConfig) -> None:
+def test_a_key_of_a_removed_tenant_is_refused(make_config: MakeConfig) -> None:
     key = new_key()
     assert refusal(KeyTable.build(make_config(), PEPPER, [record(key, "gone")]), key.plaintext).message == REFUSED
 
@@ -126,7 +126,7 @@ def test_every_bad_written_key_is_named_at_once(make_config: MakeConfig) -> None
     assert "tenant acme has a key of the same id" in lines[1]
 
 
-def test_the_demo_key_only_when_the_configuration_says_so(make_config: MakeConfig) -> None:
+def test_the_demo_key_is_valid_only_if_configured(make_config: MakeConfig) -> None:
     demo = new_key()
     on = {"demo_key": True}
     to_demo = KeyTable.build(make_config(auth=on, acme=[], demo=[]), PEPPER, demo=demo)
@@ -136,7 +136,7 @@ def test_the_demo_key_only_when_the_configuration_says_so(make_config: MakeConfi
     refusal(KeyTable.build(make_config(), PEPPER, demo=demo), demo.plaintext)
 
 
-def test_a_key_known_again_still_ends_and_makes_no_other_known(make_config: MakeConfig) -> None:
+def test_a_cached_key_still_expires_and_validates_no_other_key(make_config: MakeConfig) -> None:
     key = new_key()
     table = KeyTable.build(make_config(acme=[]), PEPPER, [record(key, expires_at=NOW + 10)])
     for _ in range(2):

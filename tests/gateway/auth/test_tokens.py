@@ -47,21 +47,21 @@ async def tokens(tmp_path: Any) -> Tokens:
     return await ready(tmp_path)
 
 
-def who(tokens: Tokens, token: str, now: float | None = None) -> Principal:
+def principal_of(tokens: Tokens, token: str, now: float | None = None) -> Principal:
     return tokens.authenticate(token, time.time() if now is None else now, TENANTS)
 
 
 def refused(tokens: Tokens, token: str) -> None:
     with pytest.raises(CredentialError) as caught:
-        who(tokens, token)
+        principal_of(tokens, token)
     assert (str(caught.value), caught.value.code) == (REFUSED, "invalid_api_key")
 
 
 @pytest.mark.parametrize("key", [RSA, EC, ED], ids=lambda key: key.algorithm)
 async def test_a_token_of_each_kind_of_key_is_its_tenants(tokens: Tokens, key: SigningKey) -> None:
     for _ in range(2):
-        assert who(tokens, key.token()) == Principal("acme", "jwt:login:app-1")
-    assert who(tokens, key.token(aud=["other", AUDIENCE], tenant="beta")).tenant == "beta"
+        assert principal_of(tokens, key.token()) == Principal("acme", "jwt:login:app-1")
+    assert principal_of(tokens, key.token(aud=["other", AUDIENCE], tenant="beta")).tenant == "beta"
 
 
 NOW = time.time()
@@ -86,19 +86,19 @@ async def test_a_wrong_claim_is_refused(tokens: Tokens, claims: dict[str, Any]) 
 
 
 async def test_an_issuer_grants_no_role_by_its_name(tokens: Tokens) -> None:
-    assert who(tokens, RSA.token()).roles == {"user"}
-    assert who(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "root"}
-    assert who(tokens, RSA.token(roles="tenant-admin")).roles == {"user"}
-    assert who(tokens, RSA.token(roles=[])).roles == {"user"}
+    assert principal_of(tokens, RSA.token()).roles == {"user"}
+    assert principal_of(tokens, RSA.token(roles=["operator", "root"])).roles == {"user", "root"}
+    assert principal_of(tokens, RSA.token(roles="tenant-admin")).roles == {"user"}
+    assert principal_of(tokens, RSA.token(roles=[])).roles == {"user"}
 
 
 async def test_roles_come_from_the_mapping(tmp_path: Any) -> None:
     tokens = await ready(tmp_path, {"roles": {"llm-admins": "operator", "operator": "user", "leads": "tenant-admin"}})
-    assert who(tokens, RSA.token(roles=["llm-admins", "staff"])).roles == {"user", "operator", "staff"}
-    assert who(tokens, RSA.token(roles="operator")).roles == {"user"}
-    assert who(tokens, RSA.token(roles="leads")).roles == {"user", "tenant-admin"}
+    assert principal_of(tokens, RSA.token(roles=["llm-admins", "staff"])).roles == {"user", "operator", "staff"}
+    assert principal_of(tokens, RSA.token(roles="operator")).roles == {"user"}
+    assert principal_of(tokens, RSA.token(roles="leads")).roles == {"user", "tenant-admin"}
     same = await ready(tmp_path, {"roles": {"operator": "operator"}})
-    assert who(same, RSA.token(roles="operator")).roles == {"user", "operator"}
+    assert principal_of(same, RSA.token(roles="operator")).roles == {"user", "operator"}
 
 
 NAMES = st.sampled_from(["operator", "tenant-admin", "user", "admins", "leads", "Operator", "operator ", "staff"])
@@ -116,25 +116,27 @@ def test_no_token_has_a_role_that_the_file_does_not_grant(
     """Issuers of one tenant and of all, every mapping, every claim: authority is what the file says of the names."""
     bound = {"tenant": "acme", "claims": {"roles": "roles"}} if fixed else {}
     config = issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET, roles=mapping, **bound)
-    found = who(Tokens([config], time.monotonic), jwt.encode(payload(roles=claimed, tenant=tenant), SECRET, "HS256"))
+    principal = principal_of(
+        Tokens([config], time.monotonic), jwt.encode(payload(roles=claimed, tenant=tenant), SECRET, "HS256")
+    )
     names = {claimed} if isinstance(claimed, str) else set(claimed or ())
     granted = {mapping[name] for name in names if name in mapping} - ({"operator"} if fixed else set())
-    assert found.tenant == ("acme" if fixed else tenant)
-    assert found.roles & {"user", "tenant-admin", "operator"} == granted | {"user"}
-    assert found.roles - granted - {"user"} <= names - mapping.keys()
+    assert principal.tenant == ("acme" if fixed else tenant)
+    assert principal.roles & {"user", "tenant-admin", "operator"} == granted | {"user"}
+    assert principal.roles - granted - {"user"} <= names - mapping.keys()
 
 
 async def test_scopes_narrow_what_a_token_is_for(tmp_path: Any) -> None:
     claims = {"tenant": "tenant", "scope": "scope"}
     tokens = await ready(tmp_path, {"claims": claims})
     for held in ("openid models:gpt-* models:chat fronts:chat", ["openid", "models:gpt-* models:chat", "fronts:chat"]):
-        assert who(tokens, RSA.token(scope=held)).scope == Scope(models=["gpt-*", "chat"], fronts=["chat"])
+        assert principal_of(tokens, RSA.token(scope=held)).scope == Scope(models=["gpt-*", "chat"], fronts=["chat"])
     for other in (None, "", "openid profile", "model:chat:", "routes"):
-        assert who(tokens, RSA.token(scope=other)).scope is None
-    assert who(tokens, RSA.token(scope="routes:gold")).scope == Scope(routes=["gold"])
+        assert principal_of(tokens, RSA.token(scope=other)).scope is None
+    assert principal_of(tokens, RSA.token(scope="routes:gold")).scope == Scope(routes=["gold"])
     for wrong in (5, {"models": "chat"}, ["models:chat", 5]):
         refused(tokens, RSA.token(scope=wrong))
-    assert who(await ready(tmp_path), RSA.token(scope="models:chat")).scope is None
+    assert principal_of(await ready(tmp_path), RSA.token(scope="models:chat")).scope is None
 
 
 async def test_claims_by_path_and_names_with_dots_in_them(tmp_path: Any) -> None:
@@ -143,15 +145,15 @@ async def test_claims_by_path_and_names_with_dots_in_them(tmp_path: Any) -> None
         tmp_path, {"claims": {"tenant": "org.tenant", "roles": "realm_access.roles"}, "roles": {"ops": "operator"}}
     )
     token = RSA.token(tenant=None, org={"tenant": "beta"}, realm_access={"roles": ["ops"]})
-    assert who(nested, token) == Principal("beta", "jwt:login:app-1", frozenset({"user", "operator"}))
+    assert principal_of(nested, token) == Principal("beta", "jwt:login:app-1", frozenset({"user", "operator"}))
     refused(nested, RSA.token(org="beta"))
     named = await ready(tmp_path, {"claims": {"tenant": url}})
-    assert who(named, RSA.token(**{"tenant": None, url: "beta"})).tenant == "beta"
+    assert principal_of(named, RSA.token(**{"tenant": None, url: "beta"})).tenant == "beta"
 
 
 async def test_a_fixed_tenant_needs_no_claim_and_heeds_none(tmp_path: Any) -> None:
     tokens = await ready(tmp_path, {"tenant": "beta", "claims": {}})
-    assert who(tokens, RSA.token(tenant="acme", roles=["operator"])) == Principal("beta", "jwt:login:app-1")
+    assert principal_of(tokens, RSA.token(tenant="acme", roles=["operator"])) == Principal("beta", "jwt:login:app-1")
 
 
 def unsigned(header: dict[str, Any], **claims: Any) -> str:
@@ -179,16 +181,16 @@ async def test_a_key_serves_the_algorithms_made_for_it_only(tokens: Tokens, tmp_
     refused(tokens, jwt.encode(payload(), RSA.private, "PS256", {"kid": RSA.kid}))
     refused(tokens, jwt.encode(payload(), RSA.private, "RS512", {"kid": RSA.kid}))
     only_ec = await ready(tmp_path, {"algorithms": ("ES256",)})
-    assert who(only_ec, EC.token()).tenant == "acme"
+    assert principal_of(only_ec, EC.token()).tenant == "acme"
     refused(only_ec, RSA.token())
 
 
-async def test_the_key_is_ours_whatever_the_header_says(tokens: Tokens) -> None:
+async def test_the_key_is_ours_despite_the_header(tokens: Tokens) -> None:
     mallory = SigningKey("RS256", RSA.kid)
     evil = "https://evil.example.org/jwks.json"
     for headers in ({}, {"jwk": mallory.jwk()}, {"jku": evil}, {"x5u": evil}, {"x5c": ["MIIB"]}):
         refused(tokens, mallory.token(headers))
-        assert who(tokens, RSA.token(headers)).tenant == "acme"
+        assert principal_of(tokens, RSA.token(headers)).tenant == "acme"
 
 
 @pytest.mark.parametrize("kid", ["../../dev/null", "' OR 1=1 --", "\x00", "k" * 4000, "file:///etc/passwd", ""])
@@ -206,7 +208,7 @@ async def test_a_key_id_that_is_no_text_and_extensions_are_refused(tokens: Token
 
 
 async def test_without_a_key_id_the_only_key_that_fits_counts(tokens: Tokens) -> None:
-    assert who(tokens, jwt.encode(payload(), EC.private, "ES256")).tenant == "acme"
+    assert principal_of(tokens, jwt.encode(payload(), EC.private, "ES256")).tenant == "acme"
 
 
 async def test_a_changed_token_is_refused(tokens: Tokens) -> None:
@@ -228,21 +230,21 @@ async def test_no_issuer_no_token() -> None:
 
 async def test_leeway_is_for_clocks_that_differ(tmp_path: Any) -> None:
     tokens = await ready(tmp_path, {"leeway": "60s"})
-    assert who(tokens, RSA.token(exp=time.time() - 30, nbf=time.time() + 30)).tenant == "acme"
+    assert principal_of(tokens, RSA.token(exp=time.time() - 30, nbf=time.time() + 30)).tenant == "acme"
     refused(tokens, RSA.token(exp=time.time() - 90))
 
 
 async def test_two_entries_for_one_issuer_differ_by_audience(tmp_path: Any) -> None:
     second = {"name": "second", "audience": "batch", "tenant": "beta", "claims": {}}
     tokens = await ready(tmp_path, {}, second)
-    assert who(tokens, RSA.token()).key_id == "jwt:login:app-1"
-    assert who(tokens, RSA.token(aud="batch")) == Principal("beta", "jwt:second:app-1")
+    assert principal_of(tokens, RSA.token()).key_id == "jwt:login:app-1"
+    assert principal_of(tokens, RSA.token(aud="batch")) == Principal("beta", "jwt:second:app-1")
 
 
-async def test_a_shared_secret_where_the_file_says_so() -> None:
+async def test_a_configured_shared_secret_is_used() -> None:
     tokens = Tokens([issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET)], time.monotonic)
     await tokens.load()
-    assert who(tokens, jwt.encode(payload(), SECRET)).tenant == "acme"
+    assert principal_of(tokens, jwt.encode(payload(), SECRET)).tenant == "acme"
     refused(tokens, jwt.encode(payload(), "t" * 32))
     refused(tokens, jwt.encode(payload(), "t" * 64, "HS512"))
     refused(tokens, RSA.token())
@@ -252,7 +254,7 @@ async def test_a_token_is_verified_once_until_it_ends(tokens: Tokens, monkeypatc
     now = time.time()
     short, long = RSA.token(exp=int(now) + 20), RSA.token(exp=int(now) + 600)
     for token in (short, long):
-        who(tokens, token, now)
+        principal_of(tokens, token, now)
     calls: list[str] = []
     real = jwt.decode_complete
 
@@ -261,18 +263,18 @@ async def test_a_token_is_verified_once_until_it_ends(tokens: Tokens, monkeypatc
         return real(token, **options)
 
     monkeypatch.setattr(jwt, "decode_complete", counted)
-    who(tokens, short, now + 10)
-    who(tokens, long, now + 59)
+    principal_of(tokens, short, now + 10)
+    principal_of(tokens, long, now + 59)
     assert calls == []
-    who(tokens, short, int(now) + 20)  # looked at again; the real clock lets it pass here
-    who(tokens, long, now + 60)
-    who(tokens, long, now - 5)  # a clock that was set back
+    principal_of(tokens, short, int(now) + 20)  # looked at again; the real clock lets it pass here
+    principal_of(tokens, long, now + 60)
+    principal_of(tokens, long, now - 5)  # a clock that was set back
     assert calls == [short, long, long]
 
 
 async def test_a_verified_token_of_a_tenant_that_left_is_refused(tokens: Tokens) -> None:
     token = RSA.token()
-    assert who(tokens, token).tenant == "acme"
+    assert principal_of(tokens, token).tenant == "acme"
     with pytest.raises(CredentialError, match=REFUSED):
         tokens.authenticate(token, time.time(), {"beta"})
 
@@ -281,9 +283,9 @@ async def test_verified_tokens_are_bounded(tokens: Tokens, monkeypatch: pytest.M
     monkeypatch.setattr(tokens_module, "MAX_VERIFIED", 3)
     made = [RSA.token(sub=f"app-{i}") for i in range(6)]
     for token in made:
-        who(tokens, token)
+        principal_of(tokens, token)
         assert len(tokens._verified) <= 3
-    assert who(tokens, made[0]).key_id == "jwt:login:app-0"
+    assert principal_of(tokens, made[0]).key_id == "jwt:login:app-0"
     assert MAX_VERIFIED == 4096
 
 

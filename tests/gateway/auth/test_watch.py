@@ -78,7 +78,7 @@ async def test_without_a_database_at_the_start_there_is_no_table(watched: Watche
         await watched.watcher.load()
 
 
-async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
+async def test_keys_stay_valid_after_the_database_is_deleted_and_one_line_is_logged(
     watched: Watched, store: KeyStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = store.create("acme", by=TESTER, now=NOW)
@@ -101,7 +101,7 @@ async def test_a_deleted_database_keeps_the_keys_and_is_logged_once(
     assert caplog.messages[1:] == ["the key database answers again"]
 
 
-async def test_a_reload_while_the_database_is_away_keeps_issued_keys(
+async def test_issued_keys_survive_a_reload_without_the_database(
     watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     key = store.create("acme", by=TESTER, now=NOW)
@@ -115,17 +115,17 @@ async def test_a_revoked_key_does_not_come_back_with_a_reload_while_the_database
     watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
 ) -> None:
     """Neither the configuration nor an outage brings back what was known before it was revoked."""
-    revoked, kept = (store.create("acme", by=TESTER, now=NOW) for _ in range(2))
+    revoked, live = (store.create("acme", by=TESTER, now=NOW) for _ in range(2))
     await watched.watcher.load()
     store.revoke(revoked.id, by=TESTER, now=NOW)
     await watched.watcher.poll()
     (tmp_path / "state" / "state.db").unlink()
     await watched.watcher.poll()
     for table in (watched.tables[-1], watched.watcher.configure(make_config(acme=[], new=[]))):
-        assert [accepts(table, key) for key in (revoked, kept)] == [False, True]
+        assert [accepts(table, key) for key in (revoked, live)] == [False, True]
 
 
-async def test_a_locked_database_keeps_the_keys(
+async def test_keys_stay_valid_while_the_database_is_locked(
     watched: Watched, store: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = store.create("acme", by=TESTER, now=NOW)
@@ -209,7 +209,7 @@ async def test_a_configuration_is_joined_with_later_changes(
     assert accepts(watched.tables[-1], other)
 
 
-async def test_a_bad_configuration_keeps_the_old_one(
+async def test_an_invalid_configuration_does_not_replace_the_old_one(
     watched: Watched, store: KeyStore, make_config: MakeConfig
 ) -> None:
     await watched.watcher.load()

@@ -26,11 +26,11 @@ def hogs() -> Iterator[list[psycopg.Connection[Any]]]:
         connection.close()
 
 
-async def test_no_connection_left_keeps_the_keys(
+async def test_keys_stay_valid_without_a_free_connection(
     open_store: OpenStore, postgres: Postgres, make_config: MakeConfig, hogs: list[psycopg.Connection[Any]]
 ) -> None:
     store, admin = open_store(), open_store()
-    kept, ended = (admin.create("acme", by=TESTER, now=NOW) for _ in range(2))
+    live, ended = (admin.create("acme", by=TESTER, now=NOW) for _ in range(2))
     tables: list[KeyTable] = []
     watcher = KeyWatcher(store, PEPPER, make_config(), tables.append)
     table = await watcher.load()
@@ -41,7 +41,7 @@ async def test_no_connection_left_keeps_the_keys(
         hogs.extend(iter(postgres.connect, None))
     await watcher.poll()
     assert (tables, watcher.available) == ([], False)
-    for key in (kept, ended):
+    for key in (live, ended):
         assert table.authenticate(key.plaintext, NOW).tenant == "acme"
     while hogs:
         hogs.pop().close()
@@ -51,5 +51,5 @@ async def test_no_connection_left_keeps_the_keys(
             break
         await asyncio.sleep(0.05)
     assert len(tables) == 1
-    assert tables[0].authenticate(kept.plaintext, NOW).tenant == "acme"
+    assert tables[0].authenticate(live.plaintext, NOW).tenant == "acme"
     assert len(tables[0]) == 1

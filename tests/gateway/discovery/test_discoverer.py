@@ -35,7 +35,7 @@ async def test_what_is_reported_counts_at_once_each_address_once_in_one_order() 
 
 
 @pytest.mark.looptime
-async def test_a_source_that_fails_changes_nothing_however_long_and_is_asked_ever_less() -> None:
+async def test_a_failing_source_changes_nothing_and_is_polled_with_backoff() -> None:
     discoverer, source = scripted(grace="10s")
     await asyncio.sleep(0)
     source.report([A, B])

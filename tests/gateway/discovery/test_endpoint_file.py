@@ -28,15 +28,15 @@ def write(path: Path, text: str) -> None:
 
 async def test_the_list_is_followed(path: Path) -> None:
     write(path, f"endpoints:\n  - {A}\n  - {{url: '{B}', weight: 2, zone: eu-1a}}\n")
-    async with following(DiscoverConfig(file=str(path))) as found:
-        await until(lambda: found.targets)
-        assert found.targets == (DiscoveredEndpoint(A), DiscoveredEndpoint(B, 2.0, "eu-1a"))
+    async with following(DiscoverConfig(file=str(path))) as endpoints:
+        await until(lambda: endpoints.targets)
+        assert endpoints.targets == (DiscoveredEndpoint(A), DiscoveredEndpoint(B, 2.0, "eu-1a"))
         write(path, json.dumps({"endpoints": [B]}))
-        await until(lambda: urls(found) == [B])
+        await until(lambda: urls(endpoints) == [B])
         replaced = path.with_suffix(".new")
         write(replaced, f"endpoints: [{A}]")
         os.replace(replaced, path)
-        await until(lambda: urls(found) == [A])
+        await until(lambda: urls(endpoints) == [A])
 
 
 @pytest.mark.parametrize(
@@ -54,25 +54,25 @@ async def test_the_list_is_followed(path: Path) -> None:
         ("endpoints: !!python/object [x]", ""),
     ],
 )
-async def test_a_wrong_list_changes_nothing_and_says_why(path: Path, text: str, error: str) -> None:
+async def test_an_invalid_list_changes_nothing_and_is_reported(path: Path, text: str, error: str) -> None:
     write(path, f"endpoints: [{A}, {B}]")
-    async with following(DiscoverConfig(file=str(path))) as found:
-        await until(lambda: found.targets)
+    async with following(DiscoverConfig(file=str(path))) as endpoints:
+        await until(lambda: endpoints.targets)
         write(path, text)
-        await until(lambda: found.error)
-        assert error in found.error
-        assert urls(found) == [A, B]
+        await until(lambda: endpoints.error)
+        assert error in endpoints.error
+        assert urls(endpoints) == [A, B]
         write(path, f"endpoints: [{B}]")
-        await until(lambda: urls(found) == [B])
-        assert found.error == ""
+        await until(lambda: urls(endpoints) == [B])
+        assert endpoints.error == ""
 
 
 async def test_a_file_that_is_gone_leaves_its_endpoints_and_one_that_comes_is_read(path: Path) -> None:
-    async with following(DiscoverConfig(file=str(path))) as found:
-        await until(lambda: found.error)
-        assert "No such file" in found.error
+    async with following(DiscoverConfig(file=str(path))) as endpoints:
+        await until(lambda: endpoints.error)
+        assert "No such file" in endpoints.error
         write(path, f"endpoints: [{A}]")
-        await until(lambda: found.targets)
+        await until(lambda: endpoints.targets)
         os.unlink(path)
-        await until(lambda: found.error)
-        assert urls(found) == [A]
+        await until(lambda: endpoints.error)
+        assert urls(endpoints) == [A]

@@ -24,29 +24,29 @@ async def test_slices_are_listed_in_pages_and_then_watched() -> None:
         api.page = 1
         await api.put(slice_of("a", endpoint("10.0.0.1")))
         await api.put(slice_of("b", endpoint("10.0.0.2")))
-        async with following(config(api)) as found:
-            await until(lambda: found.targets)
-            assert (urls(found), api.lists) == ([ONE, TWO], 2)
+        async with following(config(api)) as endpoints:
+            await until(lambda: endpoints.targets)
+            assert (urls(endpoints), api.lists) == ([ONE, TWO], 2)
             await until(lambda: api.watches)
             await api.put(slice_of("c", endpoint("10.0.0.3", zone="eu-1a")))
-            await until(lambda: len(found.targets) == 3)
-            assert found.targets[2].zone == "eu-1a"
+            await until(lambda: len(endpoints.targets) == 3)
+            assert endpoints.targets[2].zone == "eu-1a"
             await api.delete("a")
             await api.put(slice_of("b", endpoint("10.0.0.2", ready=False)))
-            await until(lambda: urls(found) == [THREE])
+            await until(lambda: urls(endpoints) == [THREE])
             assert (api.lists, api.watches) == (2, 1)
             assert set(api.selectors) == {"kubernetes.io/service-name=vllm"}
-            assert found.targets[0].server_name == "vllm.models.svc"
+            assert endpoints.targets[0].server_name == "vllm.models.svc"
 
 
 async def test_a_removal_that_was_missed_counts_with_the_next_list() -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
         await api.put(slice_of("b", endpoint("10.0.0.2")))
-        async with following(config(api, resync="2s")) as found:
-            await until(lambda: len(found.targets) == 2)
+        async with following(config(api, resync="2s")) as endpoints:
+            await until(lambda: len(endpoints.targets) == 2)
             await api.delete("a", silently=True)
-            await until(lambda: urls(found) == [TWO])
+            await until(lambda: urls(endpoints) == [TWO])
             assert api.lists >= 2
 
 
@@ -59,13 +59,13 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_seen(monkeypatch:
             await watch(self, http, min(seconds, 1.0), report)
 
         monkeypatch.setattr(kubernetes.EndpointSlices, "_watch", short)
-        async with following(config(api)) as found:
+        async with following(config(api)) as endpoints:
             await until(lambda: api.watches == 1)
             await api.bookmark()
             await until(lambda: api.watches == 2)
             assert api.versions == ["11", "12"]
             await api.put(slice_of("b", endpoint("10.0.0.2")))
-            await until(lambda: urls(found) == [ONE, TWO])
+            await until(lambda: urls(endpoints) == [ONE, TWO])
             assert api.lists == 1
 
 
@@ -75,38 +75,38 @@ async def test_a_version_that_is_gone_is_listed_anew(how: str) -> None:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
         if how == "status":
             api.oldest = 12
-        async with following(config(api)) as found:
+        async with following(config(api)) as endpoints:
             await until(lambda: api.watches)
             await api.delete("a", silently=True)
             await api.put(slice_of("b", endpoint("10.0.0.2")), silently=True)
             if how == "event":
                 await api.gone()
-            await until(lambda: urls(found) == [TWO])
-            assert found.error == ""
+            await until(lambda: urls(endpoints) == [TWO])
+            assert endpoints.error == ""
 
 
 async def test_an_api_server_that_is_away_leaves_the_last_endpoints() -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
-        async with following(config(api)) as found:
+        async with following(config(api)) as endpoints:
             await until(lambda: api.watches)
             api.status = 503
             api.cut()
-            await until(lambda: found.error)
-            assert urls(found) == [ONE]
+            await until(lambda: endpoints.error)
+            assert urls(endpoints) == [ONE]
             api.status = 200
             await api.put(slice_of("a", endpoint("10.0.0.2")))
-            await until(lambda: urls(found) == [TWO])
-            assert found.error == ""
+            await until(lambda: urls(endpoints) == [TWO])
+            assert endpoints.error == ""
 
 
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_role_that_may_not_is_named(status: int) -> None:
     async with api_server() as api:
         api.status = status
-        async with following(config(api)) as found:
-            await until(lambda: found.error)
-            assert "role" in found.error
+        async with following(config(api)) as endpoints:
+            await until(lambda: endpoints.error)
+            assert "role" in endpoints.error
 
 
 async def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
@@ -114,23 +114,23 @@ async def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
     token.write_text("first\n")
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
-        async with following(config(api, token_file=str(token), resync="1s")) as found:
+        async with following(config(api, token_file=str(token), resync="1s")) as endpoints:
             await until(lambda: api.watches)
             token.write_text("second\n")
             await until(lambda: "Bearer second" in api.tokens)
             assert api.tokens[:2] == ["Bearer first"] * 2
-            assert urls(found) == [ONE]
+            assert urls(endpoints) == [ONE]
 
 
 async def test_what_is_no_slice_changes_nothing() -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
-        async with following(config(api)) as found:
+        async with following(config(api)) as endpoints:
             await until(lambda: api.watches)
             await api._happen("ADDED", {"metadata": {"no": "name"}}, False)
-            await until(lambda: found.error)
-            assert urls(found) == [ONE]
-            await until(lambda: not found.error)
+            await until(lambda: endpoints.error)
+            assert urls(endpoints) == [ONE]
+            await until(lambda: not endpoints.error)
 
 
 def test_outside_a_cluster_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,9 @@ def test_outside_a_cluster_what_is_missing_is_named(monkeypatch: pytest.MonkeyPa
             kubernetes.Access(DiscoverConfig.model_validate({"kubernetes": section}).kubernetes)  # type: ignore[arg-type]
 
 
-def test_inside_a_cluster_the_service_account_says_the_rest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_inside_a_cluster_the_service_account_provides_the_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(kubernetes, "ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")

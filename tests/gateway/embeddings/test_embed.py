@@ -23,7 +23,7 @@ from tests.gateway.embeddings.words import WordModel, section, tokenizer_file
 from tests.support.gateways import Rig, config, infer
 
 
-def asked(input_: Any, **fields: Any) -> EmbeddingRequest:
+def embedding_request(input_: Any, **fields: Any) -> EmbeddingRequest:
     return decode_embedding(json.dumps({"model": "chat", "input": input_, **fields}).encode())
 
 
@@ -42,22 +42,22 @@ class Embeddings(Rig):
 
     async def vectors(self, input_: Any, **fields: Any) -> list[Any]:
         record = self.record()
-        answer = await self.core.handle(self.principal, asked(input_, **fields), {}, record)
+        answer = await self.core.handle(self.principal, embedding_request(input_, **fields), {}, record)
         self.assert_idle()
         assert answer.body is not None
-        told = json.loads(answer.body)
-        assert told["object"] == "list"
-        assert [entry["index"] for entry in told["data"]] == list(range(len(told["data"])))
-        assert told["usage"]["prompt_tokens"] == told["usage"]["total_tokens"] == answer.usage.prompt_tokens
-        return [entry["embedding"] for entry in told["data"]]
+        document = json.loads(answer.body)
+        assert document["object"] == "list"
+        assert [entry["index"] for entry in document["data"]] == list(range(len(document["data"])))
+        assert document["usage"]["prompt_tokens"] == document["usage"]["total_tokens"] == answer.usage.prompt_tokens
+        return [entry["embedding"] for entry in document["data"]]
 
 
 @pytest.mark.looptime
-async def test_texts_keep_their_order_whatever_their_length(tmp_path: Path) -> None:
+async def test_vectors_have_the_order_of_their_texts(tmp_path: Path) -> None:
     model = WordModel()
     one = Embeddings(tmp_path, model, batch=2)
-    found = await one.vectors(["a b c", "a", "b", "c d", "d"])
-    assert [vector[0] for vector in found] == pytest.approx([13 / 5, 4 / 3, 5 / 3, 12 / 4, 7 / 3])
+    vectors = await one.vectors(["a b c", "a", "b", "c d", "d"])
+    assert [vector[0] for vector in vectors] == pytest.approx([13 / 5, 4 / 3, 5 / 3, 12 / 4, 7 / 3])
     assert sorted((request.rows, request.inference.inputs[0].shape) for request in model.batches) == [
         (1, (1, 5)), (2, (2, 3)), (2, (2, 4)),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ async def test_length_one_and_fewer_dimensions(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_both_forms_say_the_same(tmp_path: Path) -> None:
+async def test_both_forms_give_the_same_vectors(tmp_path: Path) -> None:
     one = Embeddings(tmp_path, WordModel())
     (plain,) = await one.vectors("a b c", encoding_format="float")
     (coded,) = await one.vectors("a b c", encoding_format="base64")
@@ -153,10 +153,12 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize(("input_", "fields", "said"), WRONG, ids=range(len(WRONG)))
-async def test_what_is_wrong_is_said(tmp_path: Path, input_: Any, fields: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("input_", "fields", "message"), WRONG, ids=range(len(WRONG)))
+async def test_invalid_requests_are_refused_with_a_reason(
+    tmp_path: Path, input_: Any, fields: dict[str, Any], message: str
+) -> None:
     model = WordModel()
-    with pytest.raises(CallerError, match=said):
+    with pytest.raises(CallerError, match=message):
         await Embeddings(tmp_path, model).vectors(input_, **fields)
     assert not model.batches
 
@@ -194,11 +196,11 @@ async def test_limits_are_in_tokens_and_one_request_is_one(tmp_path: Path) -> No
 
 
 @pytest.mark.looptime
-async def test_answers_may_be_kept(tmp_path: Path) -> None:
+async def test_answers_can_be_cached(tmp_path: Path) -> None:
     model = WordModel()
     one = Embeddings(tmp_path, model, route={"cache": {}})
     assert await one.vectors("a") == [[pytest.approx(4 / 3), 3, 1]]
-    answer = await one.core.handle(one.principal, asked("a"), {}, one.record())
+    answer = await one.core.handle(one.principal, embedding_request("a"), {}, one.record())
     assert answer.headers[0] == ("x-headrace-cache", "hit")
     assert len(model.batches) == 1
 
@@ -221,13 +223,13 @@ async def test_tensors_go_through(tmp_path: Path) -> None:
     assert answer.body == b"data: {}\n\ndata: [DONE]\n\n"
 
 
-def test_a_tokenizer_that_cannot_be_loaded_is_told_before_any_request(tmp_path: Path) -> None:
-    for text, said in ((None, "No such file"), ("{}", "tokenizer")):
+def test_an_unloadable_tokenizer_is_reported_before_any_request(tmp_path: Path) -> None:
+    for text, message in ((None, "No such file"), ("{}", "tokenizer")):
         path = tmp_path / "broken.json"
         if text is not None:
             path.write_text(text)
         models = [{"name": "chat", "routes": [{"to": "main"}], "embeddings": {"tokenizer": str(path)}}]
-        with pytest.raises(FleetError, match=f"model chat: embeddings: tokenizer .*{said}"):
+        with pytest.raises(FleetError, match=f"model chat: embeddings: tokenizer .*{message}"):
             embedders(config(models=models))
 
 

@@ -36,11 +36,11 @@ def failures(tmp_path: Path, *tests: str) -> list[str]:
     policy, file = tmp_path / "policy.yaml", tmp_path / "tests.yaml"
     policy.write_text(POLICY)
     file.write_text("tests:\n" + "".join(f"  - {{{test}}}\n" for test in tests))
-    found = cases.run(Policy.of(load(policy)), load_cases(file))
-    return [str(failure).splitlines()[0].removeprefix(f"{tmp_path}/") for failure in found]
+    mismatches = cases.run(Policy.of(load(policy)), load_cases(file))
+    return [str(failure).splitlines()[0].removeprefix(f"{tmp_path}/") for failure in mismatches]
 
 
-ASKS = "request: {tenant: acme, model: chat}"
+REQUEST = "request: {tenant: acme, model: chat}"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ ASKS = "request: {tenant: acme, model: chat}"
 )
 def test_what_a_test_expects(tmp_path: Path, expect: str, wrong: str | None) -> None:
     expected = [] if wrong is None else [f"tests.yaml:2: acme requests chat: {wrong}"]
-    assert failures(tmp_path, f"{ASKS}, expect: {expect}") == expected
+    assert failures(tmp_path, f"{REQUEST}, expect: {expect}") == expected
 
 
 def test_a_split_is_expected_by_its_shares_or_by_somebody_s_arm(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_a_split_is_expected_by_its_shares_or_by_somebody_s_arm(tmp_path: Path) 
     ]
 
 
-def test_a_test_without_a_time_is_asked_on_a_monday_at_noon(tmp_path: Path) -> None:
+def test_a_case_without_a_time_runs_on_a_monday_at_noon(tmp_path: Path) -> None:
     when = "when: {time: {between: 12:00-12:01, days: [mon]}}"
     policy = tmp_path / "policy.yaml"
     policy.write_text(RIGHT.replace("to: vllm", f"to: vllm\n        {when}"))
     (tmp_path / "policy.tests.yaml").write_text(
-        f"tests:\n  - {{{ASKS}, expect: {{pool: vllm}}}}\n"
+        f"tests:\n  - {{{REQUEST}, expect: {{pool: vllm}}}}\n"
         "  - {request: {tenant: acme, model: chat, at: '2026-01-05T13:00+02:00'}, expect: {refused: model_not_found}}\n"
     )
     result = run(app, ["check", str(policy)])

@@ -47,7 +47,7 @@ CONFIG = config(
 )
 
 
-def ask(**question: Any) -> Explanation:
+def explain(**question: Any) -> Explanation:
     return Policy.of(CONFIG).explain_description(
         described_request({"tenant": "acme", "model": "chat", **question}), 0.0
     )
@@ -85,31 +85,31 @@ async def handled(one: Rig, written: RequestConfig, record: Record) -> Answer:
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
 async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> None:
     one = Rig(CONFIG, {name: [FakeAdapter()] for name in POOLS})
-    found = ask(**question)
+    explanation = explain(**question)
     written = described_request({"tenant": "acme", "model": "chat", **question})
     record = one.record()
-    if found.refused is not None:
-        assert found.because
+    if explanation.refused is not None:
+        assert explanation.because
         with pytest.raises(InferenceError) as caught:
             await handled(one, written, record)
-        assert caught.value.code == found.refused
+        assert caught.value.code == explanation.refused
         return
     answer = await handled(one, written, record)
-    assert found.to is not None
-    assert (found.to.pool, found.to.arm, found.model) == (answer.pool, record.arm, record.model)
-    wanted, got_by = request_of(written), one.adapters[answer.pool][0].calls[0].request
-    before, after = wanted.codec.fields(wanted), got_by.codec.fields(got_by)
+    assert explanation.to is not None
+    assert (explanation.to.pool, explanation.to.arm, explanation.model) == (answer.pool, record.arm, record.model)
+    expected, got_by = request_of(written), one.adapters[answer.pool][0].calls[0].request
+    before, after = expected.codec.fields(expected), got_by.codec.fields(got_by)
     for name in before.keys() | after.keys() - {"model"}:  # which the adapter writes for a pool that has one
         got = json.loads(bytes(after[name])) if name in after else None
         same = before.get(name) == after.get(name)
-        assert found.sent.get(name, ...) == (... if same else got) or (name == "model" and answer.pool == "own")
+        assert explanation.sent.get(name, ...) == (... if same else got) or (name == "model" and answer.pool == "own")
     await answer.aclose()
     one.assert_idle()
 
 
 def test_what_is_sent_has_the_pool_s_own_name_of_the_model() -> None:
-    assert ask(vision=True).sent == {"seed": 1, "model": "the-own"}
-    assert ask(max_tokens=5000, body={"logprobs": True}).sent == {
+    assert explain(vision=True).sent == {"seed": 1, "model": "the-own"}
+    assert explain(max_tokens=5000, body={"logprobs": True}).sent == {
         "max_tokens": 100,
         "logprobs": None,
         "model": "llama",
@@ -117,8 +117,8 @@ def test_what_is_sent_has_the_pool_s_own_name_of_the_model() -> None:
 
 
 def test_the_cost_is_that_of_what_is_sent() -> None:
-    assert ask(prompt_tokens=1000, max_tokens=5000).cost == "0.0012 usd"
-    assert ask(prompt_tokens=5000, max_tokens=5000).cost == "0.015 usd"
+    assert explain(prompt_tokens=1000, max_tokens=5000).cost == "0.0012 usd"
+    assert explain(prompt_tokens=5000, max_tokens=5000).cost == "0.015 usd"
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,10 @@ def test_the_cost_is_that_of_what_is_sent() -> None:
 def test_scopes_count(scope: Scope, refused: str | None, because: str | None) -> None:
     policy = Policy.of(CONFIG)
     holder = Principal("acme", "k", scope=scope)
-    found = policy.explain_description(described_request({"tenant": "acme", "model": "chat", "key": "k"}), 0.0, holder)
-    assert (found.refused, found.because) == (refused, because)
+    explanation = policy.explain_description(
+        described_request({"tenant": "acme", "model": "chat", "key": "k"}), 0.0, holder
+    )
+    assert (explanation.refused, explanation.because) == (refused, because)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +148,6 @@ def test_scopes_count(scope: Scope, refused: str | None, because: str | None) ->
         ({"front": "text_completion"}, "no route takes it, and there is no `else`"),
     ],
 )
-def test_a_refusal_says_what_clients_are_not_told(question: dict[str, Any], because: str) -> None:
-    found = ask(**question)
-    assert (found.refused, found.because) == ("model_not_found", because)
+def test_an_explained_refusal_has_the_reason_that_clients_do_not_see(question: dict[str, Any], because: str) -> None:
+    explanation = explain(**question)
+    assert (explanation.refused, explanation.because) == ("model_not_found", because)

@@ -55,7 +55,7 @@ def test_probe_writes_what_check_accepts(tmp_path: Path) -> None:
     assert (checked.exit_code, checked.output) == (0, f"{path}: ok\n")
 
 
-def test_probe_asks_with_the_key_and_does_not_print_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_sends_the_key_and_does_not_print_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_UPSTREAM_KEY", "very-secret")
     with served(systems.SYSTEMS[0].paths) as url:
         probed = run(app, ["probe", url, "--key-header", "api-key"])
@@ -64,19 +64,19 @@ def test_probe_asks_with_the_key_and_does_not_print_it(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "output"),
     [
         (["http://127.0.0.1:1"], 1, "could not be reached"),
         (["ftp://somewhere"], 2, "expected http://HOST:PORT"),
         (["https://127.0.0.1:1", "--ca", "/nowhere.pem"], 2, "tls:"),
     ],
 )
-def test_probe_of_what_is_no_server(arguments: list[str], status: int, told: str) -> None:
+def test_probe_of_what_is_no_server(arguments: list[str], status: int, output: str) -> None:
     result = run(app, ["probe", *arguments])
-    assert (result.exit_code, told in result.output) == (status, True), result.output
+    assert (result.exit_code, output in result.output) == (status, True), result.output
 
 
-def test_probe_of_a_server_that_is_none_of_those_known() -> None:
+def test_probe_of_an_unknown_server() -> None:
     with served({"/": "hello"}) as url:
         result = run(app, ["probe", url])
     assert (result.exit_code, "its protocol is not supported" in result.output) == (1, True)
@@ -92,7 +92,7 @@ def test_conformance_of_a_server_that_is_as_it_should_be_and_of_one_that_is_not(
     assert (bad.exit_code, "2 of 17 failed" in bad.output) == (1, True), bad.output
 
 
-def test_conformance_wants_to_know_what_to_speak_and_whom_to_ask() -> None:
+def test_conformance_requires_a_protocol_and_an_address() -> None:
     with served({"/": "hello"}) as url:
         unknown = run(app, ["conformance", url])
         nameless = run(app, ["conformance", url, "--protocol", "openai"])

@@ -51,8 +51,8 @@ class StubBackend:
         table = KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records)
         tokens = Tokens((), time.monotonic)
         tenants = [tenant.name for tenant in self.config.tenants]
-        known = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
-        return known.authenticate(token, certificate, now_utc)
+        credentials = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
+        return credentials.authenticate(token, certificate, now_utc)
 
     def note(self, act: Act) -> None:
         self.acts.append(act)
@@ -90,7 +90,7 @@ class AdminDoor:
         self.url = url
         self._http = http
 
-    async def ask(
+    async def send(
         self, method: str, path: str, key: str | None = None, body: Any = None, **headers: str
     ) -> tuple[int, Any]:
         """Status and JSON, of a request as `curl` would send it with these headers."""

@@ -34,7 +34,7 @@ METADATA = {
     ],
     "outputs": [{"name": "SUM", "datatype": "INT32", "shape": [-1, 2]}],
 }
-ASKED = {
+INFER_BODY = {
     "id": "7",
     "inputs": [
         {"name": "A", "shape": [1, 2], "datatype": "INT32", "data": [1, 2]},
@@ -115,7 +115,7 @@ class TensorDoor:
         return first
 
     async def post(self, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
-        data = body if isinstance(body, bytes) else json.dumps(ASKED if body is None else body).encode()
+        data = body if isinstance(body, bytes) else json.dumps(INFER_BODY if body is None else body).encode()
         sent = {**self.keyed, **{name.replace("_", "-"): value for name, value in headers.items()}}
         response = await self.http.post(self.url + path, data=data, headers=sent)
         await response.read()

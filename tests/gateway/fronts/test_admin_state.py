@@ -17,7 +17,7 @@ BY_HOST = {"count": "host", "on_redis_failure": "allow"}
 
 
 @pytest.mark.looptime
-async def test_state_tells_limits_and_spend_and_names_no_user() -> None:
+async def test_state_has_limits_and_spend_and_names_no_user() -> None:
     limits = [{"requests": "10/min", "spend": "5 usd/day"}, {"requests": "2/h", "per": "user", "concurrency": 3}]
     models = [{"name": "chat", "routes": [{"to": "main"}], "price": {"request": "0.25 usd"}}]
     tenant = {"name": "acme", "models": ["*"], "limits": limits}
@@ -51,7 +51,7 @@ class NoMembers(list[Any]):
 
 
 @pytest.mark.looptime
-async def test_state_tells_who_waits() -> None:
+async def test_state_lists_the_waiting_requests() -> None:
     pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}]
     one = Rig(config(pools=pools), {"main": [FakeAdapter(Script(latency=1.0))]})
     calls = [

@@ -33,15 +33,15 @@ TOOL: Any = {"name": "weather", "description": "What it is like", "input_schema"
 HELLO: Any = [{"role": "user", "content": "hi"}]
 
 
-def completion(finish: str = "stop", **said: Any) -> bytes:
-    message = {"role": "assistant", "content": "Hello!", **said}
+def completion(finish: str = "stop", **fields: Any) -> bytes:
+    message = {"role": "assistant", "content": "Hello!", **fields}
     choice = {"index": 0, "message": message, "finish_reason": finish}
     body = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
     return json.dumps({**body, "usage": USAGE}).encode()
 
 
-def whole(finish: str = "stop", **said: Any) -> FakeAdapter:
-    return FakeAdapter(Script(chunks=(completion(finish, **said),), usage=Usage(9, 4, exact=True)))
+def whole(finish: str = "stop", **fields: Any) -> FakeAdapter:
+    return FakeAdapter(Script(chunks=(completion(finish, **fields),), usage=Usage(9, 4, exact=True)))
 
 
 def chunk(delta: Object | None, finish: str | None = None, **fields: Any) -> bytes:
@@ -85,7 +85,7 @@ class Door:
 Opener = Callable[..., AbstractAsyncContextManager[Door]]
 
 
-def asked(**fields: Any) -> Object:
+def message_body(**fields: Any) -> Object:
     return {"model": "chat", "max_tokens": 20, "messages": HELLO, **fields}
 
 
@@ -129,7 +129,7 @@ async def test_the_official_client_gets_a_message(door: Opener) -> None:
 
 
 async def test_the_synchronous_client_streams(door: Opener) -> None:
-    def ask(url: str, key: str) -> str:
+    def stream_text(url: str, key: str) -> str:
         with (
             anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as sdk,
             sdk.messages.stream(model="chat", max_tokens=20, messages=HELLO) as stream,
@@ -137,12 +137,12 @@ async def test_the_synchronous_client_streams(door: Opener) -> None:
             return "".join(stream.text_stream)
 
     async with door(FakeAdapter(Script(chunks=TALK))) as d:
-        assert await asyncio.to_thread(ask, d.url, d.rig.key.plaintext) == "Hello!"
+        assert await asyncio.to_thread(stream_text, d.url, d.rig.key.plaintext) == "Hello!"
 
 
 async def test_its_key_may_come_either_way(door: Opener) -> None:
     async with door(whole(), whole()) as d:
-        status, _ = await d.post(asked())
+        status, _ = await d.post(message_body())
         assert status == 200
         sdk = anthropic.AsyncAnthropic(base_url=d.url, auth_token=d.rig.key.plaintext, max_retries=0)
         await sdk.messages.create(model="chat", max_tokens=20, messages=HELLO)
@@ -211,7 +211,7 @@ async def test_streamed_thoughts_calls_and_text(door: Opener) -> None:
     assert message.stop_reason == "tool_use"
 
 
-async def test_the_text_that_ended_it_is_told_where_the_server_tells(door: Opener) -> None:
+async def test_the_stop_sequence_is_returned_if_the_server_reports_it(door: Opener) -> None:
     last = chunk({}, "stop", more={"stop_reason": "END"})
     async with door(FakeAdapter(Script(chunks=(ROLE, chunk({"content": "a"}), last, *LAST)))) as d:
         for stops, reason in ((["END"], "stop_sequence"), (["other"], "end_turn")):
@@ -229,16 +229,16 @@ async def test_a_stream_without_its_own_end_is_ended(door: Opener) -> None:
         assert message.stop_reason == "end_turn"
 
 
-async def test_a_message_s_own_bytes_go_on_as_they_came(door: Opener) -> None:
+async def test_the_bytes_of_a_message_are_forwarded_unchanged(door: Opener) -> None:
     body = b'{"id":"msg_x", "type":"message", "odd": [1.50]}'
     events = (b'event: message_start\ndata: {"type":"message_start"}\n\n', b"event: odd\ndata: {}\n\n")
     fakes = [FakeAdapter(Script(chunks=(body,), form=ANTHROPIC), Script(chunks=events, form=ANTHROPIC))]
     async with door(*fakes) as d:
         headers = {"x-api-key": d.rig.key.plaintext, "content-type": "application/json"}
-        for stream, told in ((False, body), (True, b"".join(events))):
-            data = json.dumps(asked(stream=stream)).encode()
+        for stream, expected in ((False, body), (True, b"".join(events))):
+            data = json.dumps(message_body(stream=stream)).encode()
             async with d.http.post(f"{d.url}/v1/messages", data=data, headers=headers) as response:
-                assert await response.read() == told
+                assert await response.read() == expected
 
 
 async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
@@ -253,7 +253,7 @@ async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
     assert fake.calls[0].end == "cancelled"
 
 
-async def test_models_are_listed_as_each_client_knows_them(door: Opener) -> None:
+async def test_models_are_listed_in_the_form_of_each_client(door: Opener) -> None:
     async with door() as d:
         page = await d.sdk.models.list(limit=1)
         assert [(model.id, model.type) for model in page.data] == [("chat", "model")]
@@ -340,13 +340,13 @@ async def test_what_cannot_be_read_ends_a_stream_with_an_error(door: Opener) -> 
         (b'{"model":"chat","messages":' + b"[" * 5000, "nested"),
     ],
 )
-async def test_what_is_wrong_with_a_body_is_told(door: Opener, body: bytes, param: str) -> None:
+async def test_an_invalid_body_is_refused_with_its_field(door: Opener, body: bytes, param: str) -> None:
     async with door() as d:
-        status, told = await d.post(body)
+        status, error = await d.post(body)
         assert status == 400
-        assert told["type"] == "error"
-        assert told["error"]["type"] == "invalid_request_error"
-        assert param in told["error"]["message"]
+        assert error["type"] == "error"
+        assert error["error"]["type"] == "invalid_request_error"
+        assert param in error["error"]["message"]
 
 
 async def test_other_mistakes(door: Opener) -> None:
@@ -355,12 +355,12 @@ async def test_other_mistakes(door: Opener) -> None:
             ("/v1/messages/batches", 404, "not_found_error"),
             ("/v1/messagesx", 404, "not_found_error"),
         ):
-            got, told = await d.post(asked(), path=path)
-            assert (got, told["error"]["type"]) == (status, type_)
-        assert (await d.post(asked(), anthropic_beta="a\tb c"))[0] == 400
-        assert (await d.post(asked(), content_type="text/plain"))[0] == 415
-        status, told = await d.post(asked(messages=[{"role": "user", "content": "x" * 20_000}]))
-        assert (status, told["error"]["type"]) == (413, "request_too_large")
+            got, error = await d.post(message_body(), path=path)
+            assert (got, error["error"]["type"]) == (status, type_)
+        assert (await d.post(message_body(), anthropic_beta="a\tb c"))[0] == 400
+        assert (await d.post(message_body(), content_type="text/plain"))[0] == 415
+        status, error = await d.post(message_body(messages=[{"role": "user", "content": "x" * 20_000}]))
+        assert (status, error["error"]["type"]) == (413, "request_too_large")
         async with d.http.get(f"{d.url}/v1/messages", headers={"x-api-key": d.rig.key.plaintext}) as response:
             assert response.status == 405
 
@@ -368,7 +368,7 @@ async def test_other_mistakes(door: Opener) -> None:
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_limits_are_told_and_kept(door: Opener) -> None:
+async def test_limits_are_reported_and_enforced(door: Opener) -> None:
     async with door(whole(), limits={"requests": "1/min", "tokens": "5000/min"}) as d:
         response = await d.sdk.messages.with_raw_response.create(model="chat", max_tokens=20, messages=HELLO)
         headers = response.headers
@@ -398,7 +398,7 @@ async def test_tokens_are_counted_by_the_server(door: Opener) -> None:
     assert [record.usage for record in d.rig.log.records] == [Usage(exact=True)]
 
 
-async def test_where_nobody_counts_an_estimate_says_that_it_is_one(door: Opener) -> None:
+async def test_an_estimated_count_is_marked_as_an_estimate(door: Opener) -> None:
     async with door(FakeAdapter(Script(fault=Unsupported("no")))) as d:
         image: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         content: Any = [{"type": "text", "text": "x" * 400}, image]
@@ -429,16 +429,16 @@ async def test_a_message_survives_the_engine_that_began_it(door: Opener, mode: s
     assert [record.trace.events for record in d.rig.log.records] == [(("resume", "main"),)]
 
 
-async def test_a_message_that_was_asked_before_is_kept(door: Opener) -> None:
+async def test_a_repeated_message_is_answered_from_the_cache(door: Opener) -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "cache": {}, "retry": {"attempts": 1}}]}]
     fake = FakeAdapter(Script(chunks=(completion(),)), Script(chunks=TALK))
     async with door(fake, models=models) as d:
-        asked: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "extra_body": {"temperature": 0}}
+        fields: Any = {"model": "chat", "max_tokens": 20, "messages": HELLO, "extra_body": {"temperature": 0}}
         for user in ("a", "b"):
-            message = await d.sdk.messages.create(**asked, metadata={"user_id": user})
+            message = await d.sdk.messages.create(**fields, metadata={"user_id": user})
             assert message.content == [TextBlock(type="text", text="Hello!")]
         for _ in range(2):
-            async with d.sdk.messages.stream(**asked) as stream:
+            async with d.sdk.messages.stream(**fields) as stream:
                 assert "".join([text async for text in stream.text_stream]) == "Hello!"
     assert len(fake.calls) == 2
     assert [line.cache for line in d.rig.log.lines] == ["miss", "hit", "miss", "hit"]
@@ -448,7 +448,7 @@ async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
     rewrite = {"caps": {"max_tokens": 7}, "force": {"temperature": 0, "seed": 1}, "drop": ["stop"]}
     models = [{"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}]
     async with door(whole(), models=models) as d:
-        status, _ = await d.post(asked(stop_sequences=["x"], metadata={"user_id": "u"}))
+        status, _ = await d.post(message_body(stop_sequences=["x"], metadata={"user_id": "u"}))
         assert status == 200
     (call,) = d.rig.adapters["main"][0].calls
     assert isinstance(call.request, MessagesRequest)
@@ -463,7 +463,7 @@ async def test_why_a_message_goes_where_it_goes(door: Opener) -> None:
     routes = [{"name": "tools", "when": {"tools": True}, "to": "main"}, {"name": "others", "to": "main"}]
     models = [{"name": "chat", "routes": routes}]
     async with door(whole(), models=models, tenant={"explain": True}) as d:
-        for body, route in ((asked(), 1), (asked(tools=[TOOL]), 0)):
+        for body, route in ((message_body(), 1), (message_body(tools=[TOOL]), 0)):
             status, _ = await d.post(body, x_headrace_explain="1")
             assert status == 200
             assert json.loads(d.headers["x-headrace-explain"])["route"] == route

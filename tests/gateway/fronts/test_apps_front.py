@@ -126,7 +126,7 @@ async def app_door(
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
-async def test_a_call_goes_on_as_it_came(method: str) -> None:
+async def test_a_call_is_forwarded_unchanged(method: str) -> None:
     async with app_door(headers=["x-trace"], answer_headers=["x-cost"]) as d:
         sent = {"content-type": "image/png", "accept": "text/plain", "x-trace": "t1", "x-other": "no", "cookie": "a=b"}
         async with d.call(method, "/apps/chat/v1/do%20it;a=1?b=2&c=%C3%A9", data=b"\x89PNG", headers=sent) as response:
@@ -135,8 +135,8 @@ async def test_a_call_goes_on_as_it_came(method: str) -> None:
             assert response.headers["x-cost"] == "3"
             assert "server" not in response.headers
             assert response.headers["x-headrace-model"] == "chat"
-    [(asked, _, headers, body)] = d.app.received
-    assert (asked, body) == (method, b"\x89PNG")
+    [(received_method, _, headers, body)] = d.app.received
+    assert (received_method, body) == (method, b"\x89PNG")
     assert {name for name in headers if name != "host"} == {
         "user-agent", "accept", "content-type", "content-length", "x-request-id", "x-trace",
     }  # fmt: skip
@@ -161,7 +161,7 @@ async def test_a_path_that_may_be_read_otherwise_is_refused(path: str) -> None:
     assert d.app.received == []
 
 
-async def test_what_is_no_app_is_told_so() -> None:
+async def test_a_model_without_an_app_is_refused() -> None:
     async with app_door() as d:
         for path, status in (("/apps/nobody/x", 404), ("/apps/", 404), ("/predictions/", 404), ("/apps//x", 404)):
             async with d.call("GET", path) as response:
@@ -194,24 +194,24 @@ async def test_the_apps_own_status_is_its_answer(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "code"), [(429, 503, "overloaded"), (503, 503, "overloaded"), (500, 502, "upstream_error")]
+    ("status", "expected", "code"), [(429, 503, "overloaded"), (503, 503, "overloaded"), (500, 502, "upstream_error")]
 )
-async def test_a_failure_is_tried_elsewhere_and_then_told(status: int, told: int, code: str) -> None:
+async def test_a_failure_is_retried_elsewhere_and_then_returned(status: int, expected: int, code: str) -> None:
     async def fail(http: Request, body: bytes) -> Response:
         return Response(status, [], b"at 10.0.0.5")
 
     async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%"}}) as d:
         d.app.behaviour = fail
         async with d.call("GET", "/apps/chat/x") as response:
-            assert (response.status, response.headers["x-headrace-error"]) == (told, code)
+            assert (response.status, response.headers["x-headrace-error"]) == (expected, code)
             assert "10.0.0.5" not in await response.text()
     assert len(d.app.received) == 2
 
 
 @pytest.mark.parametrize(
-    ("methods", "method", "asked"), [("idempotent", "POST", 1), ("idempotent", "PUT", 2), ("all", "POST", 2)]
+    ("methods", "method", "attempts"), [("idempotent", "POST", 1), ("idempotent", "PUT", 2), ("all", "POST", 2)]
 )
-async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: str, asked: int) -> None:
+async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: str, attempts: int) -> None:
     async def leave(http: Request, body: bytes) -> Response:
         raise asyncio.CancelledError  # the connection closes without an answer
 
@@ -223,7 +223,7 @@ async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: s
         async with d.call(method, "/apps/chat/x") as response:
             assert response.status == 502
     seen = len(d.app.received)
-    assert seen == 1 if asked == 1 else seen >= 2
+    assert seen == 1 if attempts == 1 else seen >= 2
 
 
 async def test_an_app_that_is_full_has_not_begun() -> None:
@@ -329,7 +329,7 @@ async def test_a_client_that_leaves_ends_the_apps_work() -> None:
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def asked_for(data: list[float], shape: list[int]) -> dict[str, Any]:
+def inference_body(data: list[float], shape: list[int]) -> dict[str, Any]:
     return {"id": "7", "inputs": [{"name": "x", "datatype": "FP32", "shape": shape, "data": data}]}
 
 
@@ -349,13 +349,15 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
 
     async with app_door(inputs=[X], outputs=[Y], layout=layout, path="/sum") as d:
         d.app.behaviour = add
-        async with d.call("POST", "/v2/models/chat/infer", json=asked_for([1, 2, 3, 4], [2, 2])) as response:
-            told = await response.json()
-            assert (response.status, told["id"]) == (200, "7")
-            assert told["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2], "data": [3.0, 7.0]}]
+        async with d.call("POST", "/v2/models/chat/infer", json=inference_body([1, 2, 3, 4], [2, 2])) as response:
+            document = await response.json()
+            assert (response.status, document["id"]) == (200, "7")
+            assert document["outputs"] == [{"name": "y", "datatype": "FP32", "shape": [2], "data": [3.0, 7.0]}]
         async with d.call("POST", "/v1/models/chat:predict", json={"instances": [[1, 2], [3, 4]]}) as response:
             assert await response.json() == {"predictions": [3.0, 7.0]}
-        async with d.call("POST", "/v2/models/chat/infer_stream", json=asked_for([1, 2, 3, 4], [2, 2])) as response:
+        async with d.call(
+            "POST", "/v2/models/chat/infer_stream", json=inference_body([1, 2, 3, 4], [2, 2])
+        ) as response:
             assert (await response.text()).startswith('data: {"model_name":"chat"')
         async with d.call("GET", "/v2/models/chat") as response:
             assert (await response.json())["inputs"] == [X]
@@ -367,7 +369,10 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (asked_for([1, 2, 3], [1, 3]), "unexpected shape for input 'x' for model 'chat'. Expected [-1,2], got [1,3]."),
+        (
+            inference_body([1, 2, 3], [1, 3]),
+            "unexpected shape for input 'x' for model 'chat'. Expected [-1,2], got [1,3].",
+        ),
         ({"inputs": []}, "expected 1 inputs but got 0 inputs for model 'chat'. Input 'x' is missing."),
         (
             {"inputs": [{"name": "z", "datatype": "FP32", "shape": [1], "data": [1]}]},
@@ -377,7 +382,7 @@ async def test_tensors_are_the_apps_json(layout: str, sent: Any, answered: Any) 
             {"inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]},
             "inference input 'x' data-type is 'INT32', but model 'chat' expects 'FP32'",
         ),
-        ({**asked_for([1, 2], [1, 2]), "outputs": [{"name": "q"}]}, "no output `q`"),
+        ({**inference_body([1, 2], [1, 2]), "outputs": [{"name": "q"}]}, "no output `q`"),
     ],
 )
 async def test_tensors_that_are_not_declared_are_the_callers_mistake(document: Any, words: str) -> None:
@@ -398,13 +403,13 @@ async def test_an_answer_that_is_not_what_was_declared_is_the_apps_mistake(body:
 
     async with app_door(inputs=[X], outputs=[Y]) as d:
         d.app.behaviour = answer
-        async with d.call("POST", "/v2/models/chat/infer", json=asked_for([1, 2], [1, 2])) as response:
+        async with d.call("POST", "/v2/models/chat/infer", json=inference_body([1, 2], [1, 2])) as response:
             assert (response.status, response.headers["x-headrace-error"]) == (502, "upstream_bad_response")
 
 
 async def test_an_app_without_declared_tensors_has_none() -> None:
     async with app_door() as d:
-        async with d.call("POST", "/v2/models/chat/infer", json=asked_for([1, 2], [1, 2])) as response:
+        async with d.call("POST", "/v2/models/chat/infer", json=inference_body([1, 2], [1, 2])) as response:
             assert response.status == 400
             assert "No tensors are declared" in (await response.json())["error"]
         async with d.call("GET", "/v2/models") as response:

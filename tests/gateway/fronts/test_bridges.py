@@ -66,22 +66,22 @@ class HttpEcho:
             inference = oip.decode_request(body, length, "chat")
         else:
             return Response(404)
-        answer = Inferred("chat", "1", inference.id, _kept(inference.parameters), inference.inputs)
+        answer = Inferred("chat", "1", inference.id, _typed_parameters(inference.parameters), inference.inputs)
         if what == "generate":
             return Response(200, (), oip_generate.encode_generate(answer))
         if what == "generate_stream":
             return _events(oip_generate.encode_generate(answer))
         if what == "infer_stream":
             return _events(oip_responses.encode_response(answer)[0])
-        told, length = oip_responses.encode_response(answer, oip_responses.binary_outputs(inference))
+        encoded, length = oip_responses.encode_response(answer, oip_responses.binary_outputs(inference))
         headers = [(oip.HEADER, str(length))] if length is not None else []
         if self._binary and (accepted := compression.chosen(http.headers.get("accept-encoding"))):
-            told = compression.compress(told, accepted)
+            encoded = compression.compress(encoded, accepted)
             headers.append(("content-encoding", accepted))
-        return Response(200, headers, told)
+        return Response(200, headers, encoded)
 
 
-def _kept(parameters: Any) -> dict[str, Parameter]:
+def _typed_parameters(parameters: Any) -> dict[str, Parameter]:
     return {name: value for name, value in parameters.items() if name == "mine"}
 
 
@@ -91,11 +91,11 @@ def _events(body: bytes) -> Response:
 
 def grpc_echo() -> Service:
     def answer(request: Any, context: Any) -> Any:
-        told = echo(request, context)
-        told.model_version = "1"
+        response = echo(request, context)
+        response.model_version = "1"
         if "mine" in request.parameters:
-            told.parameters["mine"].CopyFrom(request.parameters["mine"])
-        return told
+            response.parameters["mine"].CopyFrom(request.parameters["mine"])
+        return response
 
     def twice(request: Any, context: Any) -> Iterator[Any]:
         for _ in range(2):
@@ -152,8 +152,8 @@ async def test_tritons_http_client(kind: str, binary: bool) -> None:
         x.set_data_from_numpy(np.array([[1, 2], [3, 4]], np.int32), binary_data=binary)
         s = triton_http.InferInput("s", [2, 1], "BYTES")
         s.set_data_from_numpy(WORDS, binary_data=binary)
-        wanted = [triton_http.InferRequestedOutput(name, binary_data=binary) for name in "xs"]
-        for outputs, coding in ((None, None), (wanted, "gzip")):
+        requested = [triton_http.InferRequestedOutput(name, binary_data=binary) for name in "xs"]
+        for outputs, coding in ((None, None), (requested, "gzip")):
             result = await client.infer(
                 "chat", [x, s], outputs=outputs, request_id="7", headers=door.keyed, parameters={"mine": 5},
                 request_compression_algorithm=coding, response_compression_algorithm=coding,
@@ -162,9 +162,9 @@ async def test_tritons_http_client(kind: str, binary: bool) -> None:
             assert [
                 [word.encode() if isinstance(word, str) else word for word in row] for row in result.as_numpy("s")
             ] == (WORDS.tolist())
-            told = result.get_response()
-            assert (told["model_name"], told["model_version"], told["id"]) == ("chat", "1", "7")
-            assert told["parameters"] == {"mine": 5}
+            response = result.get_response()
+            assert (response["model_name"], response["model_version"], response["id"]) == ("chat", "1", "7")
+            assert response["parameters"] == {"mine": 5}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,13 +179,13 @@ async def test_tritons_grpc_client(kind: str) -> None:
             result = await client.infer("chat", [x, s], request_id="7", headers=door.keyed, parameters={"mine": 5})
             assert result.as_numpy("x").tolist() == [[1, 2], [3, 4]]
             assert result.as_numpy("s").tolist() == WORDS.tolist()
-            told = result.get_response()
-            assert (told.model_version, told.id, told.parameters["mine"].int64_param) == ("1", "7", 5)
+            response = result.get_response()
+            assert (response.model_version, response.id, response.parameters["mine"].int64_param) == ("1", "7", 5)
 
-            async def asked() -> AsyncIterator[dict[str, Any]]:
+            async def requests() -> AsyncIterator[dict[str, Any]]:
                 yield {"model_name": "chat", "inputs": [x, s], "request_id": "8"}
 
-            answers = [one async for one in client.stream_infer(asked(), headers=door.keyed)]
+            answers = [one async for one in client.stream_infer(requests(), headers=door.keyed)]
             assert [error for _, error in answers] == [None] * (1 if "streams" in kind else 2)
             assert answers[0][0].as_numpy("x").tolist() == [[1, 2], [3, 4]]
         finally:
@@ -201,17 +201,17 @@ async def test_prompts_and_streams_over_http(kind: str) -> None:
         }  # fmt: skip
         for path in ("generate_stream", "infer_stream"):
             x = {"name": "x", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}
-            asked = {"x": [1, 2], "s": "é"} if path == "generate_stream" else {"inputs": [x]}
-            response = await door.post(f"/v2/models/chat/{path}", asked)
+            body = {"x": [1, 2], "s": "é"} if path == "generate_stream" else {"inputs": [x]}
+            response = await door.post(f"/v2/models/chat/{path}", body)
             assert response.content_type == "text/event-stream"
             events = (await response.read()).split(b"\n\n")
             assert len(events) == (2 if path == "infer_stream" and "streams" in kind else 3)
-            told = json.loads(events[0].removeprefix(b"data: "))
-            assert (told["x"] if path == "generate_stream" else told["outputs"][0]["data"]) == [1, 2]
+            event = json.loads(events[0].removeprefix(b"data: "))
+            assert (event["x"] if path == "generate_stream" else event["outputs"][0]["data"]) == [1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_no_server_can_read_is_the_callers_whoever_reads_it(kind: str) -> None:
+async def test_an_undecodable_request_is_a_client_error_on_every_wire(kind: str) -> None:
     async with bridged(kind) as door:
         wrong = {"inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 2], "data": [0.5, 1]}]}
         response = await door.post("/v2/models/chat/infer", wrong)

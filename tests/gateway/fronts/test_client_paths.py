@@ -35,7 +35,7 @@ class Door:
     def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
         self.rig, self.url, self._http = rig, url, http
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
         headers = {name.replace("_", "-"): value for name, value in headers.items()}
         headers = headers or {"authorization": f"Bearer {self.rig.key.plaintext}"}
         sent = {"data": body} if isinstance(body, aiohttp.FormData) else {"json": body}
@@ -92,9 +92,9 @@ async def test_azures_official_client_works_unchanged(door: Door) -> None:
 
 async def test_azures_header_carries_the_key(door: Door) -> None:
     path = "/openai/deployments/chat/chat/completions?api-version=2024-10-21"
-    assert (await door.ask("POST", path, {"messages": HI}, api_key=door.rig.key.plaintext))[0] == 200
-    assert (await door.ask("POST", path, {"messages": HI}, api_key="wrong"))[0] == 401
-    status, body = await door.ask("POST", path.replace("chat/chat", "gpt/chat"), {"messages": HI})
+    assert (await door.send("POST", path, {"messages": HI}, api_key=door.rig.key.plaintext))[0] == 200
+    assert (await door.send("POST", path, {"messages": HI}, api_key="wrong"))[0] == 401
+    status, body = await door.send("POST", path.replace("chat/chat", "gpt/chat"), {"messages": HI})
     assert (status, json.loads(body)["error"]["param"]) == (404, "model")
 
 
@@ -103,21 +103,21 @@ async def test_azures_header_carries_the_key(door: Door) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/chat", "/v2", "/v2/health/ready"])
 async def test_head_is_get_without_a_body(door: Door, path: str) -> None:
-    status, body = await door.ask("GET", path)
+    status, body = await door.send("GET", path)
     assert status == 200
     assert body
-    assert await door.ask("HEAD", path) == (200, b"")
+    assert await door.send("HEAD", path) == (200, b"")
 
 
 async def test_head_of_a_path_without_get_is_refused(door: Door) -> None:
-    assert await door.ask("HEAD", "/v1/chat/completions") == (405, b"")
+    assert await door.send("HEAD", "/v1/chat/completions") == (405, b"")
 
 
 async def test_a_last_slash_changes_nothing_but_for_an_app(door: Door) -> None:
-    assert (await door.ask("POST", "/v1/chat/completions/", {"model": "chat", "messages": HI}))[0] == 200
-    assert (await door.ask("GET", "/v1/models/"))[0] == 200
-    assert (await door.ask("GET", "/v2/"))[0] == 200
-    assert (await door.ask("GET", "/apps/chat/"))[0] == 200
+    assert (await door.send("POST", "/v1/chat/completions/", {"model": "chat", "messages": HI}))[0] == 200
+    assert (await door.send("GET", "/v1/models/"))[0] == 200
+    assert (await door.send("GET", "/v2/"))[0] == 200
+    assert (await door.send("GET", "/apps/chat/"))[0] == 200
     assert isinstance(sent := door.sent(), AppRequest)
     assert sent.path == "/"
 
@@ -125,11 +125,11 @@ async def test_a_last_slash_changes_nothing_but_for_an_app(door: Door) -> None:
 @given(st.lists(st.sampled_from([b"/openai", b"/v1", b"/deployments", b"/chat", b"/..", b"/", b"/apps", b"/%2e"])))
 def test_a_readdressed_path_stays_below_v1(parts: list[bytes]) -> None:
     target = b"".join(parts) or b"/"
-    found = readdressed(Request("GET", target, Headers({}), "")).target
+    target_path = readdressed(Request("GET", target, Headers({}), "")).target
     if target.startswith(b"/openai/"):
-        assert found.startswith(b"/v1")
+        assert target_path.startswith(b"/v1")
     else:
-        assert found in (target, target[:-1])
+        assert target_path in (target, target[:-1])
 
 
 async def test_every_route_that_answers_get_answers_head() -> None:
@@ -159,24 +159,24 @@ BODIES: dict[str, dict[str, Any]] = {
 async def test_a_request_without_a_model_gets_its_operations_default(
     door: Door, door_with_defaults: Door, path: str
 ) -> None:
-    status, body = await door.ask("POST", path, BODIES[path])
+    status, body = await door.send("POST", path, BODIES[path])
     assert (status, json.loads(body)["error"]["param"]) == (400, "model")
-    status, body = await door_with_defaults.ask("POST", path, BODIES[path])
+    status, body = await door_with_defaults.send("POST", path, BODIES[path])
     assert status == 200, body
     assert door_with_defaults.sent().model == "chat"
     for wrong in (None, 7, ["chat"]):
-        status, body = await door_with_defaults.ask("POST", path, {**BODIES[path], "model": wrong})
+        status, body = await door_with_defaults.send("POST", path, {**BODIES[path], "model": wrong})
         assert (status, json.loads(body)["error"]["param"]) == (400, "model")
 
 
 async def test_a_form_without_a_model_gets_it_as_a_field(door_with_defaults: Door) -> None:
     data = aiohttp.FormData()
     data.add_field("image", b"\x89PNG", filename="a.png")
-    assert (await door_with_defaults.ask("POST", "/v1/images/variations", data))[0] == 200
+    assert (await door_with_defaults.send("POST", "/v1/images/variations", data))[0] == 200
     sent = door_with_defaults.sent()
-    found = form.field_of(sent.content_type, sent.body, "model")
-    assert found is not None
-    assert found.value == "chat"
+    target_path = form.field_of(sent.content_type, sent.body, "model")
+    assert target_path is not None
+    assert target_path.value == "chat"
     assert b"\x89PNG" in sent.body
 
 
@@ -203,8 +203,8 @@ async def test_the_official_client_counts_a_responses_input() -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             await sdk.responses.input_tokens.count(model="chat", input=[])
         assert refused.value.param == "input"
-    assert isinstance(asked := fake.calls[0].request, TokenCount)
-    assert json.loads(bytes(asked.chat.fields["messages"])) == [
+    assert isinstance(request := fake.calls[0].request, TokenCount)
+    assert json.loads(bytes(request.chat.fields["messages"])) == [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": "hi"},
     ]

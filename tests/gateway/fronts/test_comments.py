@@ -123,8 +123,8 @@ async def test_the_official_clients_read_over_comments() -> None:
             events = [e async for e in await client.responses.create(model="chat", input="hi", stream=True)]
             assert events[-1].type == "response.completed"
         other = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=0)
-        asked: Any = [{"role": "user", "content": "hi"}]
-        async with other, other.messages.stream(model="chat", max_tokens=9, messages=asked) as messages:
+        greeting: Any = [{"role": "user", "content": "hi"}]
+        async with other, other.messages.stream(model="chat", max_tokens=9, messages=greeting) as messages:
             assert await messages.get_final_text() == "Hello!"
     failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))
     async with door(failing) as (rig, url, _):

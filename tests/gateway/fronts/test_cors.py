@@ -30,7 +30,7 @@ class Door:
     def __init__(self, rig: Rig, url: str, http: aiohttp.ClientSession) -> None:
         self.rig, self._url, self._http = rig, url, http
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
+    async def send(self, method: str, path: str, body: Any = None, **headers: str) -> aiohttp.ClientResponse:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         async with self._http.request(method, self._url + path, json=body, headers=sent) as response:
             await response.read()
@@ -50,35 +50,35 @@ async def door() -> AsyncIterator[Door]:
 
 @pytest.mark.parametrize("path", DOORS)
 async def test_a_preflight_of_an_allowed_page_is_granted_without_a_key(door: Door, path: str) -> None:
-    asked = "authorization,content-type,x-stainless-os"
-    headers = {"access_control_request_method": "POST", "access_control_request_headers": asked}
-    response = await door.ask("OPTIONS", path, origin=PAGE, **headers)
+    requested = "authorization,content-type,x-stainless-os"
+    headers = {"access_control_request_method": "POST", "access_control_request_headers": requested}
+    response = await door.send("OPTIONS", path, origin=PAGE, **headers)
     assert response.status == 200
     assert response.headers["access-control-allow-origin"] == PAGE
-    assert response.headers["access-control-allow-headers"] == asked
+    assert response.headers["access-control-allow-headers"] == requested
     assert "POST" in response.headers["access-control-allow-methods"]
     assert response.headers["access-control-max-age"] == "600"
     assert response.headers["vary"] == "Origin"
-    refused = await door.ask("OPTIONS", path, origin="https://evil.example.com", **headers)
+    refused = await door.send("OPTIONS", path, origin="https://evil.example.com", **headers)
     assert refused.status == 403
     assert "access-control-allow-origin" not in refused.headers
 
 
 @pytest.mark.parametrize("path", DOORS)
 async def test_an_allowed_page_reads_answers_and_refusals(door: Door, path: str) -> None:
-    response = await door.ask("GET", path, origin=PAGE)
+    response = await door.send("GET", path, origin=PAGE)
     assert response.status >= 400
     assert response.headers["access-control-allow-origin"] == PAGE
     assert response.headers["access-control-expose-headers"] == "*"
     assert "access-control-allow-credentials" not in response.headers
-    assert "access-control-allow-origin" not in (await door.ask("GET", path, origin="null")).headers
+    assert "access-control-allow-origin" not in (await door.send("GET", path, origin="null")).headers
 
 
 async def test_a_stream_is_collected_by_no_proxy(door: Door) -> None:
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
     for path, more in (("/v1/chat/completions", {}), ("/v1/messages", {"max_tokens": 9})):
         key = f"Bearer {door.rig.key.plaintext}"
-        response = await door.ask("POST", path, {**body, **more}, authorization=key, origin=PAGE)
+        response = await door.send("POST", path, {**body, **more}, authorization=key, origin=PAGE)
         assert response.status == 200
         assert response.headers["x-accel-buffering"] == "no"
         assert response.headers["access-control-allow-origin"] == PAGE
@@ -101,12 +101,12 @@ async def test_no_other_origin_is_ever_allowed(origin: str) -> None:
 
 
 @given(st.binary(max_size=60))
-async def test_no_requested_header_breaks_out_of_its_line(asked: bytes) -> None:
+async def test_no_requested_header_breaks_out_of_its_line(requested: bytes) -> None:
     async def fronts(http: Request) -> Response:
         raise AssertionError
 
     fields = {b"origin": PAGE.encode(), b"access-control-request-method": b"POST"}
-    headers = Headers({**fields, b"access-control-request-headers": asked})
+    headers = Headers({**fields, b"access-control-request-headers": requested})
     response = await Cors(fronts, CONFIG)(Request("OPTIONS", b"/", headers, ""))
     granted = dict(response.headers).get("access-control-allow-headers", "")
     assert "\r" not in granted

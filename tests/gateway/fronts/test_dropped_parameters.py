@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from adapters.wire.oip.parameters import OF_A_REQUEST
-from tests.gateway.fronts.oip import ASKED, TensorFake, tensor_door
+from tests.gateway.fronts.oip import INFER_BODY, TensorFake, tensor_door
 from tests.gateway.fronts.test_oip_grpc_front import failing, grpc_door, message
 
 DROPPED = sorted({*OF_A_REQUEST, "custom"} - {"binary_data_output"})
@@ -27,20 +27,20 @@ async def test_a_dropped_parameter_may_have_any_value_over_http(name: str) -> No
     fake = TensorFake()
     async with tensor_door(fake, models=models(name, "other")) as door:
         for value in VALUES:
-            body = {**ASKED, "parameters": {name: value, "mine": 1}}
+            body = {**INFER_BODY, "parameters": {name: value, "mine": 1}}
             response = await door.post("/v2/models/chat/infer", body, x_drop="yes")
             assert response.status == 200, (value, await response.text())
             assert json.loads(fake.received[-1].payload.body)["parameters"] == {"mine": 1}
 
 
 @pytest.mark.parametrize("path", ["infer", "generate"])
-async def test_the_route_that_keeps_a_parameter_refuses_it(path: str) -> None:
+async def test_a_route_that_does_not_drop_a_parameter_refuses_it(path: str) -> None:
     fake = TensorFake()
     async with tensor_door(fake, models=models("timeout", "priority")) as door:
-        body = {"text_input": "hi", **(ASKED if path == "infer" else {}), "parameters": {"timeout": "soon"}}
-        kept = await door.post(f"/v2/models/chat/{path}", body)
-        assert (kept.status, fake.calls) == (400, [])
-        assert "timeout" in (await kept.json())["error"]
+        body = {"text_input": "hi", **(INFER_BODY if path == "infer" else {}), "parameters": {"timeout": "soon"}}
+        refused = await door.post(f"/v2/models/chat/{path}", body)
+        assert (refused.status, fake.calls) == (400, [])
+        assert "timeout" in (await refused.json())["error"]
         other = {**body, "parameters": {"timeout": "soon", "priority": "high", "sequence_start": "no"}}
         both = await door.post(f"/v2/models/chat/{path}", other, x_drop="yes")
         assert (both.status, fake.calls) == (400, [])

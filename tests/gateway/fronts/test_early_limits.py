@@ -11,7 +11,7 @@ from adapters.http1.budget import COPIES
 from adapters.wire import compression
 from tests.adapters.http1.raw import Raw, Reply, until
 from tests.adapters.http2.peer import connected, framed, request
-from tests.gateway.fronts.oip import ASKED, TensorDoor, TensorFake, tensor_door
+from tests.gateway.fronts.oip import INFER_BODY, TensorDoor, TensorFake, tensor_door
 
 CHAT = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
 DOORS: dict[str, Any] = {
@@ -21,7 +21,7 @@ DOORS: dict[str, Any] = {
     "/v1/responses": {"model": "chat", "input": "hi"},
     "/v1/messages": {**CHAT, "max_tokens": 5},
     "/v1/rerank": {"model": "chat", "query": "a", "documents": ["b"]},
-    "/v2/models/chat/infer": ASKED,
+    "/v2/models/chat/infer": INFER_BODY,
     "/v1/models/chat:predict": {"instances": [[1, 2]]},
     "/apps/chat/path": {"any": "thing"},
     "/predictions/chat": {"any": "thing"},
@@ -30,9 +30,9 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 LENGTH = 500_000
 
 
-def message_of(told: Any) -> str:
+def message_of(document: Any) -> str:
     """The message of an error in any door's shape."""
-    error = told.get("error", told.get("message"))
+    error = document.get("error", document.get("message"))
     return str(error.get("message") if isinstance(error, dict) else error)
 
 
@@ -69,7 +69,7 @@ async def test_a_tenant_without_a_place_sends_no_body(path: str) -> None:
 
 async def test_the_place_taken_early_is_the_requests_own() -> None:
     """With one place, a request whose body comes in two parts needs no second one."""
-    body = json.dumps(ASKED).encode()
+    body = json.dumps(INFER_BODY).encode()
     async with tensor_door(limits={"concurrency": 1, "requests": "1/h"}) as d:
         client = await begun(d, "/v2/models/chat/infer", len(body), body=body[:10])
         await until(lambda: d.rig.ledger.accounts["acme"].in_flight == 1)

@@ -126,7 +126,7 @@ async def test_a_foreign_servers_refusal_is_translated_anew(door: Opener, messag
 
 
 @pytest.mark.parametrize("words", [MESSAGES, RESPONSES, CHAT])
-def test_words_are_said_once(words: FieldNames) -> None:
+def test_each_word_occurs_once(words: FieldNames) -> None:
     error = CallerError("`messages[0].tool_calls` and `stop_sequences` and `prompt`", param="prompt")
     first = words.of(error).message, error.param
     assert (words.of(error).message, error.param) == first

@@ -10,28 +10,28 @@ from tests.gateway.fronts.conftest import AdminDoor, OpenDoor
 WHY = "/admin/explain"
 
 
-async def ask(d: AdminDoor, **question: Any) -> dict[str, Any]:
-    status, found = await d.ask("POST", WHY, None, {"tenant": "acme", "model": "chat", **question})
-    assert status == 200, found
-    return dict(found)
+async def explain(d: AdminDoor, **question: Any) -> dict[str, Any]:
+    status, explanation = await d.send("POST", WHY, None, {"tenant": "acme", "model": "chat", **question})
+    assert status == 200, explanation
+    return dict(explanation)
 
 
-async def test_operators_are_told_why(admin_door: OpenDoor) -> None:
+async def test_operators_get_an_explanation(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
-        found = await ask(d, max_tokens=5, header={"x-a": "b"}, body={"temperature": 1.5}, roles=["dev"])
-        assert (found["model"], found["routes"]) == ("chat", [{"route": 0, "matches": True}])
-        assert found["to"] == {"pool": "main", "share": 1.0}
-        assert (await ask(d, model="chta"))["because"] == 'no model has the name "chta" (did you mean "chat"?)'
+        explanation = await explain(d, max_tokens=5, header={"x-a": "b"}, body={"temperature": 1.5}, roles=["dev"])
+        assert (explanation["model"], explanation["routes"]) == ("chat", [{"route": 0, "matches": True}])
+        assert explanation["to"] == {"pool": "main", "share": 1.0}
+        assert (await explain(d, model="chta"))["because"] == 'no model has the name "chta" (did you mean "chat"?)'
         assert not d.backend.acts  # nothing was changed
 
 
 async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         key = id_of(d.backend.key(scopes={"models": ["other"]}))
-        assert (await ask(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
+        assert (await explain(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
         beta = id_of(d.backend.key("beta/eu", scopes={"models": ["other"]}))
-        assert "refused" not in await ask(d, key=beta)  # another tenant's key says nothing here
-        assert "refused" not in await ask(d, key="nobodys")
+        assert "refused" not in await explain(d, key=beta)  # another tenant's key says nothing here
+        assert "refused" not in await explain(d, key="nobodys")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> Non
 )
 async def test_a_question_that_is_wrong(admin_door: OpenDoor, body: Any, param: str | None, message: str) -> None:
     async with admin_door() as d:
-        status, answer = await d.ask("POST", WHY, None, body)
+        status, answer = await d.send("POST", WHY, None, body)
         assert (status, answer["error"]["param"]) == (400, param)
         assert answer["error"]["message"].startswith(message)
 
@@ -55,7 +55,7 @@ async def test_it_is_for_operators_only(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
         body = {"tenant": "acme", "model": "chat"}
         statuses = [
-            (await d.ask("POST", WHY, key, body))[0]
+            (await d.send("POST", WHY, key, body))[0]
             for key in (None, d.backend.key(), d.backend.key(role="tenant-admin"), d.backend.key(role="operator"))
         ]
         assert statuses == [401, 403, 403, 200]

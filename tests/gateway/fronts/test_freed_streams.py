@@ -75,7 +75,7 @@ async def leave(port: int, key: str, path: str, body: bytes) -> None:
 
 
 def held() -> list[object]:
-    return [found for found in gc.get_objects() if isinstance(found, Answer | Connection)]
+    return [object_ for object_ in gc.get_objects() if isinstance(object_, Answer | Connection)]
 
 
 async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
@@ -91,7 +91,7 @@ async def check(rig: Rig, doors: dict[str, dict[str, Any]]) -> None:
         rig.core.telemetry.flush()
         rig.log.records.clear()
         await asyncio.sleep(0)
-        assert not [found for found in held() if type(found) is not Connection or found._server is server], path
+        assert not [object_ for object_ in held() if type(object_) is not Connection or object_._server is server], path
     await server.aclose()
 
 

@@ -130,7 +130,7 @@ async def test_effort_is_accepted_from_both_clients(door: Opener) -> None:
 # ── Anthropic's threads ───────────────────────────────────────────────────────────────────────────────
 
 
-def says(content: str | None, *calls: Any) -> Script:
+def answering(content: str | None, *calls: Any) -> Script:
     message = {"role": "assistant", "content": content, "tool_calls": list(calls) or None}
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
     body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
@@ -151,7 +151,7 @@ async def test_the_tool_runner_of_the_official_client_works_unchanged(door: Open
         """
         return str(x + 1)
 
-    fake = FakeAdapter(says(None, CALL), says("Two."))
+    fake = FakeAdapter(answering(None, CALL), answering("Two."))
     async with door(fake, strict=strict) as d:
         runner = d.anthropic.beta.messages.tool_runner(
             model=MODEL, max_tokens=99, messages=[{"role": "user", "content": "1+1?"}], tools=[add]
@@ -159,13 +159,13 @@ async def test_the_tool_runner_of_the_official_client_works_unchanged(door: Open
         last = await runner.until_done()
     assert last.content[0].type == "text"
     assert last.content[0].text == "Two."
-    asked = fake.calls[-1].request
-    assert isinstance(asked, MessagesRequest)
-    roles = [message["role"] for message in json.loads(bytes(asked.fields["messages"]))]
+    request = fake.calls[-1].request
+    assert isinstance(request, MessagesRequest)
+    roles = [message["role"] for message in json.loads(bytes(request.fields["messages"]))]
     assert roles == ["user", "assistant", "tool"]  # all of the conversation, since the gateway holds no thread
 
 
-async def test_a_thread_that_goes_on_is_not_found(door: Opener) -> None:
+async def test_a_continued_thread_is_not_found(door: Opener) -> None:
     async with door(FakeAdapter(), rewrite={"drop": ["thread"]}) as d:
         thread = {"type": "continue", "previous_message_id": "msg_1"}
         status, _, answer = await d.post(MESSAGES, {**MESSAGE, "thread": thread})
@@ -237,16 +237,16 @@ async def test_no_value_of_a_dropped_field_is_refused(junk: dict[str, Any], drop
     configuration = config(models=[{"name": MODEL, "routes": [{"to": "main", "rewrite": rewrite}]}])
     snapshot = Rig(configuration, {"main": [FakeAdapter()]}).core.snapshot
     read = openai_wire.decode_chat
-    known = snapshot.catalogue.find(MODEL)
-    assert known is not None
-    kept = {name: value for name, value in junk.items() if name not in known.rules.dropped}
+    model = snapshot.catalogue.find(MODEL)
+    assert model is not None
+    forwarded = {name: value for name, value in junk.items() if name not in model.rules.dropped}
     body = json.dumps({**CHAT, **junk}).encode()
     try:
         await decoding.decode(snapshot, read, body)
         refused = False
     except CallerError:
         refused = True
-    assert refused == _refused(read, {**CHAT, **kept})
+    assert refused == _refused(read, {**CHAT, **forwarded})
 
 
 def _refused(read: Callable[[bytes], ModelRequest], body: dict[str, Any]) -> bool:

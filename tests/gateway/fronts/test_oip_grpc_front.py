@@ -71,13 +71,13 @@ class Grpc:
         self.stub = stubs.GRPCInferenceServiceStub(channel)
         self.metadata: list[tuple[str, str]] = list(door.keyed.items())
 
-    async def infer(self, asked: pb.ModelInferRequest | None = None, **kwargs: Any) -> pb.ModelInferResponse:
-        call = self.stub.ModelInfer(asked or message(), metadata=self.metadata, **kwargs)
+    async def infer(self, request_body: pb.ModelInferRequest | None = None, **kwargs: Any) -> pb.ModelInferResponse:
+        call = self.stub.ModelInfer(request_body or message(), metadata=self.metadata, **kwargs)
         return await call
 
-    async def stream(self, *asked: pb.ModelInferRequest, **metadata: str) -> list[Any]:
+    async def stream(self, *message: pb.ModelInferRequest, **metadata: str) -> list[Any]:
         async def requests() -> AsyncIterator[pb.ModelInferRequest]:
-            for one in asked:
+            for one in message:
                 yield one
 
         call = self.stub.ModelStreamInfer(requests(), metadata=[*self.metadata, *metadata.items()])
@@ -123,8 +123,8 @@ async def test_http_gets_what_grpc_answered_in_its_own_form() -> None:
     async with grpc_door() as g:
         answer = await (await g.door.post("/v2/models/chat/infer")).json()
         assert answer["outputs"] == [{"name": "SUM", "datatype": "INT32", "shape": [1, 2], "data": [4, 6]}]
-        asked = {"inputs": [], "parameters": {"binary_data_output": True}}
-        http = await g.door.post("/v2/models/chat/infer", asked)
+        request_body = {"inputs": [], "parameters": {"binary_data_output": True}}
+        http = await g.door.post("/v2/models/chat/infer", request_body)
         body, length = await http.read(), int(http.headers["Inference-Header-Content-Length"])
         assert body[length:] == DATA
         assert http.content_type == "application/octet-stream"
@@ -141,7 +141,7 @@ async def test_http_streams_what_grpc_streams() -> None:
         assert (await http.read()).startswith(b'data: {"model_name":"chat","model_version":"1","SUM":[4,6]}\n\n')
 
 
-async def test_who_has_no_key_learns_only_that_the_gateway_lives() -> None:
+async def test_without_a_key_only_liveness_is_answered() -> None:
     async with grpc_door() as g:
         g.metadata = []
         assert (await g.stub.ServerLive(pb.ServerLiveRequest())).live
@@ -158,7 +158,7 @@ async def test_who_has_no_key_learns_only_that_the_gateway_lives() -> None:
         await g.infer()
 
 
-ASKS: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
+QUERIES: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
     ("ModelMetadata", pb.ModelMetadataRequest, lambda a: [list(i.shape) for i in a.inputs], [[-1, 2], [-1, 2]]),
     ("ModelReady", pb.ModelReadyRequest, lambda a: a.ready, True),
     ("ModelConfig", pb.ModelConfigRequest, lambda a: a.config.max_batch_size, 8),
@@ -166,7 +166,7 @@ ASKS: list[tuple[str, Any, Callable[[Any], Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "request_of", "read", "expected"), ASKS, ids=[name for name, *_ in ASKS])
+@pytest.mark.parametrize(("name", "request_of", "read", "expected"), QUERIES, ids=[name for name, *_ in QUERIES])
 async def test_questions_about_a_model_reach_its_server(
     name: str, request_of: Any, read: Callable[[Any], Any], expected: Any
 ) -> None:
@@ -196,8 +196,8 @@ async def test_statistics_without_a_model_are_those_of_every_model() -> None:
     fake.about["stats"] = {"model_stats": [{"name": "chat", "version": "1", "inference_count": 7}]}
     pools = [{"name": "main", "protocol": "oip-grpc", "endpoints": ["http://127.0.0.1:9"]}]
     async with grpc_door(fake, pools=pools) as g:
-        told = await g.stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=g.metadata)
-        assert [(one.name, one.inference_count) for one in told.model_stats] == [("chat", 7)]
+        statistics = await g.stub.ModelStatistics(pb.ModelStatisticsRequest(), metadata=g.metadata)
+        assert [(one.name, one.inference_count) for one in statistics.model_stats] == [("chat", 7)]
         http = await g.door.get("/v2/models/stats")
         assert (http.status, await http.json()) == (200, fake.about["stats"])
         fake.failing = Unavailable("gone")
@@ -269,12 +269,14 @@ REFUSED: list[tuple[pb.ModelInferRequest, grpc.StatusCode, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "code", "said"), REFUSED, ids=range(len(REFUSED)))
-async def test_what_is_wrong_is_said(asked: pb.ModelInferRequest, code: grpc.StatusCode, said: str) -> None:
+@pytest.mark.parametrize(("invalid", "code", "reason"), REFUSED, ids=range(len(REFUSED)))
+async def test_an_invalid_request_is_refused_with_a_reason(
+    invalid: pb.ModelInferRequest, code: grpc.StatusCode, reason: str
+) -> None:
     async with grpc_door() as g:
-        failed = await failing(g.infer(asked))
+        failed = await failing(g.infer(invalid))
         assert failed.code() == code
-        assert said in (failed.details() or "")
+        assert reason in (failed.details() or "")
         await g.infer()
 
 
@@ -288,11 +290,11 @@ async def test_a_message_that_is_none_and_a_method_that_is_none() -> None:
 
 async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
     async with grpc_door() as g:
-        for method, asked in (
+        for method, request in (
             (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
             (g.stub.LogSettings, pb.LogSettingsRequest()),
         ):
-            failed = await failing(method(asked, metadata=g.metadata))
+            failed = await failing(method(request, metadata=g.metadata))
             assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
@@ -300,18 +302,18 @@ async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
 async def test_no_role_gives_orders_to_models_on_the_grpc_listener(role: str) -> None:
     async with grpc_door() as g:
         g.rig.hold(roles=frozenset({"user", role}))
-        for method, asked in (
+        for method, request in (
             (g.stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="chat")),
             (g.stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="chat")),
             (g.stub.TraceSetting, pb.TraceSettingRequest(model_name="chat")),
             (g.stub.LogSettings, pb.LogSettingsRequest()),
         ):
-            failed = await failing(method(asked, metadata=g.metadata))
+            failed = await failing(method(request, metadata=g.metadata))
             assert failed.code() == grpc.StatusCode.PERMISSION_DENIED
         assert not g.door.fake.orders
 
 
-async def test_limits_are_told_and_hold() -> None:
+async def test_limits_are_reported_and_enforced() -> None:
     async with grpc_door(limits={"requests": "1/h"}) as g:
         await g.infer()
         failed = await failing(g.infer())
@@ -366,26 +368,26 @@ async def test_first_answers_are_in_the_order_of_the_requests() -> None:
         assert [answer.infer_response.id for answer in answers] == ["slow", "quick"]
 
 
-async def test_a_failure_is_said_of_its_request_and_the_stream_goes_on() -> None:
+async def test_a_failure_names_its_request_and_the_stream_continues() -> None:
     broken = streamed(response("b"), fault=BackendError("It broke."), fault_after=1)
     async with grpc_door(TensorFake(streamed(response("a")), broken, streamed(response("d")))) as g:
         answers = await g.stream(
             message(id="a"), message(id="b"), message(id="c", model_name="nobody"), message(id="d")
         )
-        told = [(answer.infer_response.id, answer.error_message) for answer in answers]
-        assert told[:3] == [("a", ""), ("b", ""), ("b", "It broke.")] or ("b", "It broke.") in told
-        assert [one for one in told if one[0] in "cd"][-1] == ("d", "")
-        assert next(text for id_, text in told if id_ == "c").startswith("The model `nobody`")
+        received = [(answer.infer_response.id, answer.error_message) for answer in answers]
+        assert received[:3] == [("a", ""), ("b", ""), ("b", "It broke.")] or ("b", "It broke.") in received
+        assert [one for one in received if one[0] in "cd"][-1] == ("d", "")
+        assert next(text for id_, text in received if id_ == "c").startswith("The model `nobody`")
     assert sorted(record.status for record in g.rig.log.records) == [200, 200, 200, 404]
 
 
-async def test_who_asks_for_it_gets_a_failure_as_the_calls_status() -> None:
+async def test_a_failure_can_be_the_status_of_the_call() -> None:
     async with grpc_door(TensorFake(streamed(response()))) as g:
         failed = await failing(g.stream(message(model_name="nobody"), triton_grpc_error="true"))
         assert failed.code() == grpc.StatusCode.NOT_FOUND
 
 
-async def test_requests_of_one_sequence_are_asked_one_after_the_other() -> None:
+async def test_requests_of_one_sequence_are_sent_one_after_another() -> None:
     async with grpc_door(TensorFake(streamed(response(), latency=0.1))) as g:
         most = 0
 
@@ -396,8 +398,8 @@ async def test_requests_of_one_sequence_are_asked_one_after_the_other() -> None:
                 await asyncio.sleep(0.005)
 
         watching = asyncio.create_task(watch())
-        asked = [message(id=str(i), parameters={"sequence_id": 5, "sequence_start": i == 0}) for i in range(4)]
-        answers = await g.stream(*asked)
+        messages = [message(id=str(i), parameters={"sequence_id": 5, "sequence_start": i == 0}) for i in range(4)]
+        answers = await g.stream(*messages)
         watching.cancel()
         assert len(answers) == 4
         assert most == 1
@@ -405,7 +407,7 @@ async def test_requests_of_one_sequence_are_asked_one_after_the_other() -> None:
         assert [request.starts for request in g.door.fake.received] == [True, False, False, False]
 
 
-async def test_the_last_answer_is_marked_for_who_asks() -> None:
+async def test_the_last_response_is_marked_on_request() -> None:
     events = Script(chunks=(b"data: " + WHOLE + b"\n\n",), form=OIP_JSON)
     async with grpc_door(TensorFake(events)) as g:
         answers = await g.stream(message(parameters={"triton_enable_empty_final_response": True}))
@@ -504,10 +506,10 @@ async def test_tritons_client_works_as_it_is() -> None:
             with pytest.raises(InferenceServerException, match="does not exist"):
                 await client.infer("nobody", inputs, headers=g.door.keyed)
 
-            async def asked() -> AsyncIterator[dict[str, Any]]:
+            async def requests() -> AsyncIterator[dict[str, Any]]:
                 yield {"model_name": "chat", "inputs": inputs, "request_id": "s"}
 
-            async for result, error in client.stream_infer(asked(), headers=g.door.keyed):
+            async for result, error in client.stream_infer(requests(), headers=g.door.keyed):
                 assert error is None
                 assert result.as_numpy("SUM").tolist() == [[4, 6]]
         finally:

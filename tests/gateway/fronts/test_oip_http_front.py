@@ -22,7 +22,7 @@ from adapters.types import OIP_JSON, Usage
 from adapters.wire.oip.payloads import HttpPayload
 from tests.gateway.fronts.oip import (
     ANSWERED,
-    ASKED,
+    INFER_BODY,
     METADATA,
     SUM,
     WHOLE,
@@ -45,7 +45,7 @@ async def error_of(response: aiohttp.ClientResponse) -> str:
 
 async def test_bytes_go_on_as_they_came_both_ways() -> None:
     async with tensor_door() as d:
-        body = json.dumps(ASKED, indent=3).encode()
+        body = json.dumps(INFER_BODY, indent=3).encode()
         response = await d.post(INFER, body)
         assert (response.status, await response.read()) == (200, WHOLE)
         assert response.headers["x-headrace-endpoint"] == "main/0"
@@ -80,7 +80,7 @@ async def test_a_raw_request_is_a_row_of_bytes() -> None:
 async def test_compression_goes_through_both_ways() -> None:
     script = Script(chunks=(zipped(ANSWERED),), form=form(encoding="gzip"))
     async with tensor_door(TensorFake(script)) as d:
-        body = zipped(ASKED)
+        body = zipped(INFER_BODY)
         response = await d.post(INFER, body, content_encoding="gzip", accept_encoding="gzip")
         assert response.headers["content-encoding"] == "gzip"
         assert await response.read() == zipped(ANSWERED)
@@ -133,7 +133,7 @@ async def test_questions_about_a_model_reach_its_server(about: str) -> None:
     assert {record.operation for record in d.rig.log.records} == {"models"}
 
 
-async def test_who_has_no_key_learns_only_that_the_gateway_lives() -> None:
+async def test_without_a_key_only_liveness_is_answered() -> None:
     async with tensor_door() as d:
         d.keyed = {}
         for path, body in (("live", {"live": True}), ("ready", {"ready": True})):
@@ -169,14 +169,14 @@ REFUSED: list[tuple[str, Any, dict[str, str], int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "headers", "status", "said"), REFUSED, ids=range(len(REFUSED)))
-async def test_what_is_wrong_is_said_in_the_protocols_own_form(
-    path: str, body: Any, headers: dict[str, str], status: int, said: str
+@pytest.mark.parametrize(("path", "body", "headers", "status", "reason"), REFUSED, ids=range(len(REFUSED)))
+async def test_an_invalid_request_is_refused_in_the_form_of_the_protocol(
+    path: str, body: Any, headers: dict[str, str], status: int, reason: str
 ) -> None:
     async with tensor_door() as d:
         response = await d.post(path, body, **headers)
         assert response.status == status
-        assert said in await error_of(response)
+        assert reason in await error_of(response)
         assert not d.fake.calls
         assert (await d.post(INFER)).status == 200  # the connection and the gateway are well
 
@@ -201,12 +201,12 @@ async def test_a_failure_of_the_upstream_has_its_status(error: InferenceError, s
 
 
 @pytest.mark.parametrize("kind", ["infer_stream", "generate_stream"])
-async def test_streams_go_through_and_a_break_is_said_in_them(kind: str) -> None:
+async def test_streams_are_forwarded_and_a_break_is_an_error_event(kind: str) -> None:
     events = (b'data: {"outputs":[]}\n\n', b'data: {"outputs":[1]}\n\n')
     whole = Script(chunks=events, form=OIP_JSON)
     broken = Script(chunks=events, form=OIP_JSON, fault=BackendError("It broke."), fault_after=1)
     async with tensor_door(TensorFake(whole, broken)) as d:
-        body = ASKED if kind == "infer_stream" else {"text_input": "x"}
+        body = INFER_BODY if kind == "infer_stream" else {"text_input": "x"}
         response = await d.post(f"/v2/models/chat/{kind}", body)
         assert response.content_type == "text/event-stream"
         assert await response.read() == b"".join(events)
@@ -235,20 +235,20 @@ async def test_generate_is_one_answer() -> None:
 )
 async def test_a_sequence_is_seen(parameters: dict[str, Any], seen: tuple[str, bool, bool]) -> None:
     async with tensor_door() as d:
-        await d.post(INFER, {**ASKED, "parameters": parameters})
+        await d.post(INFER, {**INFER_BODY, "parameters": parameters})
         (request,) = d.fake.received
         assert (request.sequence, request.starts, request.ends) == seen
 
 
 async def test_sequences_of_a_model_that_tenants_share_are_each_tenants_own() -> None:
-    sequence = {**ASKED, "parameters": {"sequence_id": 5, "sequence_start": True}}
+    sequence = {**INFER_BODY, "parameters": {"sequence_id": 5, "sequence_start": True}}
     alone = [{"name": "acme", "models": ["*"]}]
     for tenants in (alone, [*alone, {"name": "beta", "models": ["chat"]}], [*alone, {"name": "beta", "models": ["x"]}]):
         async with tensor_door(tenants=tenants) as d:
             await d.post(INFER, sequence)
             (request,) = d.fake.received
-            kept = request.inference.parameters["sequence_id"] == 5
-            assert kept == (tenants[-1]["models"] != ["chat"])
+            unchanged = request.inference.parameters["sequence_id"] == 5
+            assert unchanged == (tenants[-1]["models"] != ["chat"])
             assert request.sequence == "5"
 
 
@@ -282,7 +282,7 @@ async def test_a_routes_rewrite_is_of_parameters() -> None:
         assert request.model == "other"
 
 
-async def test_answers_are_kept_for_who_asks_the_same_in_the_same_form() -> None:
+async def test_responses_are_cached_for_the_same_request_in_the_same_form() -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "cache": {}}]}]
     head = b'{"outputs":[]}'
     extended = Script(chunks=(head + b"\0",), form=form(header_length=len(head)))
@@ -297,7 +297,7 @@ async def test_answers_are_kept_for_who_asks_the_same_in_the_same_form() -> None
             response = await d.post(INFER)
             assert response.headers["x-headrace-cache"] == result
             assert "Inference-Header-Content-Length" not in response.headers
-        assert (await d.post(INFER, {**ASKED, "id": "8"})).headers["x-headrace-cache"] == "miss"
+        assert (await d.post(INFER, {**INFER_BODY, "id": "8"})).headers["x-headrace-cache"] == "miss"
         assert len(d.fake.received) == 3
 
 

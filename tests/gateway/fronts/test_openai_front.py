@@ -102,8 +102,12 @@ async def test_the_official_client_gets_a_whole_answer(door: Opener) -> None:
 
 
 async def test_the_official_client_gets_embeddings(door: Opener) -> None:
-    told = {"object": "list", "model": "chat", "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}]}
-    body = json.dumps({**told, "usage": {"prompt_tokens": 3, "total_tokens": 3}}).encode()
+    embeddings = {
+        "object": "list",
+        "model": "chat",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.5, -1.0]}],
+    }
+    body = json.dumps({**embeddings, "usage": {"prompt_tokens": 3, "total_tokens": 3}}).encode()
     async with door(FakeAdapter(Script(chunks=(body,), usage=Usage(prompt_tokens=3, exact=True)))) as d:
         answer = await d.sdk.embeddings.create(model="chat", input=["a", "b"], encoding_format="float")
         assert answer.data[0].embedding == [0.5, -1.0]
@@ -122,7 +126,7 @@ async def test_the_official_client_gets_a_stream(door: Opener) -> None:
         assert text == "Hello!"
 
 
-async def test_a_break_in_mid_stream_is_said_and_nothing_is_invented(door: Opener) -> None:
+async def test_a_break_in_a_stream_is_reported_and_nothing_is_added(door: Opener) -> None:
     script = Script(chunks=STREAM, fault=TransportError("The upstream broke."), fault_after=2)
     async with door(FakeAdapter(script)) as d:
         response = await d.post(chat(stream=True))
@@ -232,7 +236,7 @@ async def test_failed_upstreams(door: Opener, fault: Any, status: int, code: str
             assert 0 < int(response.headers["retry-after-ms"]) <= 7200  # what is left of it
 
 
-async def test_no_healthy_endpoint_is_a_503_that_says_when(door: Opener) -> None:
+async def test_no_healthy_endpoint_is_a_503_with_retry_after(door: Opener) -> None:
     async with door() as d:
         d.rig.endpoints["main"][0].probed("down", healthy_after=1, unhealthy_after=1)
         response = await d.post()
@@ -256,7 +260,7 @@ async def test_over_a_limit_is_a_429_with_the_seconds_to_wait(door: Opener) -> N
             await d.sdk.chat.completions.create(model="chat", messages=[{"role": "user", "content": "hi"}])
 
 
-async def test_the_answer_says_who_served_it(door: Opener) -> None:
+async def test_the_response_names_the_endpoint(door: Opener) -> None:
     async with door() as d:
         response = await d.post(headers={"x-request-id": "mine-1"})
         assert response.headers["x-request-id"] == "mine-1"
@@ -294,13 +298,13 @@ async def test_a_model_is_listed_under_each_of_its_names(door: Opener) -> None:
 
 
 ROUTES = [{"when": {"prompt_tokens": ">4000"}, "to": "main"}, {"to": "main", "rewrite": {"caps": {"max_tokens": 9}}}]
-ASKS_WHY = {"x-headrace-explain": "1"}
+EXPLAIN = {"x-headrace-explain": "1"}
 
 
-async def test_a_tenant_that_may_is_told_why_when_it_asks(door: Opener) -> None:
+async def test_an_authorised_tenant_gets_an_explanation_on_request(door: Opener) -> None:
     async with door(models=[{"name": "chat", "routes": ROUTES}], tenant={"explain": True}) as d:
-        told = await d.post(chat(max_tokens=50), headers=ASKS_WHY)
-        assert json.loads(told.headers["x-headrace-explain"]) == {
+        response = await d.post(chat(max_tokens=50), headers=EXPLAIN)
+        assert json.loads(response.headers["x-headrace-explain"]) == {
             "model": "chat",
             "route": 1,
             "pools": ["main"],
@@ -308,7 +312,7 @@ async def test_a_tenant_that_may_is_told_why_when_it_asks(door: Opener) -> None:
             "not": [{"route": 0, "requires": "prompt_tokens >4000", "has": "9"}],
         }
         assert "x-headrace-explain" not in (await d.post()).headers
-        refused = await d.post(chat(model="chta\r\nx-evil: 1 \u2028" + "x" * 5000), headers=ASKS_WHY)
+        refused = await d.post(chat(model="chta\r\nx-evil: 1 \u2028" + "x" * 5000), headers=EXPLAIN)
         assert refused.status == 404
         because = json.loads(refused.headers["x-headrace-explain"])["refused"]
         assert because.startswith('no model has the name "chta\r\nx-evil')
@@ -316,19 +320,21 @@ async def test_a_tenant_that_may_is_told_why_when_it_asks(door: Opener) -> None:
         assert len(refused.headers["x-headrace-explain"]) < 1000
 
 
-async def test_nobody_is_told_why_who_may_not_ask(door: Opener) -> None:
+async def test_an_unauthorised_tenant_gets_no_explanation(door: Opener) -> None:
     async with door() as d:
-        for response in (await d.post(headers=ASKS_WHY), await d.post(chat(model="chta"), headers=ASKS_WHY)):
+        for response in (await d.post(headers=EXPLAIN), await d.post(chat(model="chta"), headers=EXPLAIN)):
             assert "x-headrace-explain" not in response.headers
 
 
-@pytest.mark.parametrize(("scope", "told"), [(None, True), (Scope(models=["*"]), False)])
-async def test_an_operator_is_told_why_in_any_tenant(door: Opener, scope: Scope | None, told: bool) -> None:
+@pytest.mark.parametrize(("scope", "explained"), [(None, True), (Scope(models=["*"]), False)])
+async def test_an_operator_gets_an_explanation_for_any_tenant(
+    door: Opener, scope: Scope | None, explained: bool
+) -> None:
     async with door() as d:
         operator = Principal("acme", d.rig.key.id, frozenset({"user", "operator"}), scope=scope)
         keys = KeyTable(PEPPER, {d.rig.key.id: KeyRecord(operator, digest(PEPPER, d.rig.key.plaintext))})
         d.rig.core.snapshot = with_keys(d.rig.core.snapshot, keys)
-        assert ("x-headrace-explain" in (await d.post(headers=ASKS_WHY)).headers) is told
+        assert ("x-headrace-explain" in (await d.post(headers=EXPLAIN)).headers) is explained
 
 
 async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:
@@ -340,7 +346,7 @@ async def test_no_credential_and_no_text_is_remembered(door: Opener) -> None:
     assert d.rig.key.id in line
 
 
-async def test_an_arm_is_told_of_whatever_became_of_the_request(door: Opener) -> None:
+async def test_the_arm_is_reported_for_every_outcome(door: Opener) -> None:
     arms = [{"pool": "main", "weight": 1}, {"name": "off", "pool": "main", "weight": 0}]
     models = [{"name": "chat", "routes": [{"split": {"arms": arms}, "cache": {}, "retry": {"attempts": 1}}]}]
     fake = FakeAdapter(Script(chunks=(WHOLE,)), Script(fault=BackendError("x")))
@@ -379,7 +385,7 @@ async def test_a_bug_of_ours_is_a_500_without_a_traceback(door: Opener, caplog: 
     assert [r.status for r in d.rig.log.records] == [500]
 
 
-async def test_the_headers_tell_the_tightest_limit_of_each_unit(door: Opener) -> None:
+async def test_the_headers_hold_the_tightest_limit_of_each_unit(door: Opener) -> None:
     limits = [
         {"requests": "9/min", "spend": "50 usd/month"},
         {"requests": "2/h", "per": "user", "spend": "1 usd/day"},
@@ -411,7 +417,7 @@ async def test_what_is_left_of_a_limit_goes_down_with_every_answer(door: Opener)
     assert tokens == sorted(set(tokens), reverse=True)
 
 
-async def test_a_key_sees_and_asks_for_what_its_scopes_name(door: Opener) -> None:
+async def test_a_key_sees_and_uses_the_models_of_its_scopes(door: Opener) -> None:
     route = {"routes": [{"to": "main"}]}
     async with door(models=[{"name": n, **route} for n in ("chat", "vision")]) as d:
         d.rig.hold(scope=Scope(models=["chat"], fronts=["chat", "models"]))
@@ -459,7 +465,7 @@ async def test_every_operation_of_the_door_can_be_named_in_a_scope(door: Opener)
     assert served == set(get_args(Operation)) - {"metrics"}  # the admin listener's
 
 
-async def test_a_wait_is_told_and_a_full_queue_says_when_to_come_back(door: Opener) -> None:
+async def test_a_wait_is_reported_and_a_full_queue_sends_retry_after(door: Opener) -> None:
     pool = {"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1, "max": 1}}
     async with door(FakeAdapter(Script(chunks=(WHOLE,), latency=0.2)), pools=[pool]) as d:
         calls = [asyncio.create_task(d.post()) for _ in range(3)]
@@ -494,7 +500,7 @@ async def test_a_client_that_hangs_up_leaves_the_queue(door: Opener) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=str)
-async def test_a_cached_answer_says_so(door: Opener, fields: dict[str, Any]) -> None:
+async def test_a_cached_answer_is_marked(door: Opener, fields: dict[str, Any]) -> None:
     script = Script(chunks=STREAM) if fields else Script(chunks=(WHOLE,))
     models = [{"name": "chat", "routes": [{"to": "main", "cache": {}}]}]
     async with door(FakeAdapter(script), models=models) as d:

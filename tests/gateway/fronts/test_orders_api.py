@@ -17,9 +17,9 @@ async def test_an_operator_gives_orders_and_they_are_in_the_audit_log(admin_door
     async with admin_door(required=True) as door:
         operator = door.backend.key(role="operator")
         body = {"parameters": {"config": "{}"}}
-        assert await door.ask("POST", LOAD, operator, body) == (200, {"name": "chat", "load": True})
-        assert await door.ask("POST", UNLOAD, operator) == (200, {"name": "chat", "unload": True})
-        status, answer = await door.ask("POST", "/v2/repository/models/nobody/load", operator)
+        assert await door.send("POST", LOAD, operator, body) == (200, {"name": "chat", "load": True})
+        assert await door.send("POST", UNLOAD, operator) == (200, {"name": "chat", "unload": True})
+        status, answer = await door.send("POST", "/v2/repository/models/nobody/load", operator)
         assert (status, answer["error"]["code"]) == (404, "model_not_found")
         assert door.backend.orders == [("load", "chat", b'{"parameters": {"config": "{}"}}'), ("unload", "chat", b"")]
         assert [(act.action, act.target, act.outcome, act.actor.role) for act in door.backend.acts] == [
@@ -36,8 +36,8 @@ async def test_orders_are_for_operators(admin_door: OpenDoor, grant: dict[str, A
     async with admin_door(required=True) as door:
         key = door.backend.key(**grant)
         for path in (LOAD, UNLOAD):
-            assert (await door.ask("POST", path, key))[0] == 403
-            assert (await door.ask("POST", path))[0] == 401
+            assert (await door.send("POST", path, key))[0] == 403
+            assert (await door.send("POST", path))[0] == 401
         assert not door.backend.orders
 
 
@@ -45,15 +45,15 @@ async def test_a_page_gives_no_orders(admin_door: OpenDoor) -> None:
     """Without credentials on loopback, the form of a foreign page is the attack."""
     async with admin_door() as door:
         for headers in ({"content_type": "text/plain"}, {"origin": "https://evil.example.org"}, {"host": "evil.test"}):
-            assert (await door.ask("POST", LOAD, **headers))[0] in (403, 415)
+            assert (await door.send("POST", LOAD, **headers))[0] in (403, 415)
         assert not door.backend.orders
-        assert (await door.ask("POST", LOAD))[0] == 200
+        assert (await door.send("POST", LOAD))[0] == 200
 
 
 async def test_a_large_model_fits_and_its_size_is_bounded(admin_door: OpenDoor) -> None:
     async with admin_door() as door:
-        assert (await door.ask("POST", LOAD, body=b"x" * 2 * 1024**2))[0] == 200
-        assert (await door.ask("POST", LOAD, body=b"x" * (door.backend.config.http.max_body + 1)))[0] == 413
+        assert (await door.send("POST", LOAD, body=b"x" * 2 * 1024**2))[0] == 200
+        assert (await door.send("POST", LOAD, body=b"x" * (door.backend.config.http.max_body + 1)))[0] == 413
         assert len(door.backend.orders) == 1
 
 

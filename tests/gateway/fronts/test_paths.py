@@ -23,7 +23,7 @@ from config.schema.config import HttpConfig
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.grpc.listener import grpc_server
 from gateway.fronts.listener import Fronts
-from tests.gateway.fronts.oip import ASKED
+from tests.gateway.fronts.oip import INFER_BODY
 from tests.support.gateways import Rig, config
 
 BASE = b"/public/base"
@@ -31,7 +31,7 @@ PIECES = [
     "/", "/", ".", "..", "..;", ";", "a", "admin", "secret", "%2e", "%2E%2e", "%2f", "%5c", "\\", "%25", "%252e", "%00",
     "%3b", "%c0%ae", " ", "\t", "?", "?q=1", "#", "é", "~", " HTTP/1.1", "/../../admin/secret", "svc.Name/Method",
 ]  # fmt: skip
-KNOWN = ["/base/../../admin/secret", "/%2e%2e/x", "/a?b", "/a b", "/a HTTP/1.1", "/..;/y", "/a/..;x=1/y"]
+PATHS = ["/base/../../admin/secret", "/%2e%2e/x", "/a?b", "/a b", "/a HTTP/1.1", "/..;/y", "/a/..;x=1/y"]
 
 
 class Recorder:
@@ -136,7 +136,7 @@ async def doors() -> AsyncIterator[Doors]:
 
 
 def paths(rng: random.Random, count: int) -> list[str]:
-    return KNOWN + ["/" + "".join(rng.choices(PIECES, k=rng.randrange(1, 6))) for _ in range(count)]
+    return PATHS + ["/" + "".join(rng.choices(PIECES, k=rng.randrange(1, 6))) for _ in range(count)]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -155,7 +155,7 @@ async def test_no_path_of_a_client_leaves_the_app_s_root(seed: int) -> None:
         assert any(b"/svc.Name/Method " in line for line in d.recorder.lines)
 
 
-@pytest.mark.parametrize("path", KNOWN)
+@pytest.mark.parametrize("path", PATHS)
 async def test_a_path_of_an_attack_reaches_no_server(path: str) -> None:
     async with doors() as d:
         if "?" not in path:  # over HTTP it begins a query
@@ -173,7 +173,7 @@ async def test_no_name_of_a_model_or_a_version_leaves_the_model_s_path(seed: int
     async with doors() as d:
         for name in paths(rng, 60):
             written = name.removeprefix("/").translate(encode)
-            body = str(ASKED).replace("'", '"').encode()
+            body = str(INFER_BODY).replace("'", '"').encode()
             for target in (f"/v2/models/{written}/infer", f"/v2/models/ok/versions/{written}/infer"):
                 assert re.match(rb"HTTP/1.1 (200|4\d\d|502) ", await d.over_http(target, body)), target
         for line in d.recorder.lines:

@@ -15,7 +15,7 @@ URL = "http://10.0.0.7:8000"
 async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
         operator = door.backend.key(role="operator")
-        asked: list[tuple[str, str, object]] = [
+        operations: list[tuple[str, str, object]] = [
             ("POST", PATH, {"url": URL, "weight": 2, "zone": "eu-1a"}),
             ("POST", PATH, {"url": URL}),
             ("PATCH", f"{PATH}/ab12", {"weight": 0.5}),
@@ -23,8 +23,8 @@ async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
             ("POST", f"{PATH}/ab12/undrain", None),
             ("DELETE", f"{PATH}/ab12?force=true", None),
         ]
-        for method, path, body in asked:
-            assert (await door.ask(method, path, operator, body))[0] == 200
+        for method, path, body in operations:
+            assert (await door.send(method, path, operator, body))[0] == 200
         one = Operation(verb="drain", pool="main", endpoint="main/ab12")
         assert door.backend.operations == [
             Operation(verb="add", pool="main", url=URL, weight=2.0, zone="eu-1a"),
@@ -40,11 +40,11 @@ async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
         assert door.backend.acts[0].detail == {"url": URL, "weight": 2.0}
 
 
-async def test_a_time_is_told_as_the_moment_of_its_end(admin_door: OpenDoor) -> None:
+async def test_a_duration_is_reported_as_its_end_time(admin_door: OpenDoor) -> None:
     """The same for every worker, whenever it hears of it."""
     async with admin_door(required=True) as door:
         before = time.time()
-        await door.ask("POST", PATH, door.backend.key(role="operator"), {"url": URL, "ttl": "10m"})
+        await door.send("POST", PATH, door.backend.key(role="operator"), {"url": URL, "ttl": "10m"})
         (operation,) = door.backend.operations
         assert operation.expires is not None
         assert before + 600 <= operation.expires <= time.time() + 600
@@ -55,10 +55,10 @@ async def test_pools_are_for_operators(admin_door: OpenDoor, role: str) -> None:
     async with admin_door(required=True) as door:
         key = door.backend.key(role=role)
         for method, path in (("GET", "/admin/pools"), ("POST", PATH), ("DELETE", f"{PATH}/ab12")):
-            status, _ = await door.ask(method, path, key, {"url": URL} if method == "POST" else None)
+            status, _ = await door.send(method, path, key, {"url": URL} if method == "POST" else None)
             assert status == 403
         assert door.backend.operations == []
-        assert (await door.ask("GET", "/admin/pools", door.backend.key(role="operator")))[1] == {
+        assert (await door.send("GET", "/admin/pools", door.backend.key(role="operator")))[1] == {
             "pools": [{"pool": "main"}]
         }
 
@@ -66,7 +66,7 @@ async def test_pools_are_for_operators(admin_door: OpenDoor, role: str) -> None:
 async def test_what_is_refused_is_on_record_too(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
         operator = door.backend.key(role="operator")
-        status, answer = await door.ask("POST", "/admin/pools/other/endpoints/ab12/drain", operator)
+        status, answer = await door.send("POST", "/admin/pools/other/endpoints/ab12/drain", operator)
         assert (status, answer["error"]["code"]) == (404, "no_such_pool")
         (act,) = door.backend.acts
         assert (act.action, act.target, act.outcome) == ("endpoint.drain", "other/ab12", "refused")
@@ -91,6 +91,6 @@ async def test_what_is_refused_is_on_record_too(admin_door: OpenDoor) -> None:
 )
 async def test_a_wrong_body_is_refused(admin_door: OpenDoor, body: object, code: str, param: str | None) -> None:
     async with admin_door(required=True) as door:
-        status, answer = await door.ask("POST", PATH, door.backend.key(role="operator"), body)
+        status, answer = await door.send("POST", PATH, door.backend.key(role="operator"), body)
         assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, code, param)
         assert door.backend.operations == []

@@ -60,8 +60,8 @@ async def test_rows_and_whole_inputs() -> None:
 
 
 async def test_an_answer_in_json_is_understood_too() -> None:
-    told = {"model_name": "chat", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [0.5]}]}
-    async with tensor_door(scored(Script(chunks=(json.dumps(told).encode(),), form=OIP_JSON))) as d:
+    body = {"model_name": "chat", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [0.5]}]}
+    async with tensor_door(scored(Script(chunks=(json.dumps(body).encode(),), form=OIP_JSON))) as d:
         assert await predict(d, {"instances": [[1, 2]]}) == (200, {"predictions": [0.5]})
 
 
@@ -86,8 +86,8 @@ async def test_classification_and_regression() -> None:
     value = answer(Tensor("v", "FP32", (2, 1), np.array([0.5, 1.5], dtype=np.float32).tobytes()))
     async with tensor_door(scored(classes, value)) as d:
         examples = {"examples": [{"x": [1, 2]}]}
-        told = await predict(d, examples, "/v1/models/chat:classify")
-        assert told == (200, {"results": [[["cat", 0.25], ["dog", 0.75]]]})
+        body = await predict(d, examples, "/v1/models/chat:classify")
+        assert body == (200, {"results": [[["cat", 0.25], ["dog", 0.75]]]})
         assert d.fake.received[0].inference.outputs == [RequestedOutput("p", {"classification": 2})]
         assert await predict(d, examples, "/v1/models/chat:regress") == (200, {"results": [0.5, 1.5]})
 
@@ -99,8 +99,8 @@ async def test_another_model_explains() -> None:
     ]
     async with tensor_door(scored(Y), models=models) as d:
         body = {"instances": [[1, 2]]}
-        told = await predict(d, body, "/v1/models/chat:explain")
-        assert told == (200, {"explanations": [[4, 6], [8, 10]]})
+        explained = await predict(d, body, "/v1/models/chat:explain")
+        assert explained == (200, {"explanations": [[4, 6], [8, 10]]})
         assert d.fake.received[0].model == "why"
         status, refused = await predict(d, body, "/v1/models/why:explain")
         assert (status, refused) == (400, {"error": "The model `why` has no explainer."})
@@ -108,16 +108,16 @@ async def test_another_model_explains() -> None:
 
 async def test_status_and_metadata() -> None:
     async with tensor_door(scored(), pools=[POOL]) as d:
-        told = await (await d.get("/v1/models/chat")).json()
-        assert (told["id"], told["object"], told["kind"], told["name"], told["ready"]) == (
+        body = await (await d.get("/v1/models/chat")).json()
+        assert (body["id"], body["object"], body["kind"], body["name"], body["ready"]) == (
             "chat", "model", "tensor", "chat", True,
         )  # fmt: skip
-        assert [entry["version"] for entry in told["model_version_status"]] == ["1", "2"]
-        assert {entry["state"] for entry in told["model_version_status"]} == {"AVAILABLE"}
+        assert [entry["version"] for entry in body["model_version_status"]] == ["1", "2"]
+        assert {entry["state"] for entry in body["model_version_status"]} == {"AVAILABLE"}
         one = await (await d.get("/v1/models/chat/versions/2")).json()
         assert [entry["version"] for entry in one["model_version_status"]] == ["2"]
-        told = await (await d.get("/v1/models/chat/metadata")).json()
-        assert told["model_spec"]["version"] == "2"
+        body = await (await d.get("/v1/models/chat/metadata")).json()
+        assert body["model_spec"]["version"] == "2"
         listed = await (await d.get("/v1/models")).json()
         assert [(model["id"], model["kind"]) for model in listed["data"]] == [("chat", "tensor")]
         assert (await (await d.get("/v2/models")).json()) == {"models": ["chat"]}
@@ -129,17 +129,17 @@ async def test_a_model_that_is_not_there_is_not_ready() -> None:
     fake = scored()
     fake.failing = CapacityError("not ready")
     async with tensor_door(fake, pools=[POOL]) as d:
-        told = await (await d.get("/v1/models/chat")).json()
-        assert (told["ready"], told["model_version_status"]) == (False, [])
+        body = await (await d.get("/v1/models/chat")).json()
+        assert (body["ready"], body["model_version_status"]) == (False, [])
         status, _ = await predict(d, {"instances": [[1, 2]]})
         assert status == 503
 
 
-async def test_a_model_of_text_is_told_as_openai_does() -> None:
+async def test_a_text_model_is_described_as_by_openai() -> None:
     async with tensor_door() as d:
-        told = await (await d.get("/v1/models/chat")).json()
-        assert set(told) == {"id", "object", "created", "owned_by", "kind"}
-        assert told["kind"] == "llm"
+        body = await (await d.get("/v1/models/chat")).json()
+        assert set(body) == {"id", "object", "created", "owned_by", "kind"}
+        assert body["kind"] == "llm"
         response = await d.get("/v1/models/nobody")
         assert (response.status, (await response.json())["error"]["code"]) == (404, "model_not_found")
 
@@ -155,12 +155,12 @@ WRONG: list[tuple[str, Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "status", "said"), WRONG, ids=range(len(WRONG)))
-async def test_what_is_wrong_is_said(path: str, body: Any, status: int, said: str) -> None:
+@pytest.mark.parametrize(("path", "body", "status", "reason"), WRONG, ids=range(len(WRONG)))
+async def test_an_invalid_request_is_refused_with_a_reason(path: str, body: Any, status: int, reason: str) -> None:
     async with tensor_door(scored(Y)) as d:
         response = await d.post(f"/v1/models/{path}", body)
         assert response.status == status
-        assert said in json.dumps(await response.json())
+        assert reason in json.dumps(await response.json())
         d.keyed = {}
         assert (await d.post(f"/v1/models/{path}", body)).status == 401
 
@@ -178,22 +178,22 @@ async def described(d: TensorDoor, version: int = 1) -> int:
     return (await d.get(f"/v1/models/chat/versions/{version}/metadata")).status
 
 
-async def test_what_is_known_of_a_model_grows_old(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_metadata_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     async with tensor_door(scored(Y)) as d:
         later = asyncio.get_running_loop().time() + metadata.FRESH_SECONDS + 1
-        for ask in (described, lambda d: predict(d, {"instances": [[1, 2]]})):
+        for query in (described, lambda d: predict(d, {"instances": [[1, 2]]})):
             d.fake.queries.clear()
             for expected in (1, 1):
-                await ask(d)
+                await query(d)
                 assert len(d.fake.queries) == expected
             monkeypatch.setattr(d.rig.core, "clock", lambda: later)
             monkeypatch.setattr(d.fake, "clock", lambda: later)
-            await ask(d)
+            await query(d)
             assert len(d.fake.queries) == 2
             monkeypatch.undo()
 
 
-async def test_who_asks_at_the_same_time_asks_once() -> None:
+async def test_concurrent_metadata_queries_share_one_call() -> None:
     fake = scored(Y)
     fake.pause = 0.1
     async with tensor_door(fake) as d:
@@ -219,21 +219,21 @@ async def test_looking_up_without_end_is_refused(monkeypatch: pytest.MonkeyPatch
 ODD = b'{"signature_name": "x", "instances": [{"a": "text", "b": {"b64": "/w=="}}, 7, NaN]}'
 
 
-async def test_who_speaks_the_same_wire_gets_and_gives_the_bytes_as_they_are() -> None:
-    told = b'{"predictions": [ "anything", {"b64": "/w=="} ]}'
-    fake = TensorFake(Script(chunks=(told,), form=PREDICT_V1, usage=Usage(rows=3)))
+async def test_bytes_pass_unchanged_between_equal_wires() -> None:
+    body = b'{"predictions": [ "anything", {"b64": "/w=="} ]}'
+    fake = TensorFake(Script(chunks=(body,), form=PREDICT_V1, usage=Usage(rows=3)))
     fake.plain = True
     async with tensor_door(fake) as d:
         for verb in ("predict", "classify", "regress", "explain"):
             response = await d.post(f"/v1/models/chat/versions/2:{verb}", ODD)
-            assert (response.status, await response.read()) == (200, told)
+            assert (response.status, await response.read()) == (200, body)
             request = fake.received[-1]
             assert request.payload == PredictV1Payload(body=ODD, verb=verb)
             assert (request.version, request.rows) == ("2", 3)
         assert not fake.queries
 
 
-async def test_rows_are_counted_before_anything_is_asked() -> None:
+async def test_rows_are_counted_before_any_upstream_call() -> None:
     fake = TensorFake(Script(chunks=(b"{}",), form=PREDICT_V1, usage=Usage(rows=3)))
     fake.plain = True
     async with tensor_door(fake, limits={"rows": "3/h"}) as d:
@@ -254,12 +254,12 @@ async def test_a_body_may_be_compressed() -> None:
             assert response.status == status
 
 
-async def test_an_operation_that_the_models_servers_do_not_know() -> None:
+async def test_an_operation_that_the_servers_of_the_model_do_not_have() -> None:
     async with tensor_door(scored(Y)) as d:
-        told = await predict(d, {"instances": [[1, 2]]}, "/v1/models/chat:explain")
-        assert told == (400, {"error": "The model `chat` has no explainer."})
+        body = await predict(d, {"instances": [[1, 2]]}, "/v1/models/chat:explain")
+        assert body == (400, {"error": "The model `chat` has no explainer."})
 
 
-async def test_a_failure_of_the_server_is_told() -> None:
+async def test_a_failure_of_the_server_is_returned() -> None:
     async with tensor_door(scored(Script(fault=CallerError("x must be positive")))) as d:
         assert await predict(d, {"instances": [[1, 2]]}) == (400, {"error": "x must be positive"})

@@ -45,7 +45,7 @@ class Door:
         self.http = http
         self.sdk = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=rig.key.plaintext, max_retries=0)
 
-    async def ask(self, path: str = "/v1/responses", method: str = "POST", **body: Any) -> tuple[int, str]:
+    async def send(self, path: str = "/v1/responses", method: str = "POST", **body: Any) -> tuple[int, str]:
         headers = {"authorization": f"Bearer {self.rig.key.plaintext}", "content-type": "application/json"}
         data = json.dumps({"model": "chat", "input": "hi", **body}) if method == "POST" else None
         async with self.http.request(method, self.url + path, data=data, headers=headers) as response:
@@ -73,9 +73,9 @@ def scripted(*chunks: bytes, **script: Any) -> FakeAdapter:
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
-    found = [json.loads(event.split("\ndata: ", 1)[1]) for event in text.split("\n\n") if event]
-    assert [one["sequence_number"] for one in found] == list(range(len(found)))
-    return found
+    events = [json.loads(event.split("\ndata: ", 1)[1]) for event in text.split("\n\n") if event]
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    return events
 
 
 async def test_the_official_client_gets_a_whole_answer(door: Opener) -> None:
@@ -109,13 +109,13 @@ async def test_tools_go_round(door: Opener) -> None:
         Script(chunks=(completion({"content": "Two."}),)),
     )
     async with door(fake) as d:
-        asked: list[Any] = [{"role": "user", "content": "1+1?"}]
-        first = await d.sdk.responses.create(model="chat", input=asked, tools=TOOLS, store=False)
+        items: list[Any] = [{"role": "user", "content": "1+1?"}]
+        first = await d.sdk.responses.create(model="chat", input=items, tools=TOOLS, store=False)
         (called,) = first.output
         assert called.type == "function_call"
         assert (called.name, called.arguments) == ("add", '{"x":1}')
-        asked += [*first.output, {"type": "function_call_output", "call_id": called.call_id, "output": "2"}]
-        last = await d.sdk.responses.create(model="chat", input=asked, tools=TOOLS)
+        items += [*first.output, {"type": "function_call_output", "call_id": called.call_id, "output": "2"}]
+        last = await d.sdk.responses.create(model="chat", input=items, tools=TOOLS)
         assert last.output_text == "Two."
     request = fake.calls[1].request
     assert isinstance(request, ChatRequest)
@@ -143,10 +143,10 @@ async def test_the_official_client_parses_what_fits_a_schema(door: Opener) -> No
     assert request.uses_feature("json_schema")
 
 
-async def test_a_break_in_mid_stream_is_said_and_nothing_is_invented(door: Opener) -> None:
+async def test_a_break_in_a_stream_is_reported_and_nothing_is_added(door: Opener) -> None:
     script = {"fault": TransportError("The upstream broke."), "fault_after": 2}
     async with door(scripted(*HELLO, **script)) as d:
-        status, text = await d.ask(stream=True)
+        status, text = await d.send(stream=True)
         *_, last = events_of(text)
         assert (status, last["type"]) == (200, "response.failed")
         assert last["response"]["error"]["message"] == "The upstream broke."
@@ -159,7 +159,7 @@ async def test_a_break_in_mid_stream_is_said_and_nothing_is_invented(door: Opene
 
 async def test_a_stream_that_cannot_be_read_ends_and_blames_the_upstream(door: Opener) -> None:
     async with door(scripted(HELLO[0], b"data: nonsense\n\n", *HELLO[1:])) as d:
-        _, text = await d.ask(stream=True)
+        _, text = await d.send(stream=True)
         assert events_of(text)[-1]["type"] == "response.failed"
     error = d.rig.log.records[0].error
     assert isinstance(error, BackendError)
@@ -189,9 +189,9 @@ async def test_refusals_call_things_by_their_names_here(
     door: Opener, fault: Any, status: int, code: str, param: str | None
 ) -> None:
     async with door(scripted(fault=fault)) as d:
-        told, text = await d.ask()
+        actual, text = await d.send()
         error = json.loads(text)["error"]
-        assert (told, error["code"], error["param"]) == (status, code, param)
+        assert (actual, error["code"], error["param"]) == (status, code, param)
 
 
 @pytest.mark.parametrize(
@@ -204,17 +204,17 @@ async def test_refusals_call_things_by_their_names_here(
         ("POST", "/v1/responsesX", 404, "unknown_url"),
     ],
 )
-async def test_nothing_is_kept(door: Opener, method: str, path: str, status: int, code: str) -> None:
+async def test_nothing_is_stored(door: Opener, method: str, path: str, status: int, code: str) -> None:
     async with door(scripted()) as d:
-        told, text = await d.ask(path, method)
-        assert (told, json.loads(text)["error"]["code"]) == (status, code)
+        actual, text = await d.send(path, method)
+        assert (actual, json.loads(text)["error"]["code"]) == (status, code)
 
 
-async def test_what_cannot_be_is_refused_before_anybody_is_asked(door: Opener) -> None:
+async def test_impossible_requests_are_refused_before_any_upstream_call(door: Opener) -> None:
     fake = scripted()
     async with door(fake) as d:
         for body in ({"store": True}, {"previous_response_id": "resp_1"}, {"tools": [{"type": "web_search"}]}):
-            status, text = await d.ask(**body)
+            status, text = await d.send(**body)
             assert (status, json.loads(text)["error"]["code"]) == (400, "unsupported_parameter")
         assert not fake.calls
 
@@ -222,16 +222,16 @@ async def test_what_cannot_be_is_refused_before_anybody_is_asked(door: Opener) -
 # ── servers that know Responses ───────────────────────────────────────────────────────────────────────
 
 
-async def test_servers_that_know_it_are_asked_as_the_client_asked(door: Opener) -> None:
+async def test_servers_with_the_responses_api_receive_the_request_unchanged(door: Opener) -> None:
     body = b'{"id": "resp_9",  "object": "response", "output": [], "usage": {"input_tokens": 1, "output_tokens": 1}}'
     fake = scripted(body)
     async with door(fake, **NATIVE) as d:
-        status, text = await d.ask(tools=[{"type": "web_search"}], truncation="auto")
+        status, text = await d.send(tools=[{"type": "web_search"}], truncation="auto")
         assert (status, text.encode()) == (200, body)
-        status, _ = await d.ask(previous_response_id="resp_9")
+        status, _ = await d.send(previous_response_id="resp_9")
         assert status == 400
         # A chat is still a chat.
-        await d.ask("/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
+        await d.send("/v1/chat/completions", messages=[{"role": "user", "content": "hi"}])
     first, second = [call.request for call in fake.calls]
     assert isinstance(first, ResponsesRequest)
     assert bytes(first.fields["tools"]) == b'[{"type": "web_search"}]'
@@ -240,23 +240,23 @@ async def test_servers_that_know_it_are_asked_as_the_client_asked(door: Opener) 
 
 
 async def test_their_streams_pass_and_a_break_is_the_next_event(door: Opener) -> None:
-    told = [
+    events = [
         f'event: response.{kind}\ndata: {{"type":"response.{kind}","sequence_number":{number}}}\n\n'.encode()
         for number, kind in enumerate(("created", "in_progress", "output_text.delta", "completed"))
     ]
     fake = FakeAdapter(
-        Script(chunks=tuple(told)),
-        Script(chunks=(told[0] + told[1], told[2]), fault=TransportError("It broke."), fault_after=2),
+        Script(chunks=tuple(events)),
+        Script(chunks=(events[0] + events[1], events[2]), fault=TransportError("It broke."), fault_after=2),
     )
     async with door(fake, **NATIVE) as d:
-        _, text = await d.ask(stream=True)
-        assert text.encode() == b"".join(told)
-        _, text = await d.ask(stream=True)
+        _, text = await d.send(stream=True)
+        assert text.encode() == b"".join(events)
+        _, text = await d.send(stream=True)
         *_, last = events_of(text)
         assert (last["type"], last["message"], last["sequence_number"]) == ("error", "It broke.", 3)
 
 
-async def test_a_model_of_which_one_pool_does_not_know_it_is_asked_for_chats(door: Opener) -> None:
+async def test_a_model_is_served_by_chats_if_one_pool_lacks_the_responses_api(door: Opener) -> None:
     pools = [*NATIVE["pools"], {"name": "other", "endpoints": ["http://127.0.0.1:9"]}]
     models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["other"]}]}]
     fake = scripted(completion({"content": "Hello!"}))

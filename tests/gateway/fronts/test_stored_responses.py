@@ -88,11 +88,11 @@ async def test_a_stored_response_is_retrieved_listed_and_deleted(door: Opener) -
                 await gone(made.id)
 
 
-async def test_a_response_is_stored_only_where_that_is_asked_or_the_default(door: Opener) -> None:
+async def test_a_response_is_stored_only_on_request_or_by_default(door: Opener) -> None:
     async with door(ONE) as d:
-        asked: Any
-        for asked in ({}, {"store": False}):
-            made = await d.sdk.responses.create(model="chat", input="hi", **asked)
+        fields: Any
+        for fields in ({}, {"store": False}):
+            made = await d.sdk.responses.create(model="chat", input="hi", **fields)
             assert stored(made) is False
             with pytest.raises(openai.NotFoundError):
                 await d.sdk.responses.retrieve(made.id)
@@ -192,8 +192,8 @@ async def test_stored_items_count_as_input(door: Opener) -> None:
     async with door(ONE, b'{"input_tokens": 3}') as d:
         made = await d.sdk.responses.create(model="chat", input="hi", store=True)
         await d.sdk.responses.input_tokens.count(model="chat", input="2?", previous_response_id=made.id)
-        asked: Any = d._fake.calls[-1].request
-        assert [message["content"] for message in json.loads(bytes(asked.chat.fields["messages"]))] == [
+        fields: Any = d._fake.calls[-1].request
+        assert [message["content"] for message in json.loads(bytes(fields.chat.fields["messages"]))] == [
             "hi",
             "One.",
             "2?",
@@ -245,7 +245,9 @@ async def test_a_server_of_responses_stores_nothing_itself(door: Opener) -> None
         ({"store": True, "background": True}, "background"),
     ],
 )
-async def test_what_is_wrong_is_named_and_nothing_is_asked(door: Opener, fields: dict[str, Any], param: str) -> None:
+async def test_an_invalid_field_is_named_and_no_upstream_is_called(
+    door: Opener, fields: dict[str, Any], param: str
+) -> None:
     async with door(ONE) as d:
         with pytest.raises(openai.BadRequestError) as refused:
             await d.sdk.post("/responses", body={"model": "chat", "input": "hi", **fields}, cast_to=object)

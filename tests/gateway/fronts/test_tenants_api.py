@@ -16,7 +16,7 @@ KEYS = "/admin/tenants/acme/keys"
 
 
 async def create(d: AdminDoor, key: str | None = None, tenant: str = "acme", **body: Any) -> dict[str, Any]:
-    status, made = await d.ask("POST", f"/admin/tenants/{tenant}/keys", key, body)
+    status, made = await d.send("POST", f"/admin/tenants/{tenant}/keys", key, body)
     assert status == 201, made
     return dict(made)
 
@@ -31,7 +31,7 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         assert id_of(made["key"]) == made["id"]
         principal = d.backend.authenticate(made["key"], None, time.time())
         assert (principal.tenant, principal.labels) == ("acme", {"team": "search"})
-        _, listed = await d.ask("GET", KEYS)
+        _, listed = await d.send("GET", KEYS)
         (entry,) = listed["keys"]
         assert {k: entry[k] for k in ("id", "label", "status", "role", "stored_in", "scopes", "labels")} == {
             "id": made["id"], "label": "ci", "status": "active", "role": "user", "stored_in": "database",
@@ -39,28 +39,28 @@ async def test_a_key_is_issued_listed_rotated_and_revoked(admin_door: OpenDoor) 
         }  # fmt: skip
         assert entry["expires"] == made["expires"]
 
-        status, new = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", body={"overlap": "1h"})
+        status, new = await d.send("POST", f"{KEYS}/{made['id']}/rotate", body={"overlap": "1h"})
         assert (status, new["replaces"]) == (201, made["id"])
         for key in (made["key"], new["key"]):
             assert d.backend.authenticate(key, None, time.time()).scope == principal.scope
-        assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate"))[1]["error"]["code"] == "key_ended"
-        assert await d.ask("DELETE", f"{KEYS}/{new['id']}") == (
+        assert (await d.send("POST", f"{KEYS}/{made['id']}/rotate"))[1]["error"]["code"] == "key_ended"
+        assert await d.send("DELETE", f"{KEYS}/{new['id']}") == (
             200, {"id": new["id"], "tenant": "acme", "status": "revoked"},
         )  # fmt: skip
-        status, again = await d.ask("DELETE", f"{KEYS}/{new['id']}")
+        status, again = await d.send("DELETE", f"{KEYS}/{new['id']}")
         assert (status, again["error"]["code"]) == (409, "key_ended")
-        statuses = {key["id"]: key["status"] for key in (await d.ask("GET", KEYS))[1]["keys"]}
+        statuses = {key["id"]: key["status"] for key in (await d.send("GET", KEYS))[1]["keys"]}
         assert statuses == {made["id"]: "replaced", new["id"]: "revoked"}
 
 
-async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) -> None:
+async def test_each_change_is_recorded_with_its_actor(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
         operator = d.backend.key(role="operator")
         made = await create(d, operator, label="ci")
-        await d.ask("POST", f"{KEYS}/{made['id']}/rotate", operator)
-        await d.ask("DELETE", f"{KEYS}/{made['id']}", operator)
-        await d.ask("DELETE", f"{KEYS}/{made['id']}", operator)
-        _, log = await d.ask("GET", "/admin/audit?limit=3", operator)
+        await d.send("POST", f"{KEYS}/{made['id']}/rotate", operator)
+        await d.send("DELETE", f"{KEYS}/{made['id']}", operator)
+        await d.send("DELETE", f"{KEYS}/{made['id']}", operator)
+        _, log = await d.send("GET", "/admin/audit?limit=3", operator)
         revoke, rotate, issued = log["entries"]
         assert [entry["action"] for entry in (revoke, rotate, issued)] == ["key.revoke", "key.rotate", "key.create"]
         assert (issued["actor"], issued["role"], issued["peer"]) == (id_of(operator), "operator", "127.0.0.1")
@@ -70,10 +70,10 @@ async def test_what_was_done_is_on_record_with_who_did_it(admin_door: OpenDoor) 
         assert [(act.action, act.outcome) for act in d.backend.acts] == [
             ("DELETE /admin/tenants/{tenant}/keys/{id}", "refused")
         ]
-        _, older = await d.ask("GET", f"/admin/audit?limit=5&before={issued['seq']}", operator)
+        _, older = await d.send("GET", f"/admin/audit?limit=5&before={issued['seq']}", operator)
         assert [entry["actor"] for entry in older["entries"]] == ["cli:root@here"]
         for query in ("limit=0", "limit=x", "before=-1", "limit=99999999999999999999", "before=%E0%A5%A7"):
-            status, body = await d.ask("GET", f"/admin/audit?{query}", operator)
+            status, body = await d.send("GET", f"/admin/audit?{query}", operator)
             assert (status, body["error"]["code"]) == (400, "invalid_request")
 
 
@@ -82,21 +82,21 @@ async def test_a_tenant_admin_manages_its_own_tenant_and_no_more_than_it_has(adm
         admin, beta = d.backend.key(role="tenant-admin"), d.backend.key("beta/eu")
         operator_of_acme = d.backend.key(role="operator")
         made = await create(d, admin, role="tenant-admin")
-        assert (await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin))[0] == 201
+        assert (await d.send("POST", f"{KEYS}/{made['id']}/rotate", admin))[0] == 201
         # Not another tenant's, by either path.
-        assert (await d.ask("POST", "/admin/tenants/beta%2Feu/keys", admin))[0] == 403
+        assert (await d.send("POST", "/admin/tenants/beta%2Feu/keys", admin))[0] == 403
         for method, path in (("DELETE", f"{KEYS}/{id_of(beta)}"), ("POST", f"{KEYS}/{id_of(beta)}/rotate")):
-            status, body = await d.ask(method, path, admin)
+            status, body = await d.send(method, path, admin)
             assert (status, body["error"]["code"]) == (404, "no_such_key")
         # Not more authority than its own, neither made nor taken over.
-        assert (await d.ask("POST", KEYS, admin, {"role": "operator"}))[0] == 403
+        assert (await d.send("POST", KEYS, admin, {"role": "operator"}))[0] == 403
         for method, path in (
             ("DELETE", f"{KEYS}/{id_of(operator_of_acme)}"),
             ("POST", f"{KEYS}/{id_of(operator_of_acme)}/rotate"),
         ):
-            assert (await d.ask(method, path, admin))[0] == 403
-        assert (await d.ask("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
-        _, tenants = await d.ask("GET", "/admin/tenants", admin)
+            assert (await d.send(method, path, admin))[0] == 403
+        assert (await d.send("POST", KEYS, operator_of_acme, {"role": "operator"}))[0] == 201
+        _, tenants = await d.send("GET", "/admin/tenants", admin)
         assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme"]
         assert d.backend.authenticate(beta, None, time.time()).tenant == "beta/eu"
 
@@ -107,27 +107,27 @@ async def test_only_operators_set_labels_that_routes_match(admin_door: OpenDoor)
         d.backend.config = config(tenants=TENANTS, models=[{"name": "chat", "routes": routes}])
         admin, operator = d.backend.key(role="tenant-admin"), d.backend.key(role="operator")
         assert (await create(d, admin, labels={"team": "search"}))["id"]
-        status, body = await d.ask("POST", KEYS, admin, {"labels": {"team": "search", "tier": "gold"}})
+        status, body = await d.send("POST", KEYS, admin, {"labels": {"team": "search", "tier": "gold"}})
         assert (status, body["error"]["code"], body["error"]["param"]) == (403, "forbidden", "labels.tier")
         made = await create(d, operator, labels={"tier": "gold"})
-        status, again = await d.ask("POST", f"{KEYS}/{made['id']}/rotate", admin)
+        status, again = await d.send("POST", f"{KEYS}/{made['id']}/rotate", admin)
         assert d.backend.authenticate(again["key"], None, time.time()).labels == {"tier": "gold"}
 
 
 async def test_a_tenant_is_shown_with_what_it_uses(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         await create(d, label="ci")
-        _, tenants = await d.ask("GET", "/admin/tenants")
+        _, tenants = await d.send("GET", "/admin/tenants")
         assert [tenant["tenant"] for tenant in tenants["tenants"]] == ["acme", "beta/eu"]
-        _, acme = await d.ask("GET", "/admin/tenants/acme")
+        _, acme = await d.send("GET", "/admin/tenants/acme")
         assert (acme["models"], acme["in_flight"], acme["limits"]) == (["*"], 3, [{"requests": "10/min"}])
         assert acme["spent"] == [{"key": "k1", "amount": "2 usd"}]
         assert [key["label"] for key in acme["keys"]] == ["ci"]
         await create(d, tenant="beta%2Feu")
         assert d.headers["location"].startswith("/admin/tenants/beta%2Feu/keys/")
-        _, beta = await d.ask("GET", "/admin/tenants/beta%2Feu")
+        _, beta = await d.send("GET", "/admin/tenants/beta%2Feu")
         assert len(beta["keys"]) == 1
-        status, body = await d.ask("GET", "/admin/tenants/gamma")
+        status, body = await d.send("GET", "/admin/tenants/gamma")
         assert (status, body["error"]["code"]) == (404, "no_such_tenant")
 
 
@@ -162,9 +162,9 @@ async def test_a_key_that_cannot_be_is_a_sentence(
     admin_door: OpenDoor, body: dict[str, Any], status: int, param: str | None, message: str
 ) -> None:
     async with admin_door() as d:
-        found, answer = await d.ask("POST", KEYS, body=body)
-        assert (found, answer["error"]) == (status, {"code": "invalid_request", "message": message, "param": param})
-        assert (await d.ask("GET", KEYS))[1]["keys"] == []
+        actual, answer = await d.send("POST", KEYS, body=body)
+        assert (actual, answer["error"]) == (status, {"code": "invalid_request", "message": message, "param": param})
+        assert (await d.send("GET", KEYS))[1]["keys"] == []
 
 
 async def test_wrong_rotations(admin_door: OpenDoor) -> None:
@@ -172,10 +172,10 @@ async def test_wrong_rotations(admin_door: OpenDoor) -> None:
         made = await create(d)
         path = f"{KEYS}/{made['id']}/rotate"
         for body, param in (({"overlap": "3"}, "overlap"), ({"overlap": 3}, "overlap"), ({"expires": "x"}, "expires")):
-            status, answer = await d.ask("POST", path, body=body)
+            status, answer = await d.send("POST", path, body=body)
             assert (status, answer["error"]["param"]) == (400, param)
         for unknown in ("aaaaaaaaaaaa", "x", "%27%20OR%201=1"):
-            status, answer = await d.ask("POST", f"{KEYS}/{unknown}/rotate")
+            status, answer = await d.send("POST", f"{KEYS}/{unknown}/rotate")
             assert (status, answer["error"]["code"]) == (404, "no_such_key")
 
 
@@ -185,21 +185,21 @@ async def test_a_key_of_the_file_is_shown_and_changed_in_the_file(admin_door: Op
         tenants = d.backend.config.tenants
         keyed = tenants[0].model_validate({**tenants[0].model_dump(exclude={"limits"}), "keys": (written,)})
         d.backend.config = d.backend.config.model_copy(update={"tenants": (keyed, *tenants[1:])})
-        _, listed = await d.ask("GET", KEYS)
+        _, listed = await d.send("GET", KEYS)
         assert [(key["id"], key["stored_in"], key["role"]) for key in listed["keys"]] == [
             ("aaaaaaaaaaaa", "file", "operator")
         ]
         assert "hash" not in listed["keys"][0]
         for method, path in (("DELETE", f"{KEYS}/aaaaaaaaaaaa"), ("POST", f"{KEYS}/aaaaaaaaaaaa/rotate")):
-            status, body = await d.ask(method, path)
+            status, body = await d.send(method, path)
             assert (status, body["error"]["code"]) == (409, "stored_in_file")
 
 
-async def test_a_database_that_is_away_is_said_so(admin_door: OpenDoor, tmp_path: Path) -> None:
+async def test_an_unavailable_database_is_reported(admin_door: OpenDoor, tmp_path: Path) -> None:
     async with admin_door() as d:
         path = tmp_path / "state" / "state.db"
         path.rename(tmp_path / "away")
-        status, body = await d.ask("POST", KEYS)
+        status, body = await d.send("POST", KEYS)
         assert (status, body["error"]["code"]) == (503, "key_database_unavailable")
         assert (d.backend.acts[-1].outcome, d.backend.acts[-1].detail) == ("failed", {"status": 503})
         (tmp_path / "away").rename(path)

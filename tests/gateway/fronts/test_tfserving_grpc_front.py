@@ -50,7 +50,7 @@ class Client:
         self.metadata: list[tuple[str, str]] = list(door.keyed.items())
         self._channel = channel
 
-    async def ask(self, name: str, message: Any, **options: Any) -> Any:
+    async def send(self, name: str, message: Any, **options: Any) -> Any:
         method = METHODS[name]
         write = message if isinstance(message, bytes) else message.SerializeToString()
         call = self._channel.unary_unary(method.path, response_deserializer=method.response.FromString)
@@ -58,7 +58,7 @@ class Client:
 
     async def refused(self, name: str, message: Any) -> tuple[grpc.StatusCode, str]:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await self.ask(name, message)
+            await self.send(name, message)
         return refused.value.code(), refused.value.details() or ""
 
 
@@ -69,28 +69,28 @@ async def client(*fakes: TensorFake, **changes: Any) -> AsyncIterator[Client]:
 
 
 def predict(model: str = "chat", **fields: Any) -> Any:
-    asked = serving.PredictRequest(**fields)
-    asked.model_spec.name = model
+    message = serving.PredictRequest(**fields)
+    message.model_spec.name = model
     for name, values in (("A", [1, 2]), ("B", [3, 4])):
-        tensor = asked.inputs[name]
+        tensor = message.inputs[name]
         tensor.dtype = 3
         tensor.tensor_shape.dim.add(size=1)
         tensor.tensor_shape.dim.add(size=2)
         tensor.int_val.extend(values)
-    return asked
+    return message
 
 
 def examples(kind: Any, *rows: dict[str, Any], context: dict[str, float] | None = None) -> Any:
-    asked = kind()
-    asked.model_spec.name = "chat"
-    told = asked.input.example_list if context is None else asked.input.example_list_with_context
+    message = kind()
+    message.model_spec.name = "chat"
+    response = message.input.example_list if context is None else message.input.example_list_with_context
     for name, value in (context or {}).items():
-        told.context.features.feature[name].float_list.value.append(value)
+        response.context.features.feature[name].float_list.value.append(value)
     for row in rows:
-        example = told.examples.add()
+        example = response.examples.add()
         for name, value in row.items():
             example.features.feature[name].float_list.value.append(value)
-    return asked
+    return message
 
 
 def scored(*scripts: Script) -> TensorFake:
@@ -101,17 +101,17 @@ def scored(*scripts: Script) -> TensorFake:
 
 async def test_predict() -> None:
     async with client(TensorFake(SUM)) as c:
-        asked = predict(output_filter=["SUM", "half"])
-        asked.model_spec.signature_name = "serving_default"
-        asked.model_spec.version.value = 2
-        told = await c.ask("Predict", asked)
-        assert list(told.outputs["SUM"].int_val) == [4, 6]
-        assert [dim.size for dim in told.outputs["SUM"].tensor_shape.dim] == [1, 2]
-        assert list(told.outputs["half"].float_val) == [0.5, 1.5]
-        assert list(told.outputs["text"].string_val) == [b"\xff"]
-        assert list(told.outputs["yes"].bool_val) == [True, False]
-        assert (told.model_spec.name, told.model_spec.version.value) == ("chat", 2)
-        assert told.model_spec.signature_name == "serving_default"
+        message = predict(output_filter=["SUM", "half"])
+        message.model_spec.signature_name = "serving_default"
+        message.model_spec.version.value = 2
+        response = await c.send("Predict", message)
+        assert list(response.outputs["SUM"].int_val) == [4, 6]
+        assert [dim.size for dim in response.outputs["SUM"].tensor_shape.dim] == [1, 2]
+        assert list(response.outputs["half"].float_val) == [0.5, 1.5]
+        assert list(response.outputs["text"].string_val) == [b"\xff"]
+        assert list(response.outputs["yes"].bool_val) == [True, False]
+        assert (response.model_spec.name, response.model_spec.version.value) == ("chat", 2)
+        assert response.model_spec.signature_name == "serving_default"
         (request,) = c.door.fake.received
         inference = request.inference
         assert [bytes(one.data) for one in inference.inputs] == [struct.pack("<2i", 1, 2), struct.pack("<2i", 3, 4)]
@@ -126,51 +126,51 @@ async def test_predict() -> None:
 
 async def test_a_signature_that_the_model_does_not_have_is_refused() -> None:
     async with client(TensorFake(SUM)) as c:
-        asked = predict()
-        asked.model_spec.signature_name = "other"
+        message = predict()
+        message.model_spec.signature_name = "other"
         refusal = (grpc.StatusCode.INVALID_ARGUMENT, 'Serving signature key "other" not found.')
-        assert await c.refused("Predict", asked) == refusal
+        assert await c.refused("Predict", message) == refusal
         assert not c.door.fake.received
 
 
 async def test_version_0_is_the_latest() -> None:
     """As ovmsclient sends it."""
     async with client(TensorFake(SUM)) as c:
-        asked = predict()
-        asked.model_spec.version.value = 0
-        await c.ask("Predict", asked)
+        message = predict()
+        message.model_spec.version.value = 0
+        await c.send("Predict", message)
         assert c.door.fake.received[0].version == ""
 
 
 async def test_a_label_and_whole_content() -> None:
     async with client(TensorFake(SUM)) as c:
-        asked = predict()
-        asked.model_spec.version_label = "stable"
-        for tensor in asked.inputs.values():
+        message = predict()
+        message.model_spec.version_label = "stable"
+        for tensor in message.inputs.values():
             tensor.tensor_content = struct.pack("<2i", *tensor.int_val)
             del tensor.int_val[:]
-        await c.ask("Predict", asked)
+        await c.send("Predict", message)
         (request,) = c.door.fake.received
         assert request.version == "stable"
         assert bytes(request.inference.inputs[0].data) == struct.pack("<2i", 1, 2)
 
 
-async def test_messages_go_on_as_they_came_to_who_speaks_the_same() -> None:
-    told = serving.PredictResponse()
-    told.model_spec.name = "theirs"
-    told.model_spec.version.value = 7
-    told.outputs["y"].dtype = 8  # which no other protocol has
-    fake = TensorFake(Script(chunks=(told.SerializeToString(),), form=TFSERVING_GRPC, usage=Usage(rows=1)))
+async def test_messages_pass_unchanged_between_equal_wires() -> None:
+    response = serving.PredictResponse()
+    response.model_spec.name = "theirs"
+    response.model_spec.version.value = 7
+    response.outputs["y"].dtype = 8  # which no other protocol has
+    fake = TensorFake(Script(chunks=(response.SerializeToString(),), form=TFSERVING_GRPC, usage=Usage(rows=1)))
     fake.plain = True
     async with client(fake) as c:
-        asked = predict()
-        asked.inputs["A"].dtype = 8
-        asked.model_spec.version_label = "stable"
-        answer = await c.ask("Predict", asked)
-        told.model_spec.name = "chat"
-        assert answer == told
+        message = predict()
+        message.inputs["A"].dtype = 8
+        message.model_spec.version_label = "stable"
+        answer = await c.send("Predict", message)
+        response.model_spec.name = "chat"
+        assert answer == response
         (request,) = fake.received
-        assert request.payload.body == asked.SerializeToString()
+        assert request.payload.body == message.SerializeToString()
         assert (request.wire, request.version, request.rows, request.size) == (
             "tfserving-grpc", "stable", 1, len(request.payload.body),
         )  # fmt: skip
@@ -181,9 +181,9 @@ async def test_a_version_of_the_file_is_none_of_the_server() -> None:
     model = {"name": "chat", "versions": ["new"], "routes": [{"to": "main"}]}
     fake = TensorFake(SUM)
     async with client(fake, models=[model]) as c:
-        asked = predict()
-        asked.model_spec.version_label = "new"
-        await c.ask("Predict", asked)
+        message = predict()
+        message.model_spec.version_label = "new"
+        await c.send("Predict", message)
         assert fake.received[0].version == ""
         assert not serving.PredictRequest.FromString(fake.received[0].payload.body).model_spec.version_label
 
@@ -192,8 +192,8 @@ async def test_a_route_that_writes_parameters() -> None:
     rewrite = {"force": {"signature_name": "other", "k": 2}}
     model = {"name": "chat", "routes": [{"to": "main", "rewrite": rewrite}]}
     async with client(TensorFake(SUM), models=[model]) as c:
-        told = await c.ask("Predict", predict())
-        assert list(told.outputs["SUM"].int_val) == [4, 6]
+        response = await c.send("Predict", predict())
+        assert list(response.outputs["SUM"].int_val) == [4, 6]
         (request,) = c.door.fake.received
         assert (request.wire, request.rows) == ("oip-http", 1)
         assert request.inference.parameters == {"signature_name": "other", "k": 2}
@@ -203,18 +203,18 @@ async def test_classify_and_regress_over_tensors() -> None:
     classes = answering(Tensor("p", "BYTES", (1, 2), join_bytes([b"0.75:1:dog", b"0.25:0:cat"])))
     values = answering(Tensor("v", "FP32", (2, 1), struct.pack("<2f", 0.5, 1.5)))
     async with client(scored(classes, values)) as c:
-        told = await c.ask("Classify", examples(serving.ClassificationRequest, {"a": 1.0, "b": 2.0}))
-        (row,) = told.result.classifications
+        response = await c.send("Classify", examples(serving.ClassificationRequest, {"a": 1.0, "b": 2.0}))
+        (row,) = response.result.classifications
         assert [(one.label, one.score) for one in row.classes] == [("cat", 0.25), ("dog", 0.75)]
-        assert told.model_spec.name == "chat"
+        assert response.model_spec.name == "chat"
         first = c.door.fake.received[0].inference
         assert first.outputs == [RequestedOutput("p", {"classification": 2})]
         assert [(one.name, one.shape, bytes(one.data)) for one in first.inputs] == [
             ("a", (1, 1), struct.pack("<f", 1)), ("b", (1,), struct.pack("<f", 2)),
         ]  # fmt: skip
         rows = examples(serving.RegressionRequest, {"a": 1.0}, {"a": 2.0, "b": 7.0}, context={"b": 3.0})
-        told = await c.ask("Regress", rows)
-        assert [one.value for one in told.result.regressions] == [0.5, 1.5]
+        response = await c.send("Regress", rows)
+        assert [one.value for one in response.result.regressions] == [0.5, 1.5]
         inputs = {one.name: bytes(one.data) for one in c.door.fake.received[1].inference.inputs}
         assert inputs == {"a": struct.pack("<2f", 1, 2), "b": struct.pack("<2f", 3, 7)}
 
@@ -228,13 +228,13 @@ async def test_examples_go_to_rest_as_it_has_them() -> None:
     )
     fake.plain = True
     async with client(fake) as c:
-        asked = examples(serving.ClassificationRequest, {"a": 1.0})
-        asked.model_spec.signature_name = "classify"
-        feature = asked.input.example_list.examples[0].features.feature
+        message = examples(serving.ClassificationRequest, {"a": 1.0})
+        message.model_spec.signature_name = "classify"
+        feature = message.input.example_list.examples[0].features.feature
         feature["t"].bytes_list.value.extend([b"\xff", b"x"])
         feature["n"].int64_list.value.append(7)
-        told = await c.ask("Classify", asked)
-        cat, dog = told.result.classifications[0].classes
+        response = await c.send("Classify", message)
+        cat, dog = response.result.classifications[0].classes
         assert (cat.label, cat.score, dog.label) == ("cat", 0.5, "dog")
         assert dog.score != dog.score
         sent = json.loads(fake.received[0].payload.body)
@@ -242,53 +242,55 @@ async def test_examples_go_to_rest_as_it_has_them() -> None:
         assert sent == {"signature_name": "classify", "examples": [example]}
         assert isinstance(fake.received[0].payload, PredictV1Payload)
         assert (fake.received[0].payload.verb, fake.received[0].rows) == ("classify", 1)
-        told = await c.ask("Regress", examples(serving.RegressionRequest, {"a": 1.0}))
-        assert [one.value for one in told.result.regressions] == [1.5]
+        response = await c.send("Regress", examples(serving.RegressionRequest, {"a": 1.0}))
+        assert [one.value for one in response.result.regressions] == [1.5]
         for _ in range(2):
-            code, _ = await c.refused("Classify", asked)
+            code, _ = await c.refused("Classify", message)
             assert code == grpc.StatusCode.INTERNAL
 
 
 async def test_metadata_and_status() -> None:
     async with client(scored()) as c:
-        asked = serving.GetModelMetadataRequest(metadata_field=["signature_def"])
-        asked.model_spec.name = "chat"
-        told = await c.ask("GetModelMetadata", asked)
-        assert (told.model_spec.name, told.model_spec.version.value) == ("chat", 2)
-        packed = told.metadata["signature_def"]
+        message = serving.GetModelMetadataRequest(metadata_field=["signature_def"])
+        message.model_spec.name = "chat"
+        response = await c.send("GetModelMetadata", message)
+        assert (response.model_spec.name, response.model_spec.version.value) == ("chat", 2)
+        packed = response.metadata["signature_def"]
         assert packed.type_url == "type.googleapis.com/tensorflow.serving.SignatureDefMap"
         signature = serving.SignatureDefMap.FromString(packed.value).signature_def["serving_default"]
         assert (signature.inputs["a"].dtype, signature.method_name) == (1, "tensorflow/serving/predict")
         assert [dim.size for dim in signature.inputs["a"].tensor_shape.dim] == [-1, 1]
         status = serving.GetModelStatusRequest()
         status.model_spec.name = "chat"
-        told = await c.ask("GetModelStatus", status)
-        assert [(one.version, one.state) for one in told.model_version_status] == [(1, 30), (2, 30)]
+        response = await c.send("GetModelStatus", status)
+        assert [(one.version, one.state) for one in response.model_version_status] == [(1, 30), (2, 30)]
         status.model_spec.version.value = 2
-        told = await c.ask("GetModelStatus", status)
-        assert [(one.version, one.state, one.status.error_code) for one in told.model_version_status] == [(2, 30, 0)]
-        del asked.metadata_field[:]
-        code, said = await c.refused("GetModelMetadata", asked)
-        assert (code, "signature_def" in said) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        response = await c.send("GetModelStatus", status)
+        assert [(one.version, one.state, one.status.error_code) for one in response.model_version_status] == [
+            (2, 30, 0)
+        ]
+        del message.metadata_field[:]
+        code, reason = await c.refused("GetModelMetadata", message)
+        assert (code, "signature_def" in reason) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 async def test_a_model_that_is_not_there_and_one_without_versions() -> None:
     fake = scored()
     fake.about["metadata"] = {**SCORED, "versions": []}
     async with client(fake) as c:
-        asked = serving.GetModelStatusRequest()
-        asked.model_spec.name = "chat"
-        told = await c.ask("GetModelStatus", asked)
-        assert [(one.version, one.state) for one in told.model_version_status] == [(0, 30)]
+        message = serving.GetModelStatusRequest()
+        message.model_spec.name = "chat"
+        response = await c.send("GetModelStatus", message)
+        assert [(one.version, one.state) for one in response.model_version_status] == [(0, 30)]
         fake.failing = CapacityError("not ready")
-        told = await c.ask("GetModelStatus", asked)
-        assert [(one.state, one.status.error_code) for one in told.model_version_status] == [(20, 14)]
+        response = await c.send("GetModelStatus", message)
+        assert [(one.state, one.status.error_code) for one in response.model_version_status] == [(20, 14)]
 
 
 def _odd(change: Any) -> Any:
-    asked = predict()
-    change(asked.inputs["A"])
-    return asked
+    message = predict()
+    change(message.inputs["A"])
+    return message
 
 
 BAD = grpc.StatusCode.INVALID_ARGUMENT
@@ -310,14 +312,16 @@ WRONG: list[tuple[str, Any, grpc.StatusCode, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "message", "code", "said"), WRONG, ids=range(len(WRONG)))
-async def test_what_is_wrong_is_said(name: str, message: Any, code: grpc.StatusCode, said: str) -> None:
+@pytest.mark.parametrize(("name", "message", "code", "reason"), WRONG, ids=range(len(WRONG)))
+async def test_an_invalid_request_is_refused_with_a_reason(
+    name: str, message: Any, code: grpc.StatusCode, reason: str
+) -> None:
     if name == "Predict" and isinstance(message, serving.PredictRequest) and message.inputs["A"].dtype == 4:
         message.inputs["A"].int_val[0] = -1
     async with client(scored(SUM)) as c:
-        found, words = await c.refused(name, message)
-        assert found == code
-        assert said in words
+        actual, words = await c.refused(name, message)
+        assert actual == code
+        assert reason in words
         c.metadata = []
         assert (await c.refused(name, message))[0] == grpc.StatusCode.UNAUTHENTICATED
 
@@ -337,14 +341,14 @@ async def test_a_failure_is_a_status(failure: InferenceError, code: grpc.StatusC
 
 async def test_limits_count_rows() -> None:
     async with client(TensorFake(SUM), limits={"rows": "2/h"}) as c:
-        await c.ask("Predict", predict())
+        await c.send("Predict", predict())
         code, _ = await c.refused("Predict", predict())
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_a_client_that_leaves_stops_the_work() -> None:
     async with client(TensorFake(Script(latency=60.0))) as c:
-        asking = asyncio.create_task(c.ask("Predict", predict()))
+        asking = asyncio.create_task(c.send("Predict", predict()))
         async with asyncio.timeout(30):
             while not c.door.fake.calls:
                 await asyncio.sleep(0.01)

@@ -30,7 +30,7 @@ from tests.support.gateways import Rig, config, listening
 
 HI: Any = [{"role": "user", "content": "hi"}]
 TEXT = "Well, wörld.\n</think>\n\nHi 😀"
-THOUGHT, SAID = "Well, wörld.", "Hi 😀"
+THOUGHT, ANSWER = "Well, wörld.", "Hi 😀"
 
 
 @asynccontextmanager
@@ -52,15 +52,15 @@ async def door(*fakes: FakeAdapter, runner: StepRunner | None = None) -> AsyncIt
 async def chat(sdk: openai.AsyncOpenAI, **fields: Any) -> tuple[str, str]:
     """What was thought and said, which is the same whole and streamed."""
     whole: Any = (await sdk.chat.completions.create(model=MODEL, messages=HI, **fields)).choices[0].message
-    thought, said = "", ""
+    thought, answer_text = "", ""
     async for event in await sdk.chat.completions.create(model=MODEL, messages=HI, stream=True, **fields):
         for choice in event.choices:
             delta: Any = choice.delta
             thought += getattr(delta, "reasoning_content", None) or getattr(delta, "reasoning", None) or ""
-            said += delta.content or ""
-    told = getattr(whole, "reasoning_content", None) or getattr(whole, "reasoning", None) or ""
-    assert (told, whole.content) == (thought, said)
-    return thought, said
+            answer_text += delta.content or ""
+    reasoning = getattr(whole, "reasoning_content", None) or getattr(whole, "reasoning", None) or ""
+    assert (reasoning, whole.content) == (thought, answer_text)
+    return thought, answer_text
 
 
 async def response(sdk: openai.AsyncOpenAI, **fields: Any) -> tuple[str, str]:
@@ -75,9 +75,9 @@ async def response(sdk: openai.AsyncOpenAI, **fields: Any) -> tuple[str, str]:
 
 
 async def message(sdk: anthropic.AsyncAnthropic, **fields: Any) -> tuple[str, str]:
-    asked: Any = {"model": MODEL, "max_tokens": 100, "messages": HI, **fields}
-    whole = await sdk.messages.create(**asked)
-    async with sdk.messages.stream(**asked) as stream:
+    fields_of_request: Any = {"model": MODEL, "max_tokens": 100, "messages": HI, **fields}
+    whole = await sdk.messages.create(**fields_of_request)
+    async with sdk.messages.stream(**fields_of_request) as stream:
         final = await stream.get_final_message()
     assert [block.model_dump() for block in final.content] == [block.model_dump() for block in whole.content]
     thought = "".join([block.thinking for block in whole.content if isinstance(block, ThinkingBlock)])
@@ -86,9 +86,9 @@ async def message(sdk: anthropic.AsyncAnthropic, **fields: Any) -> tuple[str, st
 
 async def test_thoughts_of_our_engine_are_thoughts_on_every_door() -> None:
     async with door() as d:
-        assert await chat(d.openai) == (THOUGHT, SAID)
-        assert await response(d.openai) == (THOUGHT, SAID)
-        assert await message(d.anthropic) == (THOUGHT, SAID)
+        assert await chat(d.openai) == (THOUGHT, ANSWER)
+        assert await response(d.openai) == (THOUGHT, ANSWER)
+        assert await message(d.anthropic) == (THOUGHT, ANSWER)
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
@@ -97,25 +97,25 @@ async def test_thoughts_of_other_servers_are_thoughts_on_every_door(name: str) -
         """Whole or streamed, as it is asked."""
 
         async def call(self, request: Any, call: Any) -> Any:
-            events = [chunk({name: "Well, "}), chunk({name: "wörld."}), chunk({"content": SAID}), chunk({}, "stop")]
+            events = [chunk({name: "Well, "}), chunk({name: "wörld."}), chunk({"content": ANSWER}), chunk({}, "stop")]
             streamed = Script(chunks=(*events, b"data: [DONE]\n\n"), usage=Usage(9, 4))
-            whole = Script(chunks=(completion(content=SAID, **{name: THOUGHT}),), usage=Usage(9, 4, exact=True))
+            whole = Script(chunks=(completion(content=ANSWER, **{name: THOUGHT}),), usage=Usage(9, 4, exact=True))
             return await FakeAdapter(streamed if request.stream else whole).call(request, call)
 
     async with door(Other()) as d:
-        assert await chat(d.openai) == (THOUGHT, SAID)
-        assert await response(d.openai) == (THOUGHT, SAID)
-        assert await message(d.anthropic) == (THOUGHT, SAID)
+        assert await chat(d.openai) == (THOUGHT, ANSWER)
+        assert await response(d.openai) == (THOUGHT, ANSWER)
+        assert await message(d.anthropic) == (THOUGHT, ANSWER)
 
 
 async def test_a_budget_ends_the_thought_on_every_door() -> None:
     async with door(runner=Mind("a" * 40 + "</think>Hi")) as d:
         for fields in ({"thinking_token_budget": 5}, {"thinking": {"type": "enabled", "budget_tokens": 5}}):
-            for thought, said in (
+            for thought, answer_text in (
                 await chat(d.openai, extra_body=fields),
                 await response(d.openai, extra_body=fields),
             ):
-                assert (thought, bool(said)) == ("aaaaa", True)
+                assert (thought, bool(answer_text)) == ("aaaaa", True)
         told = await message(d.anthropic, thinking={"type": "enabled", "budget_tokens": 5})
         assert (told[0], bool(told[1])) == ("aaaaa", True)
 
@@ -124,10 +124,12 @@ async def test_a_thought_comes_back_with_the_next_question() -> None:
     async with door() as d:
         first = await d.anthropic.messages.create(model=MODEL, max_tokens=60, messages=HI)
         turns: Any = [*HI, {"role": "assistant", "content": first.content}, *HI]
-        assert (await message(d.anthropic, messages=turns))[1] == SAID
+        assert (await message(d.anthropic, messages=turns))[1] == ANSWER
         answer: Any = (await d.openai.chat.completions.create(model=MODEL, messages=HI)).choices[0].message
         again = [*HI, answer.model_dump(exclude_none=True), *HI]
-        assert (await d.openai.chat.completions.create(model=MODEL, messages=again)).choices[0].message.content == SAID
+        assert (await d.openai.chat.completions.create(model=MODEL, messages=again)).choices[
+            0
+        ].message.content == ANSWER
 
 
 # ── bodies ────────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ def _kind(request: pytest.FixtureRequest) -> Iterator[None]:
     TimedLedger.kind = "memory"
 
 
-def test_the_limit_that_refuses_is_named_and_says_when() -> None:
+def test_a_refusal_names_its_limit_and_retry_after() -> None:
     timed = ledger(requests="2/min")
     for _ in range(2):
         timed.reserve(1, now=0.0).settle(used(1), None, now=0.0)
@@ -68,7 +68,7 @@ def test_settling_twice_changes_nothing() -> None:
     assert timed.ledger.accounts["acme"].in_flight == 0
 
 
-def test_a_new_limit_keeps_the_share_used_and_what_is_in_flight() -> None:
+def test_a_new_limit_preserves_the_used_share_and_the_requests_in_flight() -> None:
     timed = ledger(requests="100/min", concurrency=4)
     held = [timed.reserve(1, now=0.0) for _ in range(4)]
     timed.configure({"requests": "50/min", "concurrency": 2})
@@ -194,7 +194,7 @@ def test_a_budget_survives_a_reload() -> None:
     assert 0 <= timed.left("spend") <= 1
 
 
-def test_spend_is_known_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spend_is_counted_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.limits.account.MAX_SUBJECTS", 2)
     timed = ledger()
     for key in ("a", "b", "a", "c", "d"):

@@ -38,12 +38,12 @@ class LedgerMachine(RuleBasedStateMachine):
         user=st.sampled_from([None, "ann", "bob"]),
         model=st.sampled_from(["chat", "vision"]),
     )
-    def reserve(self, tokens: int, passed: float, usd: int, **who: Any) -> None:
+    def reserve(self, tokens: int, passed: float, usd: int, **subject: Any) -> None:
         self.now += passed
         self.timed.utc += passed
         before = self.remaining()
         try:
-            reservation = self.timed.reserve(tokens, self.now, usd=usd, **who)
+            reservation = self.timed.reserve(tokens, self.now, usd=usd, **subject)
         except LimitExceeded as refused:
             self.waits.append(refused.retry_after)
             after = self.remaining()
@@ -73,7 +73,7 @@ class LedgerMachine(RuleBasedStateMachine):
         }
 
     @invariant()
-    def every_refusal_says_when(self) -> None:
+    def every_refusal_has_a_retry_after(self) -> None:
         assert all(wait is not None and 0 < wait <= 86_400 for wait in self.waits)
 
     @invariant()

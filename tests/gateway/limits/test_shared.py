@@ -114,7 +114,7 @@ def test_what_a_dead_worker_held_is_given_back(table: SharedTable) -> None:
     assert two.left() == {"requests": 6, "tokens": 983, "bytes": 1e6, "spend": 6, "concurrency": 3}
 
 
-def test_whoever_takes_a_number_over_begins_with_nothing(table: SharedTable) -> None:
+def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
     Worker(table, 0, ALL).reserve(400, usd=5)
     assert Worker(table, 0, ALL).left()["concurrency"] == 4
 

@@ -23,8 +23,8 @@ def test_what_the_section_writes_wins() -> None:
             "secrets": {"HF_TOKEN": "mine"},
         }
     )
-    found = environment({**NEEDED, **SECRETS}, config.env, config)
-    assert found == {**NEEDED, "OMP_NUM_THREADS": "2", "ANYTHING": "mine", "HF_TOKEN": "mine"}
+    variables = environment({**NEEDED, **SECRETS}, config.env, config)
+    assert variables == {**NEEDED, "OMP_NUM_THREADS": "2", "ANYTHING": "mine", "HF_TOKEN": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -42,22 +42,22 @@ async def test_no_process_of_a_runtime_has_the_gateway_s_secrets(
     """The real start of each kind, with a program that writes its environment down in the runtime's place."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    told = tmp_path / "environment.json"
+    dump = tmp_path / "environment.json"
     kinds: dict[object, type[RuntimeConfig]] = {"command": CommandRuntime, "llm": LlmRuntime, "tensor": TensorRuntime}
     runtimes = LocalRuntimes()
     runtime = runtimes.make("one", kinds[written["kind"]].model_validate(written), lambda reason: None)
-    script = f"import json, os, time; json.dump(dict(os.environ), open({str(told)!r} + '~', 'w'))"
-    script += f"; os.rename({str(told)!r} + '~', {str(told)!r}); time.sleep(1000)"
+    script = f"import json, os, time; json.dump(dict(os.environ), open({str(dump)!r} + '~', 'w'))"
+    script += f"; os.rename({str(dump)!r} + '~', {str(dump)!r}); time.sleep(1000)"
     command = runtime._launch.command
     command[-2 if written["kind"] == "command" else 0 :] = [sys.executable, "-c", script]
     runtime.start()
     try:
         async with asyncio.timeout(30):
-            while not told.exists():
+            while not dump.exists():
                 await asyncio.sleep(0.01)
     finally:
         await runtime.stop()
         runtimes.close()
-    found = json.loads(told.read_text())
-    assert not SECRETS.keys() & found.keys()
-    assert (found["MINE"], found["PATH"]) == ("1", os.environ["PATH"])
+    variables = json.loads(dump.read_text())
+    assert not SECRETS.keys() & variables.keys()
+    assert (variables["MINE"], variables["PATH"]) == ("1", os.environ["PATH"])

@@ -66,10 +66,12 @@ async def test_it_ends_as_the_server_did(script: str, status: int) -> None:
     assert (await rest(await start(script)))[0] == status
 
 
-async def test_what_the_server_said_last_is_logged() -> None:
-    status, told = await rest(await start("i=0; while [ $i -lt 500 ]; do i=$((i+1)); echo line $i; done; printf last"))
+async def test_the_last_output_of_the_server_is_logged() -> None:
+    status, output = await rest(
+        await start("i=0; while [ $i -lt 500 ]; do i=$((i+1)); echo line $i; done; printf last")
+    )
     assert status == 0
-    assert [text.split(" runtime.x ")[1] for text in told.splitlines()] == [f"line {i + 1}" for i in range(500)] + [
+    assert [text.split(" runtime.x ")[1] for text in output.splitlines()] == [f"line {i + 1}" for i in range(500)] + [
         "last"
     ]
 
@@ -80,12 +82,12 @@ async def test_the_signal_that_stops_it_can_be_another() -> None:
     )
     assert (await line(process)).endswith("up")
     process.terminate()
-    status, told = await rest(process)
+    status, output = await rest(process)
     assert status == 0
-    assert "interrupted" in told
+    assert "interrupted" in output
 
 
-async def test_whoever_does_not_stop_is_killed_with_all_that_came_of_it(tmp_path: Path) -> None:
+async def test_a_server_that_does_not_stop_is_killed_with_its_children(tmp_path: Path) -> None:
     deaf = 'trap "" TERM; setsid /bin/sh -c "trap \\"\\" TERM; echo deep; while :; do sleep 1; done" & wait; wait'
     process = await start(deaf, seconds=0.2)
     assert (await line(process)).endswith("deep")
@@ -103,7 +105,7 @@ async def test_what_a_server_that_ends_leaves_behind_is_ended(tmp_path: Path) ->
     assert not psutil.pid_exists(int(written.read_text()))
 
 
-async def test_the_end_of_whoever_started_it_is_the_servers() -> None:
+async def test_the_server_ends_with_the_process_that_started_it() -> None:
     process = await start("echo up; exec sleep 1000")
     assert (await line(process)).endswith("up")
     everyone = psutil.Process(process.pid).children(recursive=True)

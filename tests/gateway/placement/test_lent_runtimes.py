@@ -4,7 +4,7 @@ from gateway.placement.lent import LentRuntimes
 CONFIG = LlmRuntime(kind="llm", model="bundled:m")
 
 
-async def test_a_lent_runtime_is_in_use_until_the_last_who_took_it_is_done() -> None:
+async def test_a_lent_runtime_is_in_use_until_its_last_user_returns_it() -> None:
     lent = LentRuntimes({"small": "unix:/run/one.sock"})
     exits: list[str] = []
     first = lent.make("small", CONFIG, exits.append)

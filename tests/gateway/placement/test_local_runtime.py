@@ -61,7 +61,7 @@ async def test_stopping_leaves_nothing_even_of_a_child_that_ignores_sigterm(tmp_
     assert child.pid is None
 
 
-async def test_a_command_that_cannot_be_started_is_said(tmp_path: Path) -> None:
+async def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path) -> None:
     exits: list[str] = []
     child = runtime(tmp_path, ["/nowhere/at/all"], exits)
     child.start()

@@ -50,7 +50,7 @@ def test_a_socket_and_other_braces() -> None:
     assert (launch.address, launch.socket) == ("unix:/run/s.sock", SOCKET)
 
 
-def test_the_guard_knows_how_it_is_stopped(tmp_path: Path) -> None:
+def test_the_guard_stops_the_program_with_its_signal(tmp_path: Path) -> None:
     launch, _ = launched(command("sh", "{port}", stop_signal="SIGINT", stop_timeout="3s", cwd=str(tmp_path)))
     at = launch.command.index("--")
     assert launch.command[at - 3 : at] == ["runtime.pool/one", "2", "3"]
@@ -67,7 +67,7 @@ def test_the_environment_is_what_a_machine_needs_and_what_is_written(monkeypatch
     assert "s3cret" not in " ".join(launch.command + line)
 
 
-def test_a_program_is_found_by_the_path_of_its_own_environment_or_from_its_folder(tmp_path: Path) -> None:
+def test_a_program_is_resolved_by_the_path_of_its_environment_or_its_folder(tmp_path: Path) -> None:
     server = program(tmp_path, "bin/server")
     assert launched(command("server", "{port}", env={"PATH": str(server.parent)}))[1][0] == str(server)
     assert launched(command("bin/server", "{port}", cwd=str(tmp_path)))[1][0] == str(server)
@@ -85,7 +85,7 @@ def test_a_program_is_found_by_the_path_of_its_own_environment_or_from_its_folde
         (VllmRuntime(kind="vllm", model="m", venv="/none"), "vLLM is not installed in /none: run `pip install vllm`"),
     ],
 )
-def test_what_is_not_there_is_said(config: ProgramRuntime, reason: str) -> None:
+def test_a_missing_program_is_reported(config: ProgramRuntime, reason: str) -> None:
     with pytest.raises(CannotLaunch) as told:
         launched(config)
     assert str(told.value).startswith(reason)
@@ -127,7 +127,7 @@ def test_models_of_vllm(tmp_path: Path) -> None:
         vllm(tmp_path, "hf:nobody")
 
 
-def test_ports_are_kept_for_who_took_them() -> None:
+def test_ports_stay_reserved_for_their_owner() -> None:
     ports = Ports()
     taken = {ports.take() for _ in range(50)}
     assert len(taken) == 50

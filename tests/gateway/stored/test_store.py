@@ -25,7 +25,7 @@ def response(
     return StoredResponse(tenant, id_, at, at + 100, previous, b'["\\u0000\\ud800 x"]', answer)
 
 
-def kept(*responses: StoredResponse) -> list[StoredTurn]:
+def stored_turns(*responses: StoredResponse) -> list[StoredTurn]:
     return [StoredTurn(one.tenant, one) for one in responses]
 
 
@@ -41,11 +41,11 @@ def store(any_database: str) -> Iterator[ResponseDatabase]:
 
 
 def test_a_response_belongs_to_one_tenant(store: ResponseDatabase) -> None:
-    store.write(kept(response("a", "r", answer=b'{"of":"a"}'), response("b", "r", answer=b'{"of":"b"}')))
+    store.write(stored_turns(response("a", "r", answer=b'{"of":"a"}'), response("b", "r", answer=b'{"of":"b"}')))
     for tenant in "ab":
-        found = store.response(tenant, "r", NOW)
-        assert found is not None
-        assert found.answer == b'{"of":"%b"}' % tenant.encode()
+        stored = store.response(tenant, "r", NOW)
+        assert stored is not None
+        assert stored.answer == b'{"of":"%b"}' % tenant.encode()
     assert store.response("c", "r", NOW) is None
     assert not store.delete_response("c", "r", NOW)
     assert store.delete_response("a", "r", NOW)
@@ -54,18 +54,18 @@ def test_a_response_belongs_to_one_tenant(store: ResponseDatabase) -> None:
 
 
 def test_a_history_is_a_tenants_own_and_oldest_first(store: ResponseDatabase) -> None:
-    store.write(kept(response("a", "1"), response("a", "2", "1"), response("b", "1"), response("b", "3", "2")))
+    store.write(stored_turns(response("a", "1"), response("a", "2", "1"), response("b", "1"), response("b", "3", "2")))
     pending = {"3": response("a", "3", "2")}
-    found = store.history("a", "3", NOW, pending.get, MIB)
-    assert found is not None
-    assert [one.id for one in found] == ["1", "2", "3"]
+    stored = store.history("a", "3", NOW, pending.get, MIB)
+    assert stored is not None
+    assert [one.id for one in stored] == ["1", "2", "3"]
     assert store.history("b", "3", NOW, no_pending, MIB) is None  # its second response is another tenant's
     with pytest.raises(TooLong):
         store.history("a", "2", NOW, no_pending, 10)
 
 
 def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseDatabase) -> None:
-    store.write(kept(*(response("a", str(i), at=NOW + i) for i in range(5)), response("b", "0")))
+    store.write(stored_turns(*(response("a", str(i), at=NOW + i) for i in range(5)), response("b", "0")))
     store.create(Conversation("a", "c", NOW, NOW + 10, b"{}"), (StoredItem("i", b"{}"),))
     assert store.response("a", "0", NOW + 100) is None
     assert store.sweep(NOW + 100, 2) == 6  # two past their time, two above the bound, a conversation and its item
@@ -85,9 +85,9 @@ def test_items_stay_in_order_and_a_conversation_that_is_gone_gets_none(store: Re
     )
     assert [item.id for item in store.items("a", "c", MIB)] == ["1", "2", "3", "4"]
     assert store.items("b", "c", MIB) == []
-    found = store.conversation("a", "c", NOW + 25)
-    assert found is not None
-    assert (found.expires_at, found.metadata) == (NOW + 30, b'{"k":"v"}')
+    stored = store.conversation("a", "c", NOW + 25)
+    assert stored is not None
+    assert (stored.expires_at, stored.metadata) == (NOW + 30, b'{"k":"v"}')
     assert not store.set_metadata("b", "c", b"{}", NOW, NOW)
     assert not store.delete_item("b", "c", "1")
     assert store.delete_item("a", "c", "2")
@@ -107,7 +107,7 @@ def test_a_conversation_has_a_bounded_number_of_items(store: ResponseDatabase, m
 def test_several_processes_make_the_tables_at_once(any_database: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(lambda _: ResponseDatabase(any_database), range(8)))
-    stores[0].write(kept(response("a", "1")))
+    stores[0].write(stored_turns(response("a", "1")))
     assert stores[7].response("a", "1", NOW) is not None
     for one in stores:
         one.close()
@@ -139,7 +139,7 @@ class Tenants(RuleBasedStateMachine):
 
     @rule(tenant=TENANTS, id_=IDS, previous=st.none() | IDS)
     def write(self, tenant: str, id_: str, previous: str | None) -> None:
-        self.store.write(kept(response(tenant, id_, previous)))
+        self.store.write(stored_turns(response(tenant, id_, previous)))
         self.model[tenant, id_] = previous
 
     @rule(tenant=TENANTS, id_=IDS)

@@ -8,8 +8,8 @@ def test_amounts_are_summed_and_of_views_the_worst_counts() -> None:
         endpoint = {"pool": "up", "endpoint": "up/0", "health": health, "breaker": breaker, "in_flight": in_flight}
         return {"in_flight": in_flight, "connections": 2, "endpoints": [{**endpoint, "probe_error": error}]}
 
-    told = merged([view("healthy", "closed", 1, ""), view("unhealthy", "half_open", 2, "It timed out.")])
-    assert told == {
+    merged_state = merged([view("healthy", "closed", 1, ""), view("unhealthy", "half_open", 2, "It timed out.")])
+    assert merged_state == {
         "in_flight": 3,
         "connections": 4,
         "endpoints": [
@@ -45,24 +45,24 @@ def test_money_is_summed_and_stays_money() -> None:
     assert merged(views) == [{"key": "k1", "amount": "1.75 usd"}, {"key": "k2", "amount": "1 usd"}]
 
 
-def test_what_was_spent_through_workers_that_are_gone_is_kept_and_nothing_else() -> None:
+def test_only_the_spend_of_ended_workers_is_preserved() -> None:
     def view(amount: str) -> list[dict[str, Any]]:
         return [{"tenant": "a", "in_flight": 1, "limits": [], "spent": [{"key": "k1", "amount": amount}]}]
 
-    kept = spent([[], view("1 usd")])
-    assert spent([kept, view("0.5 usd")]) == [{"tenant": "a", "spent": [{"key": "k1", "amount": "1.5 usd"}]}]
+    spend = spent([[], view("1 usd")])
+    assert spent([spend, view("0.5 usd")]) == [{"tenant": "a", "spent": [{"key": "k1", "amount": "1.5 usd"}]}]
 
 
-def test_rates_are_summed_as_far_as_they_are_known() -> None:
+def test_reported_rates_are_summed() -> None:
     queues = [
         {"pool": "a", "waiting": 1, "by_tenant": {"x": 1}, "served_per_second": rate} for rate in (None, 2.0, 3.0)
     ]
-    [told] = merged([[queue] for queue in queues])
-    assert told == {"pool": "a", "waiting": 3, "by_tenant": {"x": 3}, "served_per_second": 5.0}
+    [merged_state] = merged([[queue] for queue in queues])
+    assert merged_state == {"pool": "a", "waiting": 3, "by_tenant": {"x": 3}, "served_per_second": 5.0}
     assert merged([[queues[0]], [queues[0]]])[0]["served_per_second"] is None
 
 
-def test_what_nobody_knows_is_not_known() -> None:
+def test_a_value_that_no_worker_reports_is_absent() -> None:
     issuer = {"issuer": "login", "keys": 0, "age_seconds": None, "error": ""}
     known = {"issuer": "login", "keys": 2, "age_seconds": 9.0, "error": ""}
     assert merged([[issuer], [issuer]]) == [issuer]

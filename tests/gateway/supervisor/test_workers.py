@@ -55,7 +55,7 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FIRST_BACKOFF", 0.05)
 
 
-async def test_workers_that_die_at_once_end_the_start_and_say_how(
+async def test_workers_that_die_at_once_fail_the_start_with_their_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -65,7 +65,7 @@ async def test_workers_that_die_at_once_end_the_start_and_say_how(
     await made.aclose()
 
 
-async def test_a_program_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     made = supervisor(tmp_path)
     with pytest.raises(StartError, match="cannot start: No such file"):

@@ -34,7 +34,7 @@ def parsed(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-async def test_a_line_says_what_became_of_the_request(tmp_path: Path) -> None:
+async def test_a_line_has_the_outcome_of_the_request(tmp_path: Path) -> None:
     usage = Usage(prompt_tokens=7, completion_tokens=3, exact=True)
     served = record(tenant="acme", key="abc", model="chat", pool="p", endpoint="p/0", arm="p", stream=True)
     served.usage, served.trace.first_chunk, served.trace.upstream_seconds = usage, 11.0, 0.9
@@ -131,7 +131,7 @@ async def test_a_line_that_a_full_disk_cut_off_does_not_spoil_the_next(
     assert [message.partition(":")[2].split()[0] for message in caplog.messages] == ["lines", "written"]
 
 
-async def test_an_end_is_told_once_and_soon(tmp_path: Path) -> None:
+async def test_an_end_is_reported_once_and_promptly(tmp_path: Path) -> None:
     log, metrics = AccessLog(str(tmp_path / "log")), Metrics()
     telemetry = Telemetry(metrics, log, batch=3)
     one = record(tenant="acme")

@@ -21,11 +21,11 @@ class Worker:
 
 def samples(tally: SampleTally) -> dict[str, float]:
     families = text_string_to_metric_families(tally.exposition().decode())
-    found = {}
+    values = {}
     for sample in (sample for family in families for sample in family.samples):
         if not sample.name.endswith("_created"):
-            found[sample.name + "".join(f",{v}" for v in sample.labels.values())] = sample.value
-    return found
+            values[sample.name + "".join(f",{v}" for v in sample.labels.values())] = sample.value
+    return values
 
 
 def two() -> tuple[Worker, Worker]:

@@ -102,7 +102,7 @@ def detected(fleet: Fleet) -> list[Any]:
     return [endpoint["detected"] for endpoint in describe_pools(fleet, 0.0)[0]["endpoints"]]
 
 
-async def test_until_an_endpoint_is_known_it_is_as_one_that_is_ill() -> None:
+async def test_an_undetected_endpoint_counts_as_unhealthy() -> None:
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = setting.use(setting.configuration())
         assert (endpoint.health, endpoint.probe_error) == ("unhealthy", "Its protocol is not detected yet.")
@@ -111,12 +111,12 @@ async def test_until_an_endpoint_is_known_it_is_as_one_that_is_ill() -> None:
         await check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         assert b"hello" in ((await setting.pool.call(chat(), soon())).body or b"")
-        told = {"system": "vLLM", "version": "1", "protocol": {"name": "openai", "dialect": "vllm"}}
-        assert detected(setting.fleet) == [told]
+        detection = {"system": "vLLM", "version": "1", "protocol": {"name": "openai", "dialect": "vllm"}}
+        assert detected(setting.fleet) == [detection]
         assert describe_pools(setting.fleet, 0.0)[0]["disagree"] is False
 
 
-async def test_an_endpoint_that_is_nothing_known_says_so_until_it_is() -> None:
+async def test_an_unknown_server_is_reported_until_it_is_detected() -> None:
     async with Setting(Changing({})) as setting:
         (endpoint,) = await setting.checked()
         assert endpoint.probe_error == "The endpoint's protocol cannot be detected: set `protocol`."
@@ -128,7 +128,7 @@ async def test_an_endpoint_that_is_nothing_known_says_so_until_it_is() -> None:
         assert b"hello" in ((await setting.pool.call(chat(), soon())).body or b"")
 
 
-async def test_a_pool_whose_endpoints_disagree_is_reported_and_each_is_spoken_to_as_it_wants(
+async def test_a_pool_with_different_servers_is_reported_and_each_gets_its_own_protocol(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with Setting(Changing(TEXT), Changing(TENSORS)) as setting:
@@ -136,14 +136,14 @@ async def test_a_pool_whose_endpoints_disagree_is_reported_and_each_is_spoken_to
             text, tensors = await setting.checked()
         assert "pool main: its endpoints speak different protocols" in caplog.text
         assert describe_pools(setting.fleet, 0.0)[0]["disagree"] is True
-        assert [told["protocol"]["name"] for told in detected(setting.fleet)] == ["openai", "oip-http"]
+        assert [detection["protocol"]["name"] for detection in detected(setting.fleet)] == ["openai", "oip-http"]
         assert (await text.adapter.call(chat(), soon())).status == 200
         assert (await tensors.adapter.call(infer(), soon())).form.wire == "oip-http"
         with pytest.raises(Unsupported):
             await tensors.adapter.call(chat(), soon())
 
 
-async def test_another_server_at_the_same_address_is_found_after_a_failed_check() -> None:
+async def test_another_server_at_the_same_address_is_detected_after_a_failed_check() -> None:
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = await setting.checked()
         setting.servers[0].paths = TENSORS
@@ -154,13 +154,13 @@ async def test_another_server_at_the_same_address_is_found_after_a_failed_check(
         assert (await setting.pool.call(infer(), soon())).form.wire == "oip-http"
 
 
-async def test_the_same_server_come_back_keeps_its_adapter_and_is_asked_no_more_than_needed() -> None:
+async def test_a_returning_server_gets_its_adapter_back_without_needless_requests() -> None:
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = await setting.checked()
         assert isinstance(endpoint.adapter, AutoAdapter)
-        spoken, asked = endpoint.adapter._adapter, setting.servers[0].received
+        spoken, requests = endpoint.adapter._adapter, setting.servers[0].received
         await check(endpoint, PROBE)
-        assert setting.servers[0].received == asked + 1
+        assert setting.servers[0].received == requests + 1
         setting.servers[0].paths = {}
         await check(endpoint, PROBE)
         setting.servers[0].paths = TEXT
@@ -195,7 +195,7 @@ async def test_a_look_that_takes_longer_than_a_check_may_is_not_begun_anew() -> 
         assert endpoint.health == "healthy"
 
 
-def test_without_health_checks_nothing_is_found_out(tmp_path: Any) -> None:
+def test_without_health_checks_nothing_is_detected(tmp_path: Any) -> None:
     path = tmp_path / "auto.yaml"
     path.write_text(
         "version: 1\n"

@@ -91,12 +91,12 @@ def test_each_request_ends_once_truthfully_and_within_every_budget(seed: int, il
         one.assert_idle()
         begun = [record for record in one.log.records if record.trace.first_chunk]
         assert len(begun) == len(set(map(id, begun)))
-        asked = sum(len(fake.calls) for fake in one.adapters["main"])
+        attempts = sum(len(fake.calls) for fake in one.adapters["main"])
         resumes = sum(event.startswith("resume") for record in begun for event, _ in record.trace.events)
         firsts = REQUESTS + resumes
         retries = FLOOR + SHARE * firsts
         hedges = FLOOR + SHARE * (firsts + retries)
-        assert asked <= firsts + 2 * (retries + hedges)  # in less than twice ten seconds
+        assert attempts <= firsts + 2 * (retries + hedges)  # in less than twice ten seconds
         if not illness:
             assert resumes == 0
             assert all(record.error is None or record.status == 499 for record in begun)

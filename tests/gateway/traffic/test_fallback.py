@@ -67,7 +67,7 @@ async def goes_on(error: InferenceError, *on: str) -> bool:
         ((*ANOTHER_MAY_DO, "context_length"), USUAL | {"too long"}),
     ],
 )
-async def test_each_class_of_failure_goes_where_the_file_says(on: tuple[str, ...], expected: set[str]) -> None:
+async def test_each_class_of_failure_uses_its_configured_fallback(on: tuple[str, ...], expected: set[str]) -> None:
     """What is the caller's fault, over a limit or out of time goes nowhere, whatever the file says."""
     assert {name for name, error in ERRORS.items() if await goes_on(error, *on)} == expected
 

@@ -26,7 +26,7 @@ def use(fleet: Fleet, configuration: Config) -> Pool:
     return fleet.commit(fleet.prepare(configuration))["main"]
 
 
-async def test_what_a_picker_learned_outlives_a_reload_that_leaves_it_as_it_is() -> None:
+async def test_the_state_of_an_unchanged_picker_survives_a_reload() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     first = use(fleet, two({"by": "prefix_affinity"}))
     same = use(fleet, two({"by": "prefix_affinity"}, URLS[:1]))
@@ -36,7 +36,7 @@ async def test_what_a_picker_learned_outlives_a_reload_that_leaves_it_as_it_is()
     await fleet.aclose()
 
 
-async def test_endpoints_are_known_by_their_address_wherever_they_stand_in_the_file() -> None:
+async def test_endpoints_are_identified_by_address_at_any_place_in_the_file() -> None:
     """Two gateways whose files list the same servers in another order hash to the same ones."""
     for urls in (URLS, URLS[::-1]):
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
@@ -166,7 +166,7 @@ class Held:
         return [result.code if isinstance(result, InferenceError) else repr(result) for result in results]
 
 
-async def test_who_waits_keeps_the_place_across_reloads() -> None:
+async def test_a_waiting_request_has_the_same_place_after_a_reload() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     held = Held(use(fleet, queued()))
     await asyncio.sleep(0)
@@ -232,7 +232,7 @@ async def test_without_its_queue_a_full_pool_refuses_those_that_wait_too() -> No
     await fleet.aclose()
 
 
-async def test_a_pool_s_zone_decides_who_is_near() -> None:
+async def test_the_zone_of_a_pool_decides_which_endpoints_are_near() -> None:
     endpoints = [{"url": url, "zone": zone} for url, zone in zip(URLS, "ab", strict=True)]
     pools = [{"name": "main", "endpoints": endpoints, "probe": None}]
     for zone in "ab":
@@ -251,7 +251,7 @@ async def test_a_place_comes_with_a_connection(stream: bool) -> None:
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)
         pool = use(fleet, config(pools=[section]))
 
-        async def ask(leaves: bool) -> None:
+        async def send(leaves: bool) -> None:
             answer = await pool.call(chat(stream=stream), Call(Deadline(1e9, 60.0, 60.0)))
             if leaves and stream:
                 return await answer.aclose()
@@ -259,7 +259,7 @@ async def test_a_place_comes_with_a_connection(stream: bool) -> None:
                 pass
             return None
 
-        calls = [asyncio.create_task(ask(leaves=i % 3 == 0)) for i in range(100)]
+        calls = [asyncio.create_task(send(leaves=i % 3 == 0)) for i in range(100)]
         await asyncio.sleep(0.02)
         for call in calls[1::5]:
             call.cancel()

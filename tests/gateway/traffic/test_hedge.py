@@ -28,7 +28,7 @@ def rig(*fakes: FakeAdapter, hedge: dict[str, Any] | None = None, retry: dict[st
     return Rig(config(pools=[pool], models=[{"name": "chat", "routes": [route]}]), {"main": list(fakes)})
 
 
-async def ask(one: Rig, **fields: Any) -> tuple[float, Any]:
+async def send(one: Rig, **fields: Any) -> tuple[float, Any]:
     """One request to its end: how long it took to begin, and its record."""
     record, started = one.record(), one.core.clock()
     answer = await one.core.handle(one.principal, chat(**fields), {}, record)
@@ -42,10 +42,10 @@ async def ask(one: Rig, **fields: Any) -> tuple[float, Any]:
 async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> None:
     slow, quick = FakeAdapter(SLOW), FakeAdapter(QUICK)
     one = rig(slow, quick)
-    asked = [await ask(one, stream=stream) for _ in range(4)]
-    assert sorted(round(seconds, 3) for seconds, _ in asked) == [0.1, 0.1, 1.1, 1.1]
-    assert {record.endpoint for _, record in asked} == {"main/1"}
-    hedged = [record for seconds, record in asked if seconds > 1]
+    answers = [await send(one, stream=stream) for _ in range(4)]
+    assert sorted(round(seconds, 3) for seconds, _ in answers) == [0.1, 0.1, 1.1, 1.1]
+    assert {record.endpoint for _, record in answers} == {"main/1"}
+    hedged = [record for seconds, record in answers if seconds > 1]
     for record in hedged:
         assert record.trace.events == (("hedge", "main"), ("hedge_win", "main"))
         assert len(record.trace.attempts) == 2
@@ -66,7 +66,7 @@ async def test_an_answer_that_begins_in_time_is_not_hedged_however_long_it_then_
     fakes = [FakeAdapter(Script(latency=0.9, gap=20.0)) for _ in range(2)]
     one = rig(*fakes)
     for _ in range(4):
-        _, record = await ask(one, stream=True)
+        _, record = await send(one, stream=True)
         assert record.trace.events == ()
     assert sum(len(fake.calls) for fake in fakes) == 4
     one.assert_idle()
@@ -77,7 +77,7 @@ async def test_the_first_may_still_win() -> None:
     late, dead = FakeAdapter(Script(latency=2.0)), FakeAdapter(Script(latency=9.0))
     one = rig(late, dead)
     for _ in range(2):
-        seconds, record = await ask(one)
+        seconds, record = await send(one)
         assert seconds in (2.0, 3.0)
         assert record.endpoint == "main/0"
         assert ("hedge", "main") in record.trace.events
@@ -90,7 +90,7 @@ async def test_two_that_begin_in_the_same_moment_are_one_answer() -> None:
     """The hedge begins its answer exactly when the first does: one is used, the other closed."""
     one = rig(*(FakeAdapter(Script(latency=seconds, gap=1.0)) for seconds in (2.0, 1.0)))
     for _ in range(4):
-        await ask(one, stream=True)
+        await send(one, stream=True)
     await asyncio.sleep(1)
     one.assert_idle()
 
@@ -101,18 +101,18 @@ async def test_a_failure_waits_for_the_other_and_a_caller_s_mistake_does_not() -
     slow = FakeAdapter(Script(latency=5.0))
     one = rig(failing, slow)
     for _ in range(2):
-        _, record = await ask(one)
+        _, record = await send(one)
         assert record.endpoint == "main/1"
     wrong = FakeAdapter(Script(latency=2.0, fault=CallerError("x")))
     two = rig(wrong, FakeAdapter(Script(latency=50.0)))
     for _ in range(2):
         started = two.core.clock()
         with pytest.raises(CallerError):
-            await ask(two)
+            await send(two)
         assert two.core.clock() - started <= 3.0
     both = rig(failing, FakeAdapter(Script(latency=5.0, fault=BackendError("x"))))
     with pytest.raises(InferenceError):
-        await ask(both)
+        await send(both)
     for used in (one, two, both):
         used.assert_idle()
 
@@ -140,7 +140,7 @@ async def test_hedges_are_a_share_of_requests() -> None:
 
     async def later(i: int) -> None:
         await asyncio.sleep(i * 0.01)
-        await ask(one)
+        await send(one)
 
     await asyncio.gather(*(later(i) for i in range(400)))
     await asyncio.sleep(0)
@@ -153,13 +153,13 @@ async def test_hedges_are_a_share_of_requests() -> None:
 async def test_nobody_is_hedged_onto_the_endpoint_that_it_waits_for() -> None:
     one = rig(FakeAdapter(Script(latency=5.0)), FakeAdapter())
     one.endpoints["main"][1].probed("down", healthy_after=1, unhealthy_after=1)
-    _, record = await ask(one)
+    _, record = await send(one)
     assert record.trace.events == ()
     assert len(record.trace.attempts) == 1
 
 
 @pytest.mark.looptime
-async def test_p95_is_learned_and_counts_what_was_given_up() -> None:
+async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
     """One of twenty is slow. What is learned stays the truth, although the slow are never waited for."""
     dice = Random(7)
 
@@ -167,7 +167,7 @@ async def test_p95_is_learned_and_counts_what_was_given_up() -> None:
         return Script(latency=10.0 if dice.random() < 0.05 else dice.uniform(0.1, 0.2))
 
     one = rig(*(FakeAdapter(*[script() for _ in range(1000)]) for _ in range(3)), hedge={"budget": "100%"})
-    took = [(await ask(one))[0] for _ in range(1000)]
+    took = [(await send(one))[0] for _ in range(1000)]
     hedged = [seconds for seconds, record in zip(took, one.log.records, strict=True) if record.trace.events]
     assert 0.02 * 1000 <= len(hedged) <= 0.10 * 1000
     assert min(hedged[-20:]) > 0.19 + 0.1  # a hedge begins where 95% have begun, and then takes its own time
@@ -186,7 +186,7 @@ async def test_retries_and_hedges_together_stay_within_both_budgets() -> None:
     async def later(i: int) -> None:
         await asyncio.sleep(i * 0.02)
         with pytest.raises(BackendError):
-            await ask(one)
+            await send(one)
 
     await asyncio.gather(*(later(i) for i in range(200)))
     calls = sum(len(fake.calls) for fake in fakes)

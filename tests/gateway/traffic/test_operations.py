@@ -69,7 +69,7 @@ async def test_one_of_the_file_stays_removed_over_reloads_until_it_is_added(flee
     assert addresses(fleet) == [A, B]
 
 
-async def test_a_drained_endpoint_keeps_its_requests_and_gets_no_more(fleet: Fleet) -> None:
+async def test_a_drained_endpoint_completes_its_requests_and_gets_no_more(fleet: Fleet) -> None:
     first = fleet.pools["main"].endpoints[0]
     first.begin(0.0)
     do(fleet, "drain", A)
@@ -116,7 +116,7 @@ async def test_an_endpoint_is_added_for_a_time() -> None:
     await fleet.aclose()
 
 
-async def test_the_last_endpoint_is_kept_unless_it_is_meant(fleet: Fleet) -> None:
+async def test_the_last_endpoint_is_removed_only_with_force(fleet: Fleet) -> None:
     do(fleet, "drain", A)
     for verb in ("drain", "remove"):
         with pytest.raises(NotDone, match="force"):
@@ -211,18 +211,18 @@ def test_whatever_operators_do_each_endpoint_is_there_once(script: list[tuple[st
     asyncio.run(play())
 
 
-def test_who_says_it_first_is_where_an_endpoint_comes_from() -> None:
+def test_the_first_source_of_an_endpoint_is_its_origin() -> None:
     pool = PoolConfig.model_validate({"name": "main", "endpoints": [A]})
     added = Overrides(
         added={"x": Added(DiscoveredEndpoint(C), float("inf")), "y": Added(DiscoveredEndpoint(B, 9.0), float("inf"))}
     )
-    found = desired(pool, str, [DiscoveredEndpoint(A, 5.0), DiscoveredEndpoint(B, 2.0)], added, 0.0)
-    assert [(w.target.url, w.target.weight, w.origin) for w in found] == [
+    endpoints = desired(pool, str, [DiscoveredEndpoint(A, 5.0), DiscoveredEndpoint(B, 2.0)], added, 0.0)
+    assert [(w.target.url, w.target.weight, w.origin) for w in endpoints] == [
         (A, 1.0, "configuration"), (B, 2.0, "discovery"), (C, 1.0, "operator"),
     ]  # fmt: skip
 
 
-async def test_an_endpoint_s_id_tells_nothing_without_the_secret_and_lasts_with_it() -> None:
+async def test_the_id_of_an_endpoint_reveals_nothing_and_is_stable_for_a_secret() -> None:
     one, same, other = (Fleet(Random(0), asyncio.get_running_loop().time) for _ in range(3))
     one.secret = same.secret = derived(b"p" * 32, "endpoint ids")
     assert one.endpoint_id("main", A) == same.endpoint_id("main", A)
@@ -274,64 +274,64 @@ class Detection:
         self.fleet.discoverers["main"]._report(map(DiscoveredEndpoint, urls))
 
 
-async def test_those_found_first_are_used_and_those_that_join_prove_themselves(
+async def test_the_first_endpoints_are_used_at_once_and_later_ones_after_a_check(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Detection(monkeypatch)
-    found.use()
-    assert addresses(found.fleet) == []
-    found.report(A)
-    (first,) = found.fleet.pools["main"].endpoints
+    detection = Detection(monkeypatch)
+    detection.use()
+    assert addresses(detection.fleet) == []
+    detection.report(A)
+    (first,) = detection.fleet.pools["main"].endpoints
     assert first.health == "unknown"
-    found.report(A, B)
-    assert [e.health for e in found.fleet.pools["main"].endpoints] == ["unknown", "unhealthy"]
-    found.use(endpoints=[C])  # beside those that the file has
-    assert addresses(found.fleet) == [C, A, B]
-    assert found.fleet.pools["main"].endpoints[1] is first
-    found.report(B)
-    assert addresses(found.fleet) == [C, B]
-    await found.fleet.aclose()
+    detection.report(A, B)
+    assert [e.health for e in detection.fleet.pools["main"].endpoints] == ["unknown", "unhealthy"]
+    detection.use(endpoints=[C])  # beside those that the file has
+    assert addresses(detection.fleet) == [C, A, B]
+    assert detection.fleet.pools["main"].endpoints[1] is first
+    detection.report(B)
+    assert addresses(detection.fleet) == [C, B]
+    await detection.fleet.aclose()
 
 
-async def test_what_a_source_said_survives_a_reload_that_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Detection(monkeypatch)
-    found.use()
-    found.report(A, B)
-    source = found.fleet.discoverers["main"]
-    found.use(balance={"by": "round_robin"})
-    assert found.fleet.discoverers["main"] is source
-    assert addresses(found.fleet) == [A, B]
-    found.use(discover={"file": "another"})
-    assert found.fleet.discoverers["main"] is not source
+async def test_the_endpoints_of_an_unchanged_source_survive_a_reload(monkeypatch: pytest.MonkeyPatch) -> None:
+    detection = Detection(monkeypatch)
+    detection.use()
+    detection.report(A, B)
+    source = detection.fleet.discoverers["main"]
+    detection.use(balance={"by": "round_robin"})
+    assert detection.fleet.discoverers["main"] is source
+    assert addresses(detection.fleet) == [A, B]
+    detection.use(discover={"file": "another"})
+    assert detection.fleet.discoverers["main"] is not source
     source._report([DiscoveredEndpoint(C)])
-    assert addresses(found.fleet) == []
-    await found.fleet.aclose()
+    assert addresses(detection.fleet) == []
+    await detection.fleet.aclose()
 
 
 async def test_a_reload_waits_for_a_new_source_and_is_refused_without_its_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Detection(monkeypatch)
+    detection = Detection(monkeypatch)
     monkeypatch.setattr("gateway.discovery.discoverer.FIRST_SECONDS", 0.05)
-    change = found.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
+    change = detection.fleet.prepare(config(pools=[{"name": "main", "discover": {"dns": "models.test:1"}}]))
     with pytest.raises(FleetError, match="main: discover: has not answered yet"):
-        await found.fleet.ready(change)
-    found.fleet.abandon(change)
-    await found.fleet.aclose()
+        await detection.fleet.ready(change)
+    detection.fleet.abandon(change)
+    await detection.fleet.aclose()
 
 
 async def test_an_endpoint_that_is_dropped_while_a_reload_waits_stays_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Detection(monkeypatch)
-    found.use()
-    found.report(A, B)
+    detection = Detection(monkeypatch)
+    detection.use()
+    detection.report(A, B)
     pool = {"name": "main", "discover": {"file": "unused"}, "probe": {"interval": "1h"}, "breaker": {"failures": 9}}
-    change = found.fleet.prepare(config(pools=[pool]))
-    found.report(B)
+    change = detection.fleet.prepare(config(pools=[pool]))
+    detection.report(B)
     await asyncio.sleep(0.1)
-    found.fleet.commit(change)
-    assert addresses(found.fleet) == [B]
+    detection.fleet.commit(change)
+    assert addresses(detection.fleet) == [B]
     await asyncio.sleep(0.1)
-    assert not found.fleet.leaving("main")
-    await found.fleet.aclose()
+    assert not detection.fleet.leaving("main")
+    await detection.fleet.aclose()

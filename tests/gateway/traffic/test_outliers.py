@@ -41,7 +41,7 @@ def failing_every(count: int, error: InferenceError) -> FakeAdapter:
     return FakeAdapter(*[Script(fault=error if i % count == 0 else None) for i in range(1000)])
 
 
-async def ask(pool: Pool, times: int, gap: float = 0.05) -> int:
+async def send(pool: Pool, times: int, gap: float = 0.05) -> int:
     """The requests that failed."""
     failed = 0
     for _ in range(times):
@@ -57,26 +57,26 @@ async def ask(pool: Pool, times: int, gap: float = 0.05) -> int:
 async def test_one_that_fails_every_third_is_left_alone_and_comes_back() -> None:
     bad = failing_every(3, BackendError("x"))
     async with pool_of(bad, FakeAdapter(), FakeAdapter(), leave_for="10s") as pool:
-        failed = await ask(pool, 180)
+        failed = await send(pool, 180)
         assert 3 <= failed <= 6  # ten of its requests told enough
         assert len(bad.calls) < 20
-        asked = len(bad.calls)
+        attempts = len(bad.calls)
         await asyncio.sleep(10)
-        await ask(pool, 9)
-        assert len(bad.calls) > asked
+        await send(pool, 9)
+        assert len(bad.calls) > attempts
 
 
 @pytest.mark.looptime
 async def test_a_caller_s_own_errors_make_no_outlier() -> None:
     async with pool_of(failing_every(2, CallerError("x")), FakeAdapter(), FakeAdapter()) as pool:
-        assert await ask(pool, 200) > 10
+        assert await send(pool, 200) > 10
         assert all(e.breaker.state(asyncio.get_running_loop().time()) == "closed" for e in pool.endpoints)
 
 
 @pytest.mark.looptime
 async def test_the_last_one_is_never_left_alone() -> None:
     async with pool_of(failing_every(2, BackendError("x"))) as pool:
-        assert await ask(pool, 100) == 50
+        assert await send(pool, 100) == 50
         assert pool.endpoints[0].breaker.state(asyncio.get_running_loop().time()) == "closed"
 
 

@@ -36,7 +36,7 @@ async def test_a_429_is_honoured_by_the_others_and_by_the_fallback() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_pool_without_a_fallback_waits_a_moment_and_else_says_when() -> None:
+async def test_a_pool_without_a_fallback_waits_briefly_and_then_sends_retry_after() -> None:
     short = FakeAdapter(Script(fault=CapacityError("x", retry_after=0.5)), Script())
     rig = Rig(config(), {"main": [short]})
     record = rig.record()
@@ -82,7 +82,7 @@ async def test_what_left_the_configuration_is_forgotten() -> None:
 
 
 @pytest.mark.looptime
-async def test_the_overhead_of_a_stream_is_known_when_it_begins() -> None:
+async def test_the_overhead_of_a_stream_is_measured_at_its_start() -> None:
     rig = Rig(config(), {"main": [FakeAdapter(Script(latency=3.0))]})
     answer = await rig.core.handle(rig.principal, chat(stream=True), {}, record := rig.record())
     assert record.trace.first_chunk - record.started == record.trace.upstream_seconds == 3.0
@@ -127,7 +127,7 @@ async def test_a_route_may_go_elsewhere_before_it_waits() -> None:
 
 
 @pytest.mark.looptime
-async def test_one_that_goes_elsewhere_first_asks_nobody_twice() -> None:
+async def test_no_endpoint_is_tried_twice_after_a_fallback() -> None:
     configuration, script = queued("fallback")
     spare = FakeAdapter(Script(fault=BackendError("x")))
     rig = Rig(configuration, {"main": [FakeAdapter(script)], "spare": [spare]})

@@ -157,7 +157,7 @@ async def test_an_endpoint_that_failed_this_request_is_avoided() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_endpoint_that_says_when_to_come_back_is_left_alone_until_then() -> None:
+async def test_an_endpoint_gets_no_requests_until_its_retry_after() -> None:
     full, other = FakeAdapter(Script(fault=CapacityError("x", retry_after=10.0)), Script()), FakeAdapter()
     two = pool(full, other, failures=1000, balance=BalanceConfig(by="round_robin"))
     first = Call(FOREVER)
@@ -172,7 +172,7 @@ async def test_an_endpoint_that_says_when_to_come_back_is_left_alone_until_then(
 
 
 @pytest.mark.looptime
-async def test_when_all_asked_for_rest_the_refusal_says_when_the_first_wakes() -> None:
+async def test_the_refusal_has_the_earliest_retry_after_of_all_endpoints() -> None:
     fakes = [FakeAdapter(Script(fault=CapacityError("x", retry_after=wait))) for wait in (20.0, 5.0)]
     two = pool(*fakes, failures=1, balance=BalanceConfig(by="round_robin"))
     for _ in range(2):
@@ -235,7 +235,7 @@ async def test_one_in_its_slow_start_gets_little() -> None:
 
 
 @pytest.mark.looptime
-async def test_one_whose_breaker_closes_again_starts_slowly() -> None:
+async def test_an_endpoint_starts_slowly_after_its_breaker_closes() -> None:
     two = pool(
         FakeAdapter(Script(fault=BackendError("x")), Script()),
         FakeAdapter(),
@@ -270,7 +270,7 @@ async def test_health_is_ignored_when_too_few_are_healthy() -> None:
 
 
 @pytest.mark.looptime
-async def test_in_a_panic_the_breakers_still_find_those_that_are_really_down() -> None:
+async def test_breakers_still_open_during_a_panic() -> None:
     dead, alive = FakeAdapter(Script(fault=TransportError("x"))), FakeAdapter()
     two = pool(dead, alive, failures=3, balance=BalanceConfig(panic="100%"))
     down(two.endpoints[0])

@@ -13,21 +13,21 @@ from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker
 from tests.support.upstreams import upstream
 
-ASK = ProbeConfig(ask="tiny", unhealthy_after=1, timeout="5s")
+PROBE = ProbeConfig(ask="tiny", unhealthy_after=1, timeout="5s")
 
 
-async def test_a_probe_that_asks_sees_a_server_that_listens_and_computes_nothing() -> None:
+async def test_a_probe_with_a_request_detects_a_server_that_only_listens() -> None:
     async with upstream() as up:
         adapter = OpenAIAdapter(Client(up.url))
         endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
-        await probes.check(endpoint, ASK)
+        await probes.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         assert up.received[-1]["max_tokens"] == 1
         assert up.received[-1]["model"] == "tiny"
         up.behaviour = lambda body: asyncio.sleep(0, Response(500))
         await probes.check(endpoint, ProbeConfig(unhealthy_after=1))
         assert endpoint.health == "healthy"
-        await probes.check(endpoint, ASK)
+        await probes.check(endpoint, PROBE)
         assert (endpoint.health, endpoint.in_flight) == ("unhealthy", 0)
         await adapter.aclose()
 
@@ -38,7 +38,7 @@ async def test_one_that_is_too_busy_for_the_probe_is_not_ill(status: int) -> Non
         adapter = OpenAIAdapter(Client(up.url))
         endpoint = Endpoint("p/0", adapter, Breaker(5, 10.0))
         up.behaviour = lambda body: asyncio.sleep(0, Response(status))
-        await probes.check(endpoint, ASK)
+        await probes.check(endpoint, PROBE)
         assert endpoint.health == "healthy"
         await adapter.aclose()
 

@@ -56,14 +56,14 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
         assert answer.body is not None
         inferred = oip_proto_answers.decode_infer_response(answer.body)
         assert bytes(inferred.outputs[0].data) == bytes([1, 0, 0, 0, 2, 0, 0, 0])
-        asked = next(one for one in service.received if type(one).__name__ == "ModelInferRequest")
-        assert asked.model_name == more.get("model", "chat")
-        told = {metadata.get("authorization") for metadata in service.metadata}
-        assert told == {f"Bearer {more['key']}" if "key" in more else None}
+        request = next(one for one in service.received if type(one).__name__ == "ModelInferRequest")
+        assert request.model_name == more.get("model", "chat")
+        authorizations = {metadata.get("authorization") for metadata in service.metadata}
+        assert authorizations == {f"Bearer {more['key']}" if "key" in more else None}
         await fleet.aclose()
 
 
-def test_what_is_spoken_over_tls_is_said_to_one_protocols_servers_only() -> None:
+def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> None:
     """gRPC's channel asks for HTTP/2, which others must not be offered."""
     (pool,) = config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["https://127.0.0.1:9"]}]).pools
     contexts = {id(tls_of(pool, spoken)) for spoken in ("openai", "oip-http", "oip-grpc", "metrics", "oip-grpc")}

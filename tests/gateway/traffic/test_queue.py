@@ -67,17 +67,17 @@ def ends(one: Pool) -> dict[str, int]:
     return dict(total)
 
 
-Asks = tuple[ChatRequest, Call]
+ChatCall = tuple[ChatRequest, Call]
 """A request and its call."""
 
 
-def asked(tenant: str = "t", priority: str | None = None, deadline: Deadline = FOREVER, **fields: Any) -> Asks:
+def chat_call(tenant: str = "t", priority: str | None = None, deadline: Deadline = FOREVER, **fields: Any) -> ChatCall:
     headers = {} if priority is None else {"x-headrace-priority": priority}
     return chat(**fields), Call(deadline, tenant=tenant, headers=headers)
 
 
-def start(one: Pool, asks: Asks | None = None) -> asyncio.Task[Answer]:
-    return asyncio.create_task(one.call(*(asks or asked())))
+def start(one: Pool, pair: ChatCall | None = None) -> asyncio.Task[Answer]:
+    return asyncio.create_task(one.call(*(pair or chat_call())))
 
 
 async def outcome(call: Awaitable[Answer]) -> str:
@@ -100,17 +100,17 @@ def up(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.looptime
-async def test_those_that_find_the_pool_full_wait_and_are_served_in_order() -> None:
+async def test_requests_to_a_full_pool_wait_and_are_served_in_order() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake)
-    asks = [asked(user=str(i)) for i in range(5)]
-    calls = [start(one, each) for each in asks]
+    pairs = [chat_call(user=str(i)) for i in range(5)]
+    calls = [start(one, each) for each in pairs]
     await asyncio.sleep(0)
     assert (fake.in_flight, queue_of(one).line.size) == (1, 4)
     await asyncio.gather(*calls)
-    assert [(played.request, played.call) for played in fake.calls] == asks
-    assert [call.trace.queue_seconds for _, call in asks] == pytest.approx([0, 1, 2, 3, 4])
-    assert [call.trace.upstream_seconds for _, call in asks] == pytest.approx([1] * 5)
+    assert [(played.request, played.call) for played in fake.calls] == pairs
+    assert [call.trace.queue_seconds for _, call in pairs] == pytest.approx([0, 1, 2, 3, 4])
+    assert [call.trace.upstream_seconds for _, call in pairs] == pytest.approx([1] * 5)
     assert ends(one) == {"served": 4}
     assert queue_of(one).waits.sum == pytest.approx(10)
 
@@ -122,10 +122,10 @@ async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
     one = pool(fake)
     first = start(one)
     await asyncio.sleep(0.5)
-    waiting = asked(user="waiting")
+    waiting = chat_call(user="waiting")
     second = start(one, waiting)
     await first
-    newcomer = asked(user="newcomer")
+    newcomer = chat_call(user="newcomer")
     await asyncio.gather(second, start(one, newcomer))
     assert [played.call for played in fake.calls][1:] == [waiting[1], newcomer[1]]
 
@@ -134,11 +134,11 @@ async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
 async def test_nor_does_one_that_sees_a_free_place_first() -> None:
     fake = FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), SECOND)
     one = pool(fake)
-    await outcome(one.call(*asked()))
-    first = start(one, asked(user="first"))
+    await outcome(one.call(*chat_call()))
+    first = start(one, chat_call(user="first"))
     await asyncio.sleep(0)
     one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, and nobody had looked yet
-    second = start(one, asked(user="second"))
+    second = start(one, chat_call(user="second"))
     await asyncio.gather(first, second)
     assert [call.request.user for call in fake.calls[1:]] == ["first", "second"]
 
@@ -147,7 +147,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
 async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(*asked(stream=True))
+    answer = await one.call(*chat_call(stream=True))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     await answer.aclose()
@@ -164,7 +164,7 @@ async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next
 async def test_a_place_is_not_given_to_one_that_left_just_before() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
-    answer = await one.call(*asked(stream=True))
+    answer = await one.call(*chat_call(stream=True))
     second, third = start(one), start(one)
     await asyncio.sleep(0)
     second.cancel()
@@ -197,7 +197,7 @@ async def test_a_place_at_the_end_of_a_wait_is_taken_or_given_on_and_never_lost(
         results = [outcome(start(one)) for _ in range(2)]
         assert (await asyncio.gather(*results)).count("answered") + ends(one).get("timeout", 0) == 2
         assert one.endpoints[0].in_flight == queue_of(one).line.size == 0
-        assert await outcome(one.call(*asked())) == "answered"
+        assert await outcome(one.call(*chat_call())) == "answered"
 
 
 @pytest.mark.looptime
@@ -219,7 +219,7 @@ async def test_a_place_at_an_endpoint_that_has_become_unhealthy_is_nobodys() -> 
 
 
 @pytest.mark.looptime
-async def test_an_endpoint_that_is_found_while_requests_wait_is_a_place_at_once() -> None:
+async def test_a_discovered_endpoint_serves_waiting_requests_at_once() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)))
     calls = [start(one) for _ in range(2)]
     await asyncio.sleep(1)
@@ -230,7 +230,7 @@ async def test_an_endpoint_that_is_found_while_requests_wait_is_a_place_at_once(
 
 
 @pytest.mark.looptime
-async def test_those_that_wait_for_nobody_are_told_so_at_once() -> None:
+async def test_requests_without_any_endpoint_are_refused_at_once() -> None:
     one = pool(FakeAdapter(Script(latency=20.0)))
     busy = start(one)
     await asyncio.sleep(0)
@@ -254,17 +254,17 @@ async def test_an_open_breaker_that_lets_one_try_again_is_noticed() -> None:
     while one.endpoints[0].breaker.state(0.0) == "closed" or not slow.in_flight:
         held.append(start(one))
         await asyncio.sleep(0)
-    request, call = asked()
+    request, call = chat_call()
     await one.call(request, call)
     assert call.trace.queue_seconds == pytest.approx(10.0, abs=0.1)
     await asyncio.gather(*held, return_exceptions=True)
 
 
 @pytest.mark.looptime
-async def test_an_endpoint_that_asked_to_be_left_alone_is_waited_for() -> None:
+async def test_requests_wait_for_an_endpoint_with_a_retry_after() -> None:
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=4.0)), Script()))
-    assert await outcome(one.call(*asked())) == "overloaded"
-    request, call = asked()
+    assert await outcome(one.call(*chat_call())) == "overloaded"
+    request, call = chat_call()
     await one.call(request, call)
     assert call.trace.queue_seconds == pytest.approx(4.0, abs=0.1)
 
@@ -287,14 +287,14 @@ async def test_a_request_from_before_a_reload_does_not_wait_beside_a_place_of_th
     )  # fmt: skip
     first = start(old)
     await asyncio.sleep(0.1)
-    assert (await old.call(*asked())).endpoint == "p/9"
+    assert (await old.call(*chat_call())).endpoint == "p/9"
     assert asyncio.get_running_loop().time() == pytest.approx(0.1)
     assert (await first).endpoint == "p/0"
     assert not queue_of(new).line.size
 
 
 @pytest.mark.looptime
-async def test_a_stream_keeps_its_place_until_it_ends() -> None:
+async def test_a_stream_occupies_its_slot_until_it_ends() -> None:
     one = pool(FakeAdapter(Script(gap=1.0)))
     answer = await one.call(chat(stream=True), Call(FOREVER))
     waiting = start(one)
@@ -312,7 +312,7 @@ async def test_a_wait_ends_with_the_queues_timeout() -> None:
     one = pool(FakeAdapter(Script(latency=60.0)), timeout="5s")
     busy = start(one)
     await asyncio.sleep(0)
-    request, call = asked()
+    request, call = chat_call()
     with pytest.raises(Overloaded) as refused:
         await one.call(request, call)
     assert (refused.value.code, refused.value.kind, refused.value.retryable) == ("queue_timeout", "capacity", True)
@@ -328,7 +328,7 @@ async def test_a_wait_ends_with_the_requests_own_time() -> None:
     busy = start(one)
     await asyncio.sleep(0)
     with pytest.raises(DeadlineError):
-        await one.call(*asked(deadline=Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
+        await one.call(*chat_call(deadline=Deadline(asyncio.get_running_loop().time() + 3, 9, 9)))
     assert asyncio.get_running_loop().time() == pytest.approx(3)
     assert ends(one) == {"deadline": 1}
     busy.cancel()
@@ -340,13 +340,13 @@ async def test_the_most_urgent_of_a_tenant_is_next() -> None:
     one = pool(fake)
     calls = [start(one)]
     await asyncio.sleep(0)
-    calls += [start(one, asked(user=str(at), deadline=Deadline(at, 9, 9))) for at in (30, 10, 20)]
+    calls += [start(one, chat_call(user=str(at), deadline=Deadline(at, 9, 9))) for at in (30, 10, 20)]
     await asyncio.gather(*calls)
     assert [call.request.user for call in fake.calls[1:]] == ["10", "20", "30"]
 
 
 @pytest.mark.looptime
-async def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_back() -> None:
+async def test_a_request_that_would_wait_too_long_is_refused_at_once_with_retry_after() -> None:
     one = pool(FakeAdapter(SECOND), timeout="20s")
     calls = [start(one) for _ in range(16)]
     await asyncio.sleep(10.5)  # ten were served, one a second
@@ -355,12 +355,12 @@ async def test_who_would_wait_too_long_is_refused_at_once_and_told_when_to_come_
     now = asyncio.get_running_loop().time()
     assert queue_of(one).line.size == 20
     with pytest.raises(Overloaded, match="too long") as refused:
-        await one.call(*asked())
+        await one.call(*chat_call())
     assert refused.value.retry_after == pytest.approx(21, rel=0.1)
     with pytest.raises(Overloaded, match="too long"):
-        await one.call(*asked(deadline=Deadline(now + 10, 9, 9)))
+        await one.call(*chat_call(deadline=Deadline(now + 10, 9, 9)))
     assert asyncio.get_running_loop().time() == now
-    other = start(one, asked("other", deadline=Deadline(now + 10, 9, 9)))  # another tenant's turn comes much sooner
+    other = start(one, chat_call("other", deadline=Deadline(now + 10, 9, 9)))  # another tenant's turn comes much sooner
     await asyncio.gather(other, *calls, return_exceptions=True)
     assert not other.exception()
     assert ends(one) == {"served": 30, "late": 2, "timeout": 1}  # it had the turn of the last one
@@ -383,12 +383,12 @@ async def test_a_pace_that_was_bad_once_refuses_nobody_for_ever() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_full_queue_refuses_who_has_no_more_right_to_a_place() -> None:
+async def test_a_full_queue_refuses_requests_without_precedence() -> None:
     one = pool(FakeAdapter(SECOND), max=2)
     calls = [start(one) for _ in range(3)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded, match="the queue is full") as refused:
-        await one.call(*asked())
+        await one.call(*chat_call())
     assert refused.value.retry_after is not None
     await asyncio.gather(*calls)
     assert ends(one) == {"full": 1, "served": 2}
@@ -398,9 +398,9 @@ async def test_a_full_queue_refuses_who_has_no_more_right_to_a_place() -> None:
 async def test_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() -> None:
     fake = FakeAdapter(SECOND)
     one = pool(fake, max=3)
-    calls = [start(one)] + [start(one, asked(priority=p, user=p + str(i))) for i, p in enumerate(["low"] * 3)]
+    calls = [start(one)] + [start(one, chat_call(priority=p, user=p + str(i))) for i, p in enumerate(["low"] * 3)]
     await asyncio.sleep(0)
-    calls.append(start(one, asked(user="normal")))
+    calls.append(start(one, chat_call(user="normal")))
     with pytest.raises(Overloaded, match="needed its place") as shed:
         await calls[3]
     assert shed.value.retry_after is not None
@@ -412,9 +412,9 @@ async def test_a_higher_priority_takes_the_place_of_the_newest_of_the_lowest() -
 @pytest.mark.looptime
 async def test_a_flood_fills_its_own_tenants_places_only() -> None:
     one = pool(FakeAdapter(SECOND), max=10, tenants=tenants(flood=1.0, light=1.0))
-    flood = [start(one, asked("flood")) for _ in range(100)]
+    flood = [start(one, chat_call("flood")) for _ in range(100)]
     await asyncio.sleep(0)
-    light = [start(one, asked("light")) for _ in range(3)]
+    light = [start(one, chat_call("light")) for _ in range(3)]
     await asyncio.gather(*light)
     answered = [call for call in flood if call.done() and not call.exception()]
     assert len(answered) <= 5  # one was there before, then in turns
@@ -431,8 +431,8 @@ async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
     batch = TenantConfig(name="batch", models=("*",), priority="low")
     one = pool(FakeAdapter(SECOND), tenants=[gold, batch])
     band = queue_of(one)._band
-    assert [band(asked("gold", p)[1]) for p in (None, "high", "normal", "low", "urgent", "")] == [0, 0, 1, 2, 0, 0]
-    assert [band(asked("batch", p)[1]) for p in (None, "high", "normal", "low")] == [2] * 4
+    assert [band(chat_call("gold", p)[1]) for p in (None, "high", "normal", "low", "urgent", "")] == [0, 0, 1, 2, 0, 0]
+    assert [band(chat_call("batch", p)[1]) for p in (None, "high", "normal", "low")] == [2] * 4
     assert band(Call(FOREVER, tenant="batch", priority="normal")) == 1  # its route's
     assert band(Call(FOREVER, tenant="batch", priority="normal", headers={"x-headrace-priority": "low"})) == 2
 
@@ -450,7 +450,7 @@ async def test_what_was_really_used_counts_against_a_tenant() -> None:
 
     fake = Answering(SECOND)
     one = pool(fake, tenants=tenants(long=1.0, short=1.0), timeout="1h", max=1000)
-    calls = [start(one, asked(tenant)) for _ in range(100) for tenant in usage]
+    calls = [start(one, chat_call(tenant)) for _ in range(100) for tenant in usage]
     await asyncio.sleep(60)
     served = Counter(played.call.tenant for played in fake.calls)
     assert served["short"] > 10 * served["long"] > 10
@@ -460,17 +460,17 @@ async def test_what_was_really_used_counts_against_a_tenant() -> None:
 @pytest.mark.looptime
 async def test_what_failed_is_not_charged_and_what_the_client_left_costs_its_prompt() -> None:
     one = pool(FakeAdapter(SECOND, Script(latency=1.0, fault=BackendError("x")), Script(latency=60.0)))
-    first, failing = start(one), start(one, asked("failing"))
+    first, failing = start(one), start(one, chat_call("failing"))
     await asyncio.gather(first, outcome(failing))
     counter = queue_of(one).line._bands[NORMAL].counter
     assert counter.level("failing") == 0
     busy = start(one)
-    leaving = start(one, asked("leaving"))
+    leaving = start(one, chat_call("leaving"))
     await asyncio.sleep(0)
     busy.cancel()
     await asyncio.sleep(1)
     charged = counter.level("leaving")
-    assert charged >= asked()[0].prompt_tokens
+    assert charged >= chat_call()[0].prompt_tokens
     leaving.cancel()
     await asyncio.sleep(0)
     assert counter.level("leaving") == charged
@@ -482,12 +482,12 @@ async def test_beside_a_flood_a_tenant_waits_as_long_as_its_share_makes_it() -> 
     dice = Random(7)
     fakes = [FakeAdapter(*(Script(latency=dice.uniform(0.5, 1.5)) for _ in range(1000))) for _ in range(2)]
     one = pool(*fakes, max_in_flight=2, tenants=tenants(flood=1.0, light=1.0), timeout="1h", max=500)
-    flood = [start(one, asked("flood")) for _ in range(200)]
+    flood = [start(one, chat_call("flood")) for _ in range(200)]
     waits, light = [], []
     for _ in range(120):
         await asyncio.sleep(1)
-        light.append((asks := asked("light"), start(one, asks)))
-        flood += [start(one, asked("flood")) for _ in range(6)]
+        light.append((pairs := chat_call("light"), start(one, pairs)))
+        flood += [start(one, chat_call("flood")) for _ in range(6)]
     await asyncio.gather(*(task for _, task in light))
     waits = sorted(call.trace.queue_seconds for (_, call), _ in light)
     assert waits[len(waits) // 2] <= 0.5  # two places become free in that time
@@ -514,7 +514,7 @@ async def test_in_a_storm_no_place_is_lost_and_every_wait_has_one_end(seed: int)
     for _ in range(400):
         tenant, priority = dice.choice("abc"), dice.choice([None, "low", "normal"])
         now = asyncio.get_running_loop().time()
-        calls.append(start(one, asked(tenant, priority, Deadline(now + dice.choice([0.3, 5.0]), 9, 9))))
+        calls.append(start(one, chat_call(tenant, priority, Deadline(now + dice.choice([0.3, 5.0]), 9, 9))))
         what = dice.random()
         if what < 0.25:
             dice.choice(calls[-20:]).cancel()

@@ -56,7 +56,7 @@ def pool(*adapters: FakeAdapter, max_in_flight: int = 100, queued: bool = False)
     )
 
 
-async def ask(at: Pool, tenant: str) -> InferenceError | None:
+async def send(at: Pool, tenant: str) -> InferenceError | None:
     try:
         answer = await at.call(chat(), Call(FOREVER, tenant=tenant))
         assert [piece async for piece in answer] or answer.body is not None
@@ -71,13 +71,13 @@ async def test_a_429_of_one_tenant_rests_the_endpoint_for_that_tenant_alone(scop
     fake = Quota("a", scope=scope)
     one = pool(fake)
     for _ in range(14):
-        assert isinstance(await ask(one, "a"), InferenceError)
-        assert await ask(one, "b") is None
+        assert isinstance(await send(one, "a"), InferenceError)
+        assert await send(one, "b") is None
     assert fake.refusals == 1  # the rest of a's requests is not sent
     assert one.endpoints[0].breaker.state(0.0) == "closed"
     fake.tenants.clear()
     await asyncio.sleep(30)
-    assert await ask(one, "a") is None
+    assert await send(one, "a") is None
 
 
 @pytest.mark.looptime
@@ -85,20 +85,20 @@ async def test_a_second_tenant_that_is_refused_rests_the_endpoint_for_all() -> N
     fake = Quota("a", "b")
     one = pool(fake)
     for tenant in "ab":
-        assert isinstance(await ask(one, tenant), InferenceError)
-    refused = await ask(one, "c")
+        assert isinstance(await send(one, tenant), InferenceError)
+    refused = await send(one, "c")
     assert isinstance(refused, Resting)
     assert refused.retry_after == pytest.approx(30.0)
     assert fake.refusals == 2
 
 
 @pytest.mark.looptime
-async def test_what_is_said_to_be_a_tenant_s_own_never_counts_for_others() -> None:
+async def test_a_refusal_of_one_tenant_never_counts_for_others() -> None:
     one = pool(Quota("a", "b", scope="tenant", seconds=None))
     for _ in range(20):
         for tenant in "ab":
-            assert await ask(one, tenant) is not None
-        assert await ask(one, "c") is None
+            assert await send(one, tenant) is not None
+        assert await send(one, "c") is None
     assert one.endpoints[0].breaker.state(0.0) == "closed"
 
 
@@ -106,12 +106,12 @@ async def test_what_is_said_to_be_a_tenant_s_own_never_counts_for_others() -> No
 async def test_a_tenant_that_has_to_wait_holds_nobody_up_in_the_queue() -> None:
     fake = Quota("a", seconds=5.0, latency=1.0)
     one = pool(fake, max_in_flight=1, queued=True)
-    assert await ask(one, "a") is not None
+    assert await send(one, "a") is not None
     fake.tenants.clear()
-    waiting = [asyncio.create_task(ask(one, "a")) for _ in range(3)]
+    waiting = [asyncio.create_task(send(one, "a")) for _ in range(3)]
     await asyncio.sleep(0.1)
     began = asyncio.get_running_loop().time()
-    assert [await ask(one, "b") for _ in range(3)] == [None] * 3
+    assert [await send(one, "b") for _ in range(3)] == [None] * 3
     assert asyncio.get_running_loop().time() - began < 3.5
     assert await asyncio.gather(*waiting) == [None] * 3
 
@@ -128,7 +128,7 @@ async def test_a_tenant_that_no_endpoint_refuses_is_always_answered(seed: int) -
 
     async def flood(tenant: str) -> None:
         for _ in range(30):
-            await asyncio.gather(ask(one, tenant), asyncio.sleep(rng.uniform(0.0, 1.0)))
+            await asyncio.gather(send(one, tenant), asyncio.sleep(rng.uniform(0.0, 1.0)))
 
     async def calm() -> list[InferenceError | None]:
         ends = []
@@ -136,7 +136,7 @@ async def test_a_tenant_that_no_endpoint_refuses_is_always_answered(seed: int) -
             for fake in fakes:
                 fake.tenants = set(noisy) if rng.random() < 0.7 else set()
                 fake.seconds = rng.choice([None, 0.5, 30.0])
-            ends.append(await ask(one, "calm"))
+            ends.append(await send(one, "calm"))
             await asyncio.sleep(rng.uniform(0.0, 1.0))
         return ends
 

@@ -39,7 +39,7 @@ def rig(*scripts: Script, **kwargs: Any) -> Rig:
     return Rig(configuration(**kwargs), {"main": [fake]})
 
 
-class Asked:
+class Exchange:
     """One request: its record, and the answer's pieces as far as they came."""
 
     def __init__(self, one: Rig) -> None:
@@ -51,14 +51,14 @@ class Asked:
 
     async def begin(
         self, headers: Mapping[str, str] | None = None, principal: Principal | None = None, **fields: Any
-    ) -> "Asked":
+    ) -> "Exchange":
         fields = {"temperature": 0, **fields}
-        who = principal or self.one.principal
-        self.record.tenant, self.record.key = who.tenant, who.key_id
-        self.answer = await self.one.core.handle(who, chat(**fields), headers or {}, self.record)
+        caller = principal or self.one.principal
+        self.record.tenant, self.record.key = caller.tenant, caller.key_id
+        self.answer = await self.one.core.handle(caller, chat(**fields), headers or {}, self.record)
         return self
 
-    async def end(self) -> "Asked":
+    async def end(self) -> "Exchange":
         if self.answer.body is not None:
             self.pieces.append(self.answer.body)
             return self
@@ -82,8 +82,8 @@ class Asked:
         return self.record.usage.total_tokens if self.record.usage is not None else 0
 
 
-async def ask(one: Rig, **kwargs: Any) -> Asked:
-    return await (await Asked(one).begin(**kwargs)).end()
+async def send(one: Rig, **kwargs: Any) -> Exchange:
+    return await (await Exchange(one).begin(**kwargs)).end()
 
 
 def calls(one: Rig) -> int:
@@ -97,10 +97,10 @@ def calls(one: Rig) -> int:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_same_again_costs_a_request_and_no_tokens(stream: bool) -> None:
     one = rig(STREAM)
-    first = await ask(one, stream=stream)
+    first = await send(one, stream=stream)
     await asyncio.sleep(30)
     before = one.left("tokens"), one.left("requests")
-    again = await ask(one, stream=stream, user="somebody else")
+    again = await send(one, stream=stream, user="somebody else")
     assert (first.result, again.result) == ("miss", "hit")
     assert again.text == first.text == b"".join(CHUNKS)
     assert again.answer.content_type == first.answer.content_type
@@ -131,17 +131,17 @@ class Ignoring(FakeAdapter):
 async def test_a_stored_or_shared_answer_lists_the_fields_that_its_server_ignored(together: bool) -> None:
     one = Rig(configuration(), {"main": [Ignoring(STREAM)]})
     if together:
-        both = list(await asyncio.gather(ask(one, stream=True), ask(one, stream=True)))
+        both = list(await asyncio.gather(send(one, stream=True), send(one, stream=True)))
     else:
-        both = [await ask(one, stream=True), await ask(one, stream=True)]
-    assert [list(asked.record.ignored) for asked in both] == [["verbosity"]] * 2
+        both = [await send(one, stream=True), await send(one, stream=True)]
+    assert [list(exchange.record.ignored) for exchange in both] == [["verbosity"]] * 2
     assert calls(one) == 1
 
 
 @pytest.mark.looptime
 async def test_a_stream_is_never_made_of_a_whole_answer_nor_the_other_way_round() -> None:
     one = rig(STREAM)
-    assert [(await ask(one, stream=stream)).result for stream in (True, False, True, False)] == [
+    assert [(await send(one, stream=stream)).result for stream in (True, False, True, False)] == [
         "miss", "miss", "hit", "hit"
     ]  # fmt: skip
     assert calls(one) == 2
@@ -150,11 +150,11 @@ async def test_a_stream_is_never_made_of_a_whole_answer_nor_the_other_way_round(
 @pytest.mark.looptime
 async def test_an_answer_has_its_time() -> None:
     one = rig(cache={"ttl": "10s"})
-    await ask(one)
+    await send(one)
     await asyncio.sleep(9.5)
-    assert (await ask(one)).result == "hit"
+    assert (await send(one)).result == "hit"
     await asyncio.sleep(0.5)
-    assert (await ask(one)).result == "miss"
+    assert (await send(one)).result == "miss"
 
 
 @pytest.mark.looptime
@@ -165,36 +165,36 @@ async def test_an_answer_has_its_time() -> None:
         (Script(chunks=CHUNKS, fault=TransportError("x"), fault_after=3), {"stream": True}),
     ],
 )
-async def test_a_failure_is_not_kept_and_neither_is_what_it_left(script: Script, fields: dict[str, Any]) -> None:
+async def test_neither_a_failure_nor_its_partial_answer_is_cached(script: Script, fields: dict[str, Any]) -> None:
     one = rig(script, STREAM)
     with pytest.raises((BackendError, TransportError)):
-        raise (await ask(one, **fields)).error or AssertionError
-    assert (await ask(one, **fields)).result == "miss"
-    assert (await ask(one, **fields)).result == "hit"
+        raise (await send(one, **fields)).error or AssertionError
+    assert (await send(one, **fields)).result == "miss"
+    assert (await send(one, **fields)).result == "hit"
     assert calls(one) == 2
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_a_stream_that_its_client_left_is_not_kept() -> None:
+async def test_an_abandoned_stream_is_not_cached() -> None:
     one = rig(STREAM)
-    asked = await Asked(one).begin(stream=True)
-    await asked.answer.__anext__()
-    await asked.answer.aclose()
-    assert asked.record.status == 499
-    assert asked.tokens >= 1
+    exchange = await Exchange(one).begin(stream=True)
+    await exchange.answer.__anext__()
+    await exchange.answer.aclose()
+    assert exchange.record.status == 499
+    assert exchange.tokens >= 1
     one.assert_idle()
-    assert (await ask(one, stream=True)).result == "miss"
+    assert (await send(one, stream=True)).result == "miss"
 
 
 @pytest.mark.looptime
 async def test_tenants_share_nothing_and_keys_where_they_may() -> None:
     for share, result in (("tenant", "hit"), ("key", "miss")):
         one = rig(cache={"share": share})
-        await ask(one)
-        assert (await ask(one, principal=Principal("acme", "k2"))).result == result
-        assert (await ask(one, principal=Principal("other", one.principal.key_id))).result == "miss"
-        assert (await ask(one)).result == "hit"
+        await send(one)
+        assert (await send(one, principal=Principal("acme", "k2"))).result == result
+        assert (await send(one, principal=Principal("other", one.principal.key_id))).result == "miss"
+        assert (await send(one)).result == "hit"
 
 
 @pytest.mark.looptime
@@ -211,9 +211,9 @@ async def test_sampled_answers_are_stored_only_where_configured(
     only: str, fields: dict[str, Any], stored: bool
 ) -> None:
     one = rig(STREAM, cache={"only": only})
-    both = [(await ask(one, **fields)).result for _ in range(2)]
+    both = [(await send(one, **fields)).result for _ in range(2)]
     assert both == (["miss", "hit"] if stored else ["bypass", "bypass"])
-    await asyncio.gather(*(ask(one, stop="x", **fields) for _ in range(3)))
+    await asyncio.gather(*(send(one, stop="x", **fields) for _ in range(3)))
     assert calls(one) == (2 if stored else 5)  # and only those are shared at the same time
     one.assert_idle()
 
@@ -221,19 +221,19 @@ async def test_sampled_answers_are_stored_only_where_configured(
 @pytest.mark.looptime
 async def test_clients_are_heard() -> None:
     one = rig(STREAM)
-    assert (await ask(one, headers={"cache-control": "no-store"})).result == "bypass"
-    assert (await ask(one)).result == "miss"  # nothing had been kept
+    assert (await send(one, headers={"cache-control": "no-store"})).result == "bypass"
+    assert (await send(one)).result == "miss"  # nothing had been kept
     await asyncio.sleep(20)
-    assert (await ask(one, headers={"cache-control": "max-age=30"})).result == "hit"
-    assert (await ask(one, headers={"cache-control": "max-age=10"})).result == "miss"
-    assert (await ask(one, headers={"cache-control": "max-age=10"})).result == "hit"  # the newer one replaced it
+    assert (await send(one, headers={"cache-control": "max-age=30"})).result == "hit"
+    assert (await send(one, headers={"cache-control": "max-age=10"})).result == "miss"
+    assert (await send(one, headers={"cache-control": "max-age=10"})).result == "hit"  # the newer one replaced it
     await asyncio.sleep(20)
-    assert (await ask(one, headers={"cache-control": "no-cache"})).result == "miss"
-    assert dict((await ask(one)).answer.headers)["age"] == "0"
+    assert (await send(one, headers={"cache-control": "no-cache"})).result == "miss"
+    assert dict((await send(one)).answer.headers)["age"] == "0"
 
 
 @pytest.mark.looptime
-async def test_an_answer_of_the_fallback_is_not_kept_for_the_pool() -> None:
+async def test_an_answer_of_the_fallback_is_not_cached_for_the_pool() -> None:
     pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "spare")]
     route = {"to": "main", "fallback": ["spare"], "cache": {}, "retry": {"attempts": 1}}
     main = FakeAdapter(Script(fault=BackendError("x")), Script(chunks=(b"main",)))
@@ -241,13 +241,13 @@ async def test_an_answer_of_the_fallback_is_not_kept_for_the_pool() -> None:
         config(pools=pools, models=[{"name": "chat", "routes": [route]}]),
         {"main": [main], "spare": [FakeAdapter(Script(chunks=(b"spare",)))]},
     )
-    assert [((answer := await ask(one)).text, answer.result) for _ in range(3)] == [
+    assert [((answer := await send(one)).text, answer.result) for _ in range(3)] == [
         (b"spare", "miss"), (b"main", "miss"), (b"main", "hit")
     ]  # fmt: skip
 
 
 @pytest.mark.looptime
-async def test_a_reload_keeps_answers_unless_what_gave_them_changed() -> None:
+async def test_cached_answers_survive_a_reload_unless_their_model_changed() -> None:
     one, plan_state = rig(), PlanState()
 
     def reload(written: Config) -> None:
@@ -257,27 +257,27 @@ async def test_a_reload_keeps_answers_unless_what_gave_them_changed() -> None:
         )
 
     reload(configuration())
-    await ask(one)
+    await send(one)
     reload(configuration(drain="5s"))
-    assert (await ask(one)).result == "hit"
+    assert (await send(one)).result == "hit"
     reload(configuration(cache={"ttl": "1h"}))
-    assert (await ask(one)).result == "hit"
+    assert (await send(one)).result == "hit"
     reload(configuration(pools=[{"name": "main", "endpoints": ["http://127.0.0.1:9"], "model": "larger"}]))
-    assert (await ask(one)).result == "miss"
+    assert (await send(one)).result == "miss"
     reload(configuration())
-    assert (await ask(one)).result == "hit"
+    assert (await send(one)).result == "hit"
     reload(config())
     reload(configuration())
-    assert (await ask(one)).result == "miss"  # a route that did not cache in between has forgotten
+    assert (await send(one)).result == "miss"  # a route that did not cache in between has forgotten
 
 
 @pytest.mark.looptime
-async def test_an_answer_that_is_too_large_is_passed_on_and_not_kept() -> None:
+async def test_an_answer_that_is_too_large_is_forwarded_and_not_cached() -> None:
     chunks = tuple(b"data: %s\n\n" % (b"x" * 500) for _ in range(40))
     one = rig(Script(chunks=chunks), cache={"max_bytes": "64KiB"})
     for _ in range(2):
-        asked = await ask(one, stream=True)
-        assert (asked.result, asked.text) == ("miss", b"".join(chunks))
+        exchange = await send(one, stream=True)
+        assert (exchange.result, exchange.text) == ("miss", b"".join(chunks))
     one.assert_idle()
 
 
@@ -289,13 +289,13 @@ async def test_what_is_held_can_be_seen() -> None:
         configuration(), before.credentials.keys, before.pools, one.core.rng, one.core.clock, plan_state=plan_state
     )
     one.metrics.watch(CacheGauges(plan_state.shelves))
-    asked = await Asked(one).begin(stream=True)
+    exchange = await Exchange(one).begin(stream=True)
     assert 'headrace_cache_calls{model="chat"} 1.0' in one.metrics.exposition().decode()
-    await asked.end()
+    await exchange.end()
     text = one.metrics.exposition().decode()
     assert 'headrace_cache_calls{model="chat"} 0.0' in text
     assert 'headrace_cache_answers{model="chat"} 1.0' in text
-    assert f'headrace_cache_bytes{{model="chat"}} {len(asked.text) + OVERHEAD}.0' in text
+    assert f'headrace_cache_bytes{{model="chat"}} {len(exchange.text) + OVERHEAD}.0' in text
 
 
 # ── coalescing ────────────────────────────────────────────────────────────────────────────────────────
@@ -306,26 +306,26 @@ async def test_what_is_held_can_be_seen() -> None:
 async def test_the_same_at_the_same_time_is_one_call(stream: bool) -> None:
     one = rig(STREAM)
 
-    async def later(seconds: float) -> Asked:
+    async def later(seconds: float) -> Exchange:
         await asyncio.sleep(seconds)
-        return await ask(one, stream=stream)
+        return await send(one, stream=stream)
 
-    asked = await asyncio.gather(*(later(seconds) for seconds in (0.0, 0.5, 0.9)), *([later(2.5)] if stream else []))
+    exchange = await asyncio.gather(*(later(seconds) for seconds in (0.0, 0.5, 0.9)), *([later(2.5)] if stream else []))
     assert calls(one) == 1
-    assert {each.text for each in asked} == {b"".join(CHUNKS)}
-    assert [each.result for each in asked] == ["miss"] + ["coalesced"] * (len(asked) - 1)
-    assert [each.tokens for each in asked] == [5] + [0] * (len(asked) - 1)
-    assert {each.record.endpoint for each in asked} == {"main/0"}
-    assert [len(each.record.trace.attempts) for each in asked] == [1] + [0] * (len(asked) - 1)
-    assert asked[-1].record.trace.upstream_seconds > 0 or stream
+    assert {each.text for each in exchange} == {b"".join(CHUNKS)}
+    assert [each.result for each in exchange] == ["miss"] + ["coalesced"] * (len(exchange) - 1)
+    assert [each.tokens for each in exchange] == [5] + [0] * (len(exchange) - 1)
+    assert {each.record.endpoint for each in exchange} == {"main/0"}
+    assert [len(each.record.trace.attempts) for each in exchange] == [1] + [0] * (len(exchange) - 1)
+    assert exchange[-1].record.trace.upstream_seconds > 0 or stream
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_whoever_stays_keeps_the_call_alive_and_pays_for_it() -> None:
+async def test_a_shared_call_continues_for_the_remaining_client_which_is_charged() -> None:
     one = rig(STREAM)
-    leader = await Asked(one).begin(stream=True)
-    follower = await Asked(one).begin(stream=True)
+    leader = await Exchange(one).begin(stream=True)
+    follower = await Exchange(one).begin(stream=True)
     await leader.answer.__anext__()
     await leader.answer.aclose()
     assert leader.tokens == 0
@@ -333,14 +333,14 @@ async def test_whoever_stays_keeps_the_call_alive_and_pays_for_it() -> None:
     assert follower.text == b"".join(CHUNKS)
     assert (follower.error, follower.tokens) == (None, 5)
     assert one.adapters["main"][0].calls[0].end == "whole"
-    assert (await ask(one, stream=True)).result == "hit"
+    assert (await send(one, stream=True)).result == "hit"
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_the_last_who_leaves_stops_the_call_and_pays_for_what_came() -> None:
+async def test_the_last_client_to_disconnect_ends_the_call_and_is_charged() -> None:
     one = rig(STREAM)
-    both = [await Asked(one).begin(stream=True) for _ in range(2)]
+    both = [await Exchange(one).begin(stream=True) for _ in range(2)]
     await both[1].answer.__anext__()
     await asyncio.sleep(1.5)
     await both[0].answer.aclose()
@@ -350,15 +350,15 @@ async def test_the_last_who_leaves_stops_the_call_and_pays_for_what_came() -> No
     assert one.adapters["main"][0].calls[0].end == "cancelled"
     assert [each.tokens for each in both] == [0, 2]
     assert [each.record.status for each in both] == [499, 499]
-    assert (await ask(one, stream=True)).result == "miss"
+    assert (await send(one, stream=True)).result == "miss"
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("leaving", [[0, 1], [1, 0]])
 async def test_all_leave_before_it_begins_and_one_pays_for_the_prompt(leaving: Sequence[int]) -> None:
     one = rig(Script(latency=50.0))
-    asked = [Asked(one) for _ in range(2)]
-    tasks = [asyncio.create_task(each.begin()) for each in asked]
+    exchange = [Exchange(one) for _ in range(2)]
+    tasks = [asyncio.create_task(each.begin()) for each in exchange]
     await asyncio.sleep(1)
     for index in leaving:
         tasks[index].cancel()
@@ -367,36 +367,36 @@ async def test_all_leave_before_it_begins_and_one_pays_for_the_prompt(leaving: S
         with pytest.raises(asyncio.CancelledError):
             await task
     assert calls(one) == 1
-    assert sorted(each.tokens > 0 for each in asked) == [False, True]
-    assert asked[leaving[-1]].tokens > 0
+    assert sorted(each.tokens > 0 for each in exchange) == [False, True]
+    assert exchange[leaving[-1]].tokens > 0
     one.assert_idle()
-    assert (await ask(one)).result == "miss"
+    assert (await send(one)).result == "miss"
 
 
 @pytest.mark.looptime
 async def test_a_client_that_leaves_before_its_call_was_even_begun_leaves_nothing() -> None:
     one = rig(STREAM)
-    task = asyncio.create_task(Asked(one).begin())
+    task = asyncio.create_task(Exchange(one).begin())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await ask(one)).result == "miss"
+    assert (await send(one)).result == "miss"
     one.assert_idle()
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("fault_after", [0, 2])
-async def test_a_failure_goes_to_all_who_shared_it(fault_after: int) -> None:
+async def test_a_failure_is_returned_to_all_sharing_clients(fault_after: int) -> None:
     fault = CapacityError("full", retry_after=3.0)
     one = rig(Script(chunks=CHUNKS, latency=1.0, gap=1.0, fault=fault, fault_after=fault_after), STREAM)
-    asked = [Asked(one) for _ in range(3)]
-    ends: list[Any] = await asyncio.gather(*(each.begin(stream=True) for each in asked), return_exceptions=True)
+    exchange = [Exchange(one) for _ in range(3)]
+    ends: list[Any] = await asyncio.gather(*(each.begin(stream=True) for each in exchange), return_exceptions=True)
     if fault_after:
-        await asyncio.gather(*(each.end() for each in asked))
-        ends = [each.error for each in asked]
-        assert {each.text for each in asked} == {b"".join(CHUNKS[:2])}
-        assert sum(each.tokens for each in asked) == 2
+        await asyncio.gather(*(each.end() for each in exchange))
+        ends = [each.error for each in exchange]
+        assert {each.text for each in exchange} == {b"".join(CHUNKS[:2])}
+        assert sum(each.tokens for each in exchange) == 2
     assert ends == [fault] * 3
     assert calls(one) == 1
     one.assert_idle()
@@ -406,8 +406,8 @@ async def test_a_failure_goes_to_all_who_shared_it(fault_after: int) -> None:
 async def test_a_slow_reader_holds_up_nobody() -> None:
     chunks = tuple(b"data: %d\n\n" % i for i in range(50))
     one = rig(Script(chunks=chunks))
-    slow = await Asked(one).begin(stream=True)
-    quick = await Asked(one).begin(stream=True)
+    slow = await Exchange(one).begin(stream=True)
+    quick = await Exchange(one).begin(stream=True)
     await slow.answer.__anext__()
     await quick.end()
     assert quick.text == b"".join(chunks)
@@ -418,51 +418,51 @@ async def test_a_slow_reader_holds_up_nobody() -> None:
 
 
 @pytest.mark.looptime
-async def test_one_that_lags_behind_what_is_kept_is_told_so() -> None:
+async def test_a_client_behind_the_buffer_gets_an_error() -> None:
     chunks = tuple(b"data: %d %s\n\n" % (i, b"x" * 1000) for i in range(100))
     one = rig(Script(chunks=chunks, gap=0.1), cache={"max_bytes": "128KiB"})
-    slow = await Asked(one).begin(stream=True)
-    quick = await Asked(one).begin(stream=True)
+    slow = await Exchange(one).begin(stream=True)
+    quick = await Exchange(one).begin(stream=True)
     assert await slow.answer.__anext__() == chunks[0]
     await quick.end()
     assert quick.text == b"".join(chunks)
     await slow.end()
     assert isinstance(slow.error, CapacityError)
     assert slow.error.code == "slow_reader"
-    late = await ask(one, stream=True)
+    late = await send(one, stream=True)
     assert late.result == "miss"
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_nobody_is_read_far_ahead_of() -> None:
+async def test_the_upstream_is_not_read_far_ahead_of_the_clients() -> None:
     """All read slowly: the upstream waits, as it would for one of them alone."""
     one = rig(Script(chunks=tuple(b"x" * 1024 for _ in range(2000))))
-    asked = [await Asked(one).begin(stream=True) for _ in range(2)]
-    await asked[0].answer.__anext__()
+    exchange = [await Exchange(one).begin(stream=True) for _ in range(2)]
+    await exchange[0].answer.__anext__()
     await asyncio.sleep(10)
     stream = one.adapters["main"][0].calls[0]
     assert stream.end == "running"
     assert one.endpoints["main"][0].in_flight == 1
-    piece = await asked[0].answer.__anext__()
+    piece = await exchange[0].answer.__anext__()
     assert len(piece) <= AHEAD + 2048
-    await asyncio.gather(*(each.end() for each in asked))
+    await asyncio.gather(*(each.end() for each in exchange))
     one.assert_idle()
 
 
 @pytest.mark.looptime
-async def test_a_call_whose_time_is_nearly_up_is_not_joined() -> None:
+async def test_a_call_near_its_deadline_is_not_joined() -> None:
     one = Rig(
         config(models=[{"name": "chat", "routes": [{"to": "main", "cache": {}, "timeout": {"total": "10s"}}]}]),
         {"main": [FakeAdapter(Script(latency=20.0), Script(chunks=(b"second",)))]},
     )
-    first = asyncio.create_task(ask(one))
+    first = asyncio.create_task(send(one))
     await asyncio.sleep(6)
-    late = await ask(one)
+    late = await send(one)
     assert (late.result, late.text) == ("miss", b"second")
     with pytest.raises(DeadlineError):
         await first
-    assert (await ask(one)).result == "hit"  # the late one's, kept although the first call was still on its way
+    assert (await send(one)).result == "hit"  # the late one's, kept although the first call was still on its way
     one.assert_idle()
 
 
@@ -471,19 +471,19 @@ async def test_a_call_whose_time_is_nearly_up_is_not_joined() -> None:
 def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
     """One call at a time, everybody who stays gets all of it or its failure, each call is paid for once."""
 
-    async def client(one: Rig, dice: random.Random, seen: list[Asked]) -> None:
+    async def client(one: Rig, dice: random.Random, seen: list[Exchange]) -> None:
         await asyncio.sleep(dice.choice([0.0, 0.5, 1.0, 2.0, 3.0, dice.random() * 12]))
-        asked = Asked(one)
+        exchange = Exchange(one)
         try:
             async with asyncio.timeout(dice.choice([None, None, 0.0, 0.5, 1.0, 2.0, dice.random() * 8])):
-                await asked.begin(stream=True)
-                seen.append(asked)
+                await exchange.begin(stream=True)
+                seen.append(exchange)
                 try:
                     while True:
-                        asked.pieces.append(await asked.answer.__anext__())
+                        exchange.pieces.append(await exchange.answer.__anext__())
                         await asyncio.sleep(dice.choice([0.0, 0.0, 1.0]))
                 finally:
-                    await asked.answer.aclose()
+                    await exchange.answer.aclose()
         except (StopAsyncIteration, TimeoutError, InferenceError, RuntimeError):
             pass
 
@@ -491,21 +491,21 @@ def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
         dice = random.Random(seed)
         broken = Script(CHUNKS, 1.0, 1.0, TransportError("x"), dice.randint(0, 4))
         one = rig(*[dice.choice([STREAM, broken]) for _ in range(faults)], STREAM, cache={"ttl": "0s"})
-        seen: list[Asked] = []
+        seen: list[Exchange] = []
         watch = asyncio.create_task(_at_most_one(one))
         await asyncio.gather(*(client(one, dice, seen) for _ in range(12)))
         watch.cancel()
         one.assert_idle()
         whole = b"".join(CHUNKS)
-        for asked in seen:
-            assert asked.record.ended
-            assert whole.startswith(asked.text)
-            assert asked.record.error is not None or asked.text == whole
-            assert isinstance(asked.record.error, ClientGone | TransportError | None)
+        for exchange in seen:
+            assert exchange.record.ended
+            assert whole.startswith(exchange.text)
+            assert exchange.record.error is not None or exchange.text == whole
+            assert isinstance(exchange.record.error, ClientGone | TransportError | None)
         begun = [call for fake in one.adapters["main"] for call in fake.calls]
         wholes = sum(call.end == "whole" for call in begun)
-        assert sum(asked.tokens == 5 for asked in seen) >= wholes
-        assert sum(asked.tokens > 0 for asked in seen) <= len(begun)  # nothing twice
+        assert sum(exchange.tokens == 5 for exchange in seen) >= wholes
+        assert sum(exchange.tokens > 0 for exchange in seen) <= len(begun)  # nothing twice
 
     loop = looptime.new_event_loop()
     try:

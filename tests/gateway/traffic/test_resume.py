@@ -194,7 +194,7 @@ async def test_what_text_alone_cannot_carry_on_breaks_truthfully(mode: str, fiel
 @pytest.mark.parametrize(
     "fields", [{"tools": [], "n": 1, "logprobs": False}, {"response_format": {"type": "text"}, "tools": None}], ids=str
 )
-async def test_what_asks_for_nothing_more_is_carried_on(mode: str, fields: dict[str, Any]) -> None:
+async def test_a_plain_request_is_resumed(mode: str, fields: dict[str, Any]) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3))
     heard, _, _ = await hear(one, chat(stream=True, **fields))
     assert heard.text == TEXT
@@ -203,13 +203,13 @@ async def test_what_asks_for_nothing_more_is_carried_on(mode: str, fields: dict[
 
 @pytest.mark.looptime
 @MODES
-async def test_where_nobody_can_carry_on_the_first_break_is_what_is_told(mode: str) -> None:
+async def test_without_a_resuming_endpoint_the_first_break_is_reported(mode: str) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3, gap=1.0), retry={"attempts": 1})
-    asked = asyncio.create_task(hear(one, chat(stream=True)))
+    task = asyncio.create_task(hear(one, chat(stream=True)))
     await asyncio.sleep(2)
     for endpoint in one.endpoints["main"]:
         endpoint.probed("down", healthy_after=1, unhealthy_after=1)
-    heard, record, error = await asked
+    heard, record, error = await task
     assert isinstance(error, TransportError)
     assert heard.text == "".join(TOKENS[:3])
     assert record.trace.events == (("resume_failure", "main"),)
@@ -219,7 +219,7 @@ async def test_where_nobody_can_carry_on_the_first_break_is_what_is_told(mode: s
 
 
 @pytest.mark.looptime
-async def test_the_rest_is_asked_for_with_what_is_left() -> None:
+async def test_the_resumed_request_has_the_remaining_length() -> None:
     text = talkers(2, TOKENS, 3)
     one = rig("text", *text)
     heard, _, _ = await hear(one, chat(stream=True, max_tokens=5, min_tokens=4, temperature=0))
@@ -236,7 +236,7 @@ async def test_the_rest_is_asked_for_with_what_is_left() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_answer_that_was_cut_at_its_limit_is_not_asked_for_more() -> None:
+async def test_an_answer_that_reached_its_limit_is_not_resumed() -> None:
     """All tokens that may be are there and only the end is missing: which end, no engine said."""
     one = rig("text", *talkers(2, TOKENS, 5))
     heard, _, error = await hear(one, chat(stream=True, max_tokens=5))
@@ -248,7 +248,7 @@ async def test_an_answer_that_was_cut_at_its_limit_is_not_asked_for_more() -> No
 
 
 @pytest.mark.looptime
-async def test_without_resume_nothing_is_kept_and_a_break_is_told() -> None:
+async def test_without_resume_nothing_is_buffered_and_a_break_is_reported() -> None:
     one = rig(None, *talkers(2, TOKENS, 3))
     heard, record, error = await hear(one, chat(stream=True))
     assert (heard.text, record.trace.events) == ("".join(TOKENS[:3]), ())

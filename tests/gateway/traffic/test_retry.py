@@ -65,7 +65,7 @@ async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) 
 
 
 @pytest.mark.looptime
-async def test_retries_are_told_of_and_first_attempts_are_not() -> None:
+async def test_retries_are_recorded_and_first_attempts_are_not() -> None:
     for faults in ([], [BackendError("x")], [BackendError("x"), TransportError("y")]):
         call = Call(FOREVER)
         await retry(failing(*faults)).call(chat(), call)

@@ -19,7 +19,7 @@ def rig(*fakes: FakeAdapter, route: dict[str, Any] | None = None, **changes: Any
     return Rig(config(models=models, **changes), {"main": list(fakes or [FakeAdapter(WHOLE) for _ in range(4)])})
 
 
-async def ask(one: Rig, sequence: str, **fields: Any) -> str:
+async def send(one: Rig, sequence: str, **fields: Any) -> str:
     """The endpoint that answers."""
     record = one.record()
     await one.core.handle(one.principal, infer(sequence=sequence, **fields), {}, record)
@@ -32,59 +32,59 @@ async def test_all_requests_of_a_sequence_reach_one_endpoint() -> None:
     one = rig()
     homes = set()
     for number in range(40):
-        found = {await ask(one, str(number), starts=i == 0, ends=i == 4) for i in range(5)}
-        assert len(found) == 1
-        homes |= found
+        endpoints = {await send(one, str(number), starts=i == 0, ends=i == 4) for i in range(5)}
+        assert len(endpoints) == 1
+        homes |= endpoints
     assert len(homes) == 4  # and different ones different endpoints
 
 
 @pytest.mark.looptime
 async def test_it_stays_there_when_endpoints_join() -> None:
     one = rig()
-    before = {str(i): await ask(one, str(i), starts=True) for i in range(20)}
+    before = {str(i): await send(one, str(i), starts=True) for i in range(20)}
     pool = one.core.snapshot.pools["main"]
     more = rig().core.snapshot.pools["main"].endpoints
     for number, endpoint in enumerate(more):
         endpoint.id = f"main/new{number}"
         endpoint.address = endpoint.id
     pool.endpoints = [*pool.endpoints, *more]
-    assert {sequence: await ask(one, sequence) for sequence in before} == before
+    assert {sequence: await send(one, sequence) for sequence in before} == before
 
 
 @pytest.mark.looptime
 async def test_a_drained_endpoint_ends_what_it_began() -> None:
     one = rig()
-    home = await ask(one, "7", starts=True)
+    home = await send(one, "7", starts=True)
     pool = one.core.snapshot.pools["main"]
     pool.leaving = [endpoint for endpoint in pool.endpoints if endpoint.id == home]
     pool.endpoints = [endpoint for endpoint in pool.endpoints if endpoint.id != home]
-    assert await ask(one, "7", ends=True) == home
-    assert await ask(one, "7", starts=True) != home
+    assert await send(one, "7", ends=True) == home
+    assert await send(one, "7", starts=True) != home
 
 
 @pytest.mark.looptime
-async def test_one_whose_endpoint_is_gone_is_told_so_and_may_start_again() -> None:
+async def test_a_sequence_of_a_lost_endpoint_fails_and_can_restart() -> None:
     one = rig()
-    home = await ask(one, "7", starts=True)
+    home = await send(one, "7", starts=True)
     pool = one.core.snapshot.pools["main"]
     pool.endpoints = [endpoint for endpoint in pool.endpoints if endpoint.id != home]
     with pytest.raises(Unavailable) as lost:
-        await ask(one, "7")
+        await send(one, "7")
     assert lost.value.code == "sequence_lost"
-    assert await ask(one, "7", starts=True) != home
+    assert await send(one, "7", starts=True) != home
 
 
 @pytest.mark.looptime
-async def test_another_gateway_finds_it_by_its_name() -> None:
+async def test_another_gateway_routes_a_sequence_by_its_name() -> None:
     first, second = rig(), rig()
     for number in range(20):
-        home = await ask(first, str(number), starts=True)
-        assert await ask(second, str(number)) == home
+        home = await send(first, str(number), starts=True)
+        assert await send(second, str(number)) == home
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [TransportError("reset"), BackendError("broke")], ids=lambda e: type(e).__name__)
-async def test_it_is_never_asked_twice(error: InferenceError) -> None:
+async def test_a_sequence_request_is_never_retried(error: InferenceError) -> None:
     """Neither again nor elsewhere: an endpoint may have counted it before it failed."""
     route = {**ROUTE, "hedge": {"after": "100ms"}, "fallback": ["other"]}
     pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
@@ -93,20 +93,20 @@ async def test_it_is_never_asked_twice(error: InferenceError) -> None:
     other = FakeAdapter(WHOLE)
     one = Rig(config(pools=pools, models=models), {"main": fakes, "other": [other]})
     with pytest.raises(type(error)):
-        await ask(one, "7", starts=True)
+        await send(one, "7", starts=True)
     assert sum(len(fake.calls) for fake in fakes) == 1
     assert not other.calls
 
 
 @pytest.mark.looptime
-async def test_no_answer_of_it_is_kept() -> None:
+async def test_answers_of_a_sequence_are_not_cached() -> None:
     fake = FakeAdapter(WHOLE)
     one = rig(fake, route={**ROUTE, "cache": {"only": "all"}})
     for _ in range(2):
-        await ask(one, "7")
+        await send(one, "7")
     assert len(fake.calls) == 2
-    await ask(one, "")
-    await ask(one, "")
+    await send(one, "")
+    await send(one, "")
     assert len(fake.calls) == 3  # as that of any other is
 
 
@@ -118,14 +118,14 @@ async def test_it_stays_with_its_arm() -> None:
         config(pools=pools, models=[{"name": "chat", "routes": [{"split": split}]}]),
         {name: [FakeAdapter(WHOLE)] for name in ("main", "other")},
     )
-    homes = {str(i): await ask(one, str(i), starts=True) for i in range(30)}
+    homes = {str(i): await send(one, str(i), starts=True) for i in range(30)}
     assert len(set(homes.values())) == 2
     for _ in range(3):
-        assert {sequence: await ask(one, sequence) for sequence in homes} == homes
+        assert {sequence: await send(one, sequence) for sequence in homes} == homes
 
 
 @pytest.mark.looptime
-async def test_a_full_home_is_waited_for_and_no_other_is_asked() -> None:
+async def test_a_sequence_waits_for_its_own_endpoint() -> None:
     fakes = [FakeAdapter(Script(chunks=(b"{}",), latency=1.0)) for _ in range(2)]
     pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": {"max_in_flight": 1}}]
     one = rig(*fakes, pools=pools)
@@ -142,7 +142,7 @@ async def test_silent_ones_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sequences, "MAX_SEQUENCES", 3)
     one = rig()
     for number in range(5):
-        await ask(one, str(number), starts=True)
+        await send(one, str(number), starts=True)
     assert len(one.core._sequences) == 3
-    await ask(one, "4", ends=True)
+    await send(one, "4", ends=True)
     assert len(one.core._sequences) == 2

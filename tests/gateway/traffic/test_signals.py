@@ -79,8 +79,8 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
         page.text = 'vllm:num_requests_running 1.0\nvllm:lora_requests_info{running_lora_adapters="sql"} 5\n'
         await until(lambda: member.endpoint.signal.load(0, 1.0) == 1.0)
         assert member.endpoint.signal.adapters == {"sql"}
-        told = describe_endpoint(member, asyncio.get_running_loop().time())["signals"]
-        assert (told["running"], told["adapters"], told["error"]) == (1.0, ["sql"], "")
+        signals = describe_endpoint(member, asyncio.get_running_loop().time())["signals"]
+        assert (signals["running"], signals["adapters"], signals["error"]) == (1.0, ["sql"], "")
         await fleet.aclose()
 
 
@@ -94,9 +94,7 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
         ("x" * (5 * 1024**2), 200, "larger than"),
     ],
 )
-async def test_what_cannot_be_read_is_told_and_leaves_the_last_report_to_age(
-    text: str, status: int, error: str
-) -> None:
+async def test_an_unreadable_page_is_reported_and_the_last_report_ages(text: str, status: int, error: str) -> None:
     async with metrics() as (page, url):
         page.text = "vllm:num_requests_running 7.0\n"
         fleet = fleet_of(url)
@@ -145,13 +143,13 @@ async def test_only_pools_that_go_by_load_are_read_and_a_reload_changes_that() -
         use(by="peak_ewma")
         assert member.scraper is None
         await asyncio.sleep(0.05)
-        asked = page.received
+        reads = page.received
         await asyncio.sleep(0.05)
-        assert page.received == asked
+        assert page.received == reads
         await fleet.aclose()
 
 
-async def test_requests_go_where_the_servers_say_there_is_room() -> None:
+async def test_requests_are_routed_by_the_reported_load() -> None:
     async with metrics() as (busy, one), metrics() as (idle, two):
         busy.text = 'sglang:num_running_reqs{model_name="m"} 30\nsglang:num_queue_reqs{model_name="m"} 9\n'
         idle.text = "sglang:num_running_reqs 0\nsglang:num_queue_reqs 0\n"

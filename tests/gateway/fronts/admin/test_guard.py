@@ -37,7 +37,7 @@ def with_handlers(app: web.Application) -> None:
     )
 
 
-async def test_without_authentication_whoever_is_here_may_do_all(admin_door: OpenDoor) -> None:
+async def test_without_authentication_every_caller_is_an_admin(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers) as d:
         for path in (
             "/livez",
@@ -48,26 +48,26 @@ async def test_without_authentication_whoever_is_here_may_do_all(admin_door: Ope
             "/admin/audit",
             "/admin/things",
         ):
-            assert (await d.ask("GET", path))[0] == 200
-        assert await d.ask("PATCH", CHANGE) == (200, {"changed": "1"})
+            assert (await d.send("GET", path))[0] == 200
+        assert await d.send("PATCH", CHANGE) == (200, {"changed": "1"})
         (act,) = d.backend.acts
         assert (act.actor.id, act.actor.role, act.actor.peer) == ("local", "operator", "127.0.0.1")
         assert (act.action, act.target, act.outcome) == ("PATCH /admin/things/{pool}/endpoints/{id}", CHANGE, "done")
 
 
-async def test_with_authentication_everything_is_closed_unless_it_is_said_to_be_open(admin_door: OpenDoor) -> None:
+async def test_with_authentication_every_path_is_closed_unless_configured_as_open(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers, required=True) as d:
         for path in ("/livez", "/readyz", "/metrics"):
-            assert (await d.ask("GET", path))[0] == 200
+            assert (await d.send("GET", path))[0] == 200
         closed = [
             ("GET", "/admin/state"), ("GET", "/admin/tenants"), ("GET", "/admin/audit"), ("GET", "/admin/things"),
             ("PATCH", CHANGE), ("POST", "/admin/drain"), ("GET", "/admin/nothing"), ("GET", "/anything"),
             ("POST", "/livez"), ("GET", "//livez"), ("GET", "/livez/x"), ("DELETE", "/admin/tenants/acme/keys/x"),
         ]  # fmt: skip
         for method, path in closed:
-            assert (await d.ask(method, path))[0] == 401, path
+            assert (await d.send(method, path))[0] == 401, path
             assert d.headers["www-authenticate"] == "Bearer"
-            status, body = await d.ask(method, path, "hr-wrong")
+            status, body = await d.send(method, path, "hr-wrong")
             assert (status, body["error"]["code"]) == (401, "invalid_api_key")
         assert d.backend.acts == []
 
@@ -76,17 +76,22 @@ async def test_roles(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers, required=True) as d:
         operator, admin, user = d.backend.key(role="operator"), d.backend.key(role="tenant-admin"), d.backend.key()
         beta = d.backend.key("beta/eu", role="tenant-admin")
-        assert (await d.ask("PATCH", CHANGE, operator))[0] == 200
+        assert (await d.send("PATCH", CHANGE, operator))[0] == 200
         for path in ("/admin/state", "/admin/audit"):
-            assert (await d.ask("GET", path, operator))[0] == 200
+            assert (await d.send("GET", path, operator))[0] == 200
             for other in (admin, user, beta):
-                status, body = await d.ask("GET", path, other)
+                status, body = await d.send("GET", path, other)
                 assert (status, body["error"]["code"]) == (403, "forbidden")
         for path in ("/admin/tenants/acme", "/admin/tenants/acme/keys"):
-            assert [(await d.ask("GET", path, key))[0] for key in (operator, admin, user, beta)] == [200, 200, 403, 403]
-        assert (await d.ask("GET", "/admin/tenants/beta%2Feu", beta))[0] == 200
-        assert (await d.ask("GET", "/admin/nothing", operator))[1]["error"]["code"] == "not_found"
-        status, body = await d.ask("PUT", "/admin/things", operator)
+            assert [(await d.send("GET", path, key))[0] for key in (operator, admin, user, beta)] == [
+                200,
+                200,
+                403,
+                403,
+            ]
+        assert (await d.send("GET", "/admin/tenants/beta%2Feu", beta))[0] == 200
+        assert (await d.send("GET", "/admin/nothing", operator))[1]["error"]["code"] == "not_found"
+        status, body = await d.send("PUT", "/admin/things", operator)
         assert (status, body["error"]["code"], d.headers["allow"]) == (405, "method_not_allowed", "GET, HEAD")
 
 
@@ -94,28 +99,28 @@ async def test_a_key_with_scopes_has_no_authority(admin_door: OpenDoor) -> None:
     async with admin_door(required=True, metrics=True) as d:
         scraper = d.backend.key(scopes={"fronts": ("metrics",)})
         chat_only = d.backend.key(scopes={"fronts": ("chat",)})
-        assert (await d.ask("GET", "/metrics"))[0] == 401
+        assert (await d.send("GET", "/metrics"))[0] == 401
         keys = (scraper, chat_only, d.backend.key(), d.backend.key(role="tenant-admin"), d.backend.key(role="operator"))
-        assert [(await d.ask("GET", "/metrics", key))[0] for key in keys] == [200, 403, 403, 403, 200]
-        assert (await d.ask("GET", "/admin/tenants", scraper))[0] == 403
+        assert [(await d.send("GET", "/metrics", key))[0] for key in keys] == [200, 403, 403, 403, 200]
+        assert (await d.send("GET", "/admin/tenants", scraper))[0] == 403
 
 
 async def test_every_change_is_put_in_the_audit_log(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers, required=True) as d:
         operator, admin, user = d.backend.key(role="operator"), d.backend.key(role="tenant-admin"), d.backend.key()
-        assert (await d.ask("POST", "/admin/drain", operator))[0] == 200
-        assert (await d.ask("POST", "/admin/drain", admin))[0] == 403
-        assert (await d.ask("POST", "/admin/drain", user))[0] == 403
-        assert (await d.ask("POST", "/admin/drain", operator, content_type="text/plain"))[0] == 415
-        status, body = await d.ask("POST", "/admin/fails", operator)
+        assert (await d.send("POST", "/admin/drain", operator))[0] == 200
+        assert (await d.send("POST", "/admin/drain", admin))[0] == 403
+        assert (await d.send("POST", "/admin/drain", user))[0] == 403
+        assert (await d.send("POST", "/admin/drain", operator, content_type="text/plain"))[0] == 415
+        status, body = await d.send("POST", "/admin/fails", operator)
         assert (status, body) == (
             500,
             {"error": {"code": "internal_error", "message": "the gateway failed on this request", "param": None}},
         )
-        await d.ask("GET", "/admin/state", operator)
-        told = [(a.actor.id, a.actor.role, a.action, a.target, a.outcome, dict(a.detail)) for a in d.backend.acts]
+        await d.send("GET", "/admin/state", operator)
+        acts = [(a.actor.id, a.actor.role, a.action, a.target, a.outcome, dict(a.detail)) for a in d.backend.acts]
         one, other = operator.split("-")[1], admin.split("-")[1]
-        assert told == [
+        assert acts == [
             (one, "operator", "endpoint.drain", "main/1", "done", {"wait": "10s"}),
             (other, "tenant-admin", "POST /admin/drain", "/admin/drain", "refused", {"status": 403}),
             (one, "operator", "POST /admin/drain", "/admin/drain", "refused", {"status": 415}),
@@ -140,7 +145,7 @@ async def test_a_page_that_is_open_in_a_browser_cannot_act(
 ) -> None:
     async with admin_door(with_handlers) as d:
         for method, path in (("GET", "/admin/state"), ("POST", "/admin/drain"), ("GET", "/metrics")):
-            status, body = await d.ask(method, path, **headers)
+            status, body = await d.send(method, path, **headers)
             assert (status, body["error"]["code"]) == (403, code)
         assert d.backend.acts == []
 
@@ -148,31 +153,31 @@ async def test_a_page_that_is_open_in_a_browser_cannot_act(
 async def test_this_machine_by_any_of_its_own_names(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         for host in ("localhost", "localhost:1234", "127.0.0.1", "10.0.0.1:80", "[::1]:80"):
-            assert (await d.ask("GET", "/admin/state", host=host))[0] == 200, host
-        assert (await d.ask("GET", "/admin/state", host="localhost:1", origin="http://localhost:1"))[0] == 200
+            assert (await d.send("GET", "/admin/state", host=host))[0] == 200, host
+        assert (await d.send("GET", "/admin/state", host="localhost:1", origin="http://localhost:1"))[0] == 200
 
 
 async def test_a_form_cannot_post(admin_door: OpenDoor) -> None:
     async with admin_door(with_handlers) as d:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
-            status, body = await d.ask("POST", "/admin/drain", body=b"{}", content_type=kind)
+            status, body = await d.send("POST", "/admin/drain", body=b"{}", content_type=kind)
             assert (status, body["error"]["code"]) == (415, "unsupported_media_type")
 
 
 async def test_readiness_is_its_own(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as d:
         d.backend.ready = False
-        assert await d.ask("GET", "/readyz") == (503, {"status": "not ready"})
-        assert (await d.ask("GET", "/livez"))[0] == 200
+        assert await d.send("GET", "/readyz") == (503, {"status": "not ready"})
+        assert (await d.send("GET", "/livez"))[0] == 200
 
 
 async def test_whatever_is_sent_there_is_one_shape_of_error(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         bodies: list[Any] = [b"{", b"[1]", b"\xff", b'"x"', b"5", b"[" * 100_000]
         for body in bodies:
-            status, answer = await d.ask("POST", "/admin/tenants/acme/keys", body=body)
+            status, answer = await d.send("POST", "/admin/tenants/acme/keys", body=body)
             assert (status, answer["error"]["code"], set(answer["error"])) == (
                 400, "invalid_json", {"code", "message", "param"},
             )  # fmt: skip
-        status, answer = await d.ask("POST", "/admin/tenants/acme/keys", body=b" " * 1_045_000 + b"{}" * 3_000)
+        status, answer = await d.send("POST", "/admin/tenants/acme/keys", body=b" " * 1_045_000 + b"{}" * 3_000)
         assert (status, answer["error"]["code"]) == (413, "request_entity_too_large")

@@ -48,19 +48,19 @@ class Gateway:
 
     @property
     def allowance(self) -> RemoteAllowance:
-        found = self.ledger.accounts["acme"].always[0]
-        assert isinstance(found, RemoteAllowance)
-        return found
+        account = self.ledger.accounts["acme"].always[0]
+        assert isinstance(account, RemoteAllowance)
+        return account
 
     async def row(self) -> dict[str, float]:
         """What Redis has of the tenant's first limit, once it was told all: `n` in flight, what is left else."""
-        await self.told()
+        await self.refreshed()
         client = Redis.from_url(self.server.url, decode_responses=True)
         fields = await client.hgetall(self.allowance.key)
         await client.aclose()
         return {str(name): float(value) for name, value in fields.items()}
 
-    async def told(self) -> None:
+    async def refreshed(self) -> None:
         """Until Redis knows of everything."""
         async with asyncio.timeout(60):
             while self.redis.unsent or not self.redis.up:

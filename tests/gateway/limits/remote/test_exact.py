@@ -29,7 +29,7 @@ async def test_three_gateways_admit_exactly_the_limit(redis: RedisServer) -> Non
     limits = [{"requests": "1000/month", "count": "exact"}, {"requests": "5000/month", "per": "user", "count": "exact"}]
     async with gateways(3, redis, limits) as all_:
 
-        async def ask(i: int) -> int:
+        async def send(i: int) -> int:
             try:
                 held = await all_[i % 3].reserve(user=f"u{i % 7}")
             except LimitExceeded:
@@ -37,7 +37,7 @@ async def test_three_gateways_admit_exactly_the_limit(redis: RedisServer) -> Non
             all_[i % 3].settle(held, 1)
             return 1
 
-        assert sum(await asyncio.gather(*map(ask, range(10_000)))) == 1000
+        assert sum(await asyncio.gather(*map(send, range(10_000)))) == 1000
 
 
 async def test_what_one_takes_another_misses_until_it_is_settled(redis: RedisServer) -> None:
@@ -158,5 +158,5 @@ async def test_a_models_limit_is_for_everybody(redis: RedisServer) -> None:
             await two.reserve()
         await two.reserve(model="other")
         one.settle(held)
-        await one.told()
+        await one.refreshed()
         await two.reserve()

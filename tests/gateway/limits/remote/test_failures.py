@@ -37,7 +37,7 @@ async def test_killed_and_back_again_what_was_used_meanwhile_is_charged(redis: R
         await redis.start(keep=True)
         await one.until(up=True)
         await two.until(up=True)
-        await one.told()
+        await one.refreshed()
         one.ledger.accounts["acme"].limits[0].configure(one.allowance.config, one.clock(), time.time())
         async with asyncio.timeout(60):
             while count == "leased" and (await one.row())["l1"] < 859:
@@ -73,7 +73,7 @@ async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
 async def test_while_redis_is_away_each_gateway_holds_the_limit_by_itself(redis: RedisServer, count: str) -> None:
     async with gateways(1, redis, limits(count)) as (one,):
         one.settle(await one.reserve(1), 1)
-        await one.told()
+        await one.refreshed()
         redis.kill()
         await one.until(up=False)
         admitted = 0
@@ -107,51 +107,51 @@ async def test_a_limit_that_must_not_be_passed_is_refused_at_once(redis: RedisSe
 async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServer, policy: str) -> None:
     async with gateways(2, redis, limits("exact", on_redis_failure=policy), timeout=QUICK) as (one, two):
         redis.stop()
-        asked = [asyncio.create_task(one.reserve(10)) for _ in range(20)]
+        reservations = [asyncio.create_task(one.reserve(10)) for _ in range(20)]
         async with asyncio.timeout(60):
-            answers = await asyncio.gather(*asked, return_exceptions=True)
-        kept = [answer for answer in answers if not isinstance(answer, BaseException)]
-        assert len(kept) == (20 if policy == "allow" else 0)
+            answers = await asyncio.gather(*reservations, return_exceptions=True)
+        granted = [answer for answer in answers if not isinstance(answer, BaseException)]
+        assert len(granted) == (20 if policy == "allow" else 0)
         assert all(isinstance(a, LimitsUnavailable) for a in answers if isinstance(a, BaseException))
         assert not one.redis.up  # a later request does not wait
-        for held in kept:
+        for held in granted:
             one.settle(held, 3)
         redis.go_on()
         await two.until(up=True)
         row = await one.row()
         assert row["n"] == 0  # what was sent and never answered is undone, whenever it was carried out
-        assert row["l1"] == pytest.approx(1000 - 3 * len(kept), abs=0.1)
-        assert row["l0"] == pytest.approx(100 - len(kept), abs=0.1)
+        assert row["l1"] == pytest.approx(1000 - 3 * len(granted), abs=0.1)
+        assert row["l0"] == pytest.approx(100 - len(granted), abs=0.1)
 
 
 class Imposter:
     """In Redis' place: counts who comes, and says what it likes."""
 
-    def __init__(self, says: bytes) -> None:
-        self._says = says
+    def __init__(self, garbage: bytes) -> None:
+        self._garbage = garbage
         self.connections = 0
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         while await reader.read(65536):
-            writer.write(self._says)
+            writer.write(self._garbage)
         writer.close()
 
 
 @pytest.mark.parametrize(
-    "says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"*-7\r\n", b"$99999999\r\nx", b"\x00"]
+    "garbage", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b"*-7\r\n", b"$99999999\r\nx", b"\x00"]
 )
-async def test_garbage_in_its_place_is_no_answer_and_no_storm(tmp_path: Path, says: bytes) -> None:
+async def test_garbage_in_its_place_is_no_answer_and_no_storm(tmp_path: Path, garbage: bytes) -> None:
     server = RedisServer(tmp_path)
-    imposter = Imposter(says)
+    imposter = Imposter(garbage)
     listening = await asyncio.start_unix_server(imposter, server.path)
     one = Gateway(server, limits("exact"), timeout=QUICK)
-    began, asked = time.monotonic(), 0
+    began, attempts = time.monotonic(), 0
     while time.monotonic() - began < 1.0:
-        one.settle(await one.reserve(0), 0) if asked < 100 else None
-        asked += 1
+        one.settle(await one.reserve(0), 0) if attempts < 100 else None
+        attempts += 1
         await asyncio.sleep(0.001)
-    assert asked > 50
+    assert attempts > 50
     assert imposter.connections <= 6
     assert not one.redis.up
     assert one.redis.describe()["error"]

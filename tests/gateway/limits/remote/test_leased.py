@@ -36,7 +36,7 @@ async def test_three_gateways_admit_the_limit_within_the_bound(redis: RedisServe
         assert 1000 - 3 * 50 <= admitted <= 1000 + 3 * 50
 
 
-async def test_the_first_request_is_admitted_before_redis_was_asked(redis: RedisServer) -> None:
+async def test_the_first_request_is_admitted_before_any_call_to_redis(redis: RedisServer) -> None:
     async with gateways(1, redis, {"requests": "1/month", "tokens": "100/month", "count": "leased"}) as (one,):
         one.settle(await one.reserve(80), 80)
         with pytest.raises(LimitExceeded):
@@ -85,19 +85,17 @@ async def test_places_are_shared_within_the_bound_and_come_back_from_the_dead(
 
 
 @given(st.integers(1, 500), st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.integers(0, 300)), max_size=60))
-def test_a_pocket_is_never_further_ahead_than_its_part_or_one_request(
-    amount: int, steps: list[tuple[int, bool, int]]
-) -> None:
+def test_a_lease_never_exceeds_its_part_or_one_request(amount: int, steps: list[tuple[int, bool, int]]) -> None:
     """Each step takes n, or fills from a shared amount, of which `lent` has left it."""
     lease, lent, used = Lease(amount), 0.0, 0.0
     most = 0.0
     for n, fill, there in steps:
         if fill:
-            want = lease.demand(idle=n % 2 == 0)
-            if want > 0:
-                want = min(want, there)
-                lease.level += want
-            lent += want
+            demand = lease.demand(idle=n % 2 == 0)
+            if demand > 0:
+                demand = min(demand, there)
+                lease.level += demand
+            lent += demand
         elif lease.has(min(n, amount)):
             used += lease.take(n)
             most = max(most, min(n, amount))

@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         self.tokens += tokens
         self.usd += usd
         held.gateway.settle(held.reservation, tokens, usd)
-        self.run(held.gateway.told())
+        self.run(held.gateway.refreshed())
 
     @rule(i=st.integers(0, GATEWAYS - 1))
     def crash(self, i: int) -> None:
@@ -134,7 +134,7 @@ class ExactMachine(Machine):
     count = "exact"
 
     @rule(i=st.integers(0, GATEWAYS - 1), tokens=st.integers(0, 1200), usd=st.integers(0, 10))
-    def ask(self, i: int, tokens: int, usd: int) -> None:
+    def send(self, i: int, tokens: int, usd: int) -> None:
         granted = (
             len(self.held) < PLACES
             and self.requests < REQUESTS
@@ -152,12 +152,12 @@ class ExactMachine(Machine):
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.wait([task])
-            await self.gateways[i].told()
+            await self.gateways[i].refreshed()
 
         self.run(cancelled())
 
     @invariant()
-    def redis_says_the_same(self) -> None:
+    def redis_has_the_same_amounts(self) -> None:
         row = self.run(self.gateways[0].row())
         if row:
             assert row["n"] == len(self.held)
@@ -175,7 +175,7 @@ class LeasedMachine(Machine):
     """The largest request."""
 
     @rule(i=st.integers(0, GATEWAYS - 1), tokens=st.integers(0, 300), usd=st.integers(0, 2))
-    def ask(self, i: int, tokens: int, usd: int) -> None:
+    def send(self, i: int, tokens: int, usd: int) -> None:
         self.run(self.reserve(i, tokens, usd))
 
     def end(self, held: Held, tokens: int, usd: int) -> None:
@@ -186,7 +186,7 @@ class LeasedMachine(Machine):
         self.run(asyncio.sleep(0.02))
 
     @rule()
-    def nobody_asks_for_a_while(self) -> None:
+    def time_passes_without_requests(self) -> None:
         for held in self.held:
             self.end(held, held.tokens, held.usd)
         self.held = []
