@@ -6,9 +6,9 @@ from config.expressions import functions, members, operators
 from config.expressions.errors import CompileError
 from config.expressions.nodes import (
     BinaryNode,
-    CallNode,
     ConditionalNode,
     DefaultNode,
+    FunctionCallNode,
     IndexNode,
     ListNode,
     LiteralNode,
@@ -77,7 +77,7 @@ class Checker:
                 return members.element(base, self.value(node.index), node.column, self.unchecked)
             case MemberNode():
                 return members.member(self.operand(node.base), node.name, node.column)
-            case CallNode():
+            case FunctionCallNode():
                 arguments = [self.operand(argument) for argument in node.arguments]
                 return functions.call(node.name, arguments, node.column, self.unchecked)
             case UnaryNode():

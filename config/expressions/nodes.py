@@ -46,7 +46,7 @@ class MemberNode:
 
 
 @dataclass(frozen=True, slots=True)
-class CallNode:
+class FunctionCallNode:
     """`name(first, second)`."""
 
     column: int
@@ -102,6 +102,6 @@ class DefaultNode:
 
 
 Node = (
-    LiteralNode | NameNode | ListNode | IndexNode | MemberNode | CallNode
+    LiteralNode | NameNode | ListNode | IndexNode | MemberNode | FunctionCallNode
     | UnaryNode | BinaryNode | LogicalNode | ConditionalNode | DefaultNode
 )  # fmt: skip

@@ -18,9 +18,9 @@ from collections.abc import Callable
 from config.expressions.errors import CompileError
 from config.expressions.nodes import (
     BinaryNode,
-    CallNode,
     ConditionalNode,
     DefaultNode,
+    FunctionCallNode,
     IndexNode,
     ListNode,
     LiteralNode,
@@ -213,7 +213,7 @@ class _Parser:
 
     def _name(self, token: Lexeme) -> Node:
         if self._accept("("):
-            return CallNode(token.column, token.text, self._items(")"))
+            return FunctionCallNode(token.column, token.text, self._items(")"))
         return NameNode(token.column, (token.text,))
 
     def _items(self, end: str) -> tuple[Node, ...]:

@@ -138,7 +138,7 @@ class InferenceService:
                     self._record(inference, served, began, responses.ended, last)
 
     def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
-        """Lease a version in service, to be released once; None if there is none now."""
+        """Lease a version in service, to be released once; None if no version is in service."""
         if parameters and (sequence := parameters.get("sequence_id")):
             return self.manager.lease_sequence(model, version, _id(sequence))
         return self.manager.lease(model, version)
