@@ -73,7 +73,17 @@ def test_pipelines(example: Path) -> None:
     assert reading.config is not None
     assert reading.warnings == ()
     piped = {model.name: model.pipeline for model in reading.config.models if model.pipeline is not None}
-    assert list(piped) == ["large", "cascade", "guarded", "reviewed", "by-length", "ocr", "ocr-chat"]
+    assert list(piped) == [
+        "large",
+        "cascade",
+        "guarded",
+        "retrieval",
+        "reviewed",
+        "by-length",
+        "ocr",
+        "ocr-chat",
+        "voice",
+    ]
     guarded = piped["guarded"]
     assert guarded is not None
     assert [step.kinds() for step in guarded.steps] == [["guard"], ["model"], ["guard"]]

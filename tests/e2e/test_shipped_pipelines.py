@@ -32,8 +32,8 @@ EXAMPLE: Any = parse(default_path().parent / "examples" / "pipelines.yaml").data
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("shipped")
-    [adding] = re.findall(r"\$ \.venv/bin/headrace models add ([\w -]+?) +#", PAGE)
-    for name in adding.split():
+    [adding] = re.findall(r"\$ \.venv/bin/headrace models add ([^#]+)", PAGE)
+    for name in adding.replace("\\", "").split():
         add(name, folder / "models")
     config = {**EXAMPLE, "pools": [_pool(pool, folder) for pool in EXAMPLE["pools"]]}
     async with gateway(folder, config) as made:
@@ -118,6 +118,35 @@ async def test_a_guarded_stream_is_the_guarded_answer(running: GatewayProcess, k
         )
         parts = [chunk.choices[0].delta.content or "" async for chunk in stream if chunk.choices]
     assert "".join(parts) == whole
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("When does the canteen open?", "11:30"),
+        ("In which year was the company founded?", "1987"),
+        ("What is the name of the wireless network for guests?", "Riverside"),
+    ],
+)
+async def test_the_answer_of_retrieval_is_in_the_passage(
+    running: GatewayProcess, key: str, question: str, expected: str
+) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
+        assert expected in (await spent(running, client, "retrieval", question))[0]
+        assert expected not in (await spent(running, client, "large", question))[0]
+
+
+async def test_retrieval_answers_the_request_of_the_page(running: GatewayProcess, key: str) -> None:
+    answer, _ = await curl(running, key, "retrieval")
+    assert "11:30" in answer["choices"][0]["message"]["content"]
+
+
+async def test_voice_finds_the_speech_of_the_page(running: GatewayProcess, key: str) -> None:
+    [program] = re.findall(r"```python voice\n(.*?)```", PAGE, re.DOTALL)
+    printed = await output(running, key, sys.executable, "-c", program)
+    begin, end = map(float, re.findall(r"^\[\[([\d.]+) +([\d.]+)\]\] \[b.+\]$", printed, re.DOTALL)[0])
+    assert 0.9 < begin < 1.3
+    assert 1.3 < end < 2.3
 
 
 async def test_ocr_reads_the_picture_of_the_page(running: GatewayProcess, key: str) -> None:

@@ -87,6 +87,14 @@ CATALOGUE = {
         "Apache-2.0",
         needs=("minilm",),
     ),
+    "search-example": Entry(
+        "the passages of a small set that resemble a text",
+        None,
+        ("torch", "embeddings"),
+        "Apache-2.0",
+        needs=("minilm",),
+    ),
+    "speech-parts": Entry("when a recording has speech", None, ("onnx",), "Apache-2.0", needs=("silero-vad",)),
     "ocr-detect": Entry(
         "where in a picture text is",
         _ocr("ch_PP-OCRv4_det", 4_745_517, "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9"),

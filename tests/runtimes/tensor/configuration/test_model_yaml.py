@@ -238,7 +238,7 @@ def test_the_catalogue_is_written_in_it(tmp_path: Path, name: str) -> None:
     shutil.copytree(Path(catalogue.__file__).parent / "models" / name, folder)
     config = read_model(folder, name, [folder / "1"]).config
     assert config.backend in FILES
-    assert config.max_batch_size >= 1 or name == "ocr-crop"  # its outputs have a row for each line of text
+    assert config.max_batch_size >= 1 or name in ("ocr-crop", "speech-parts")  # a row for each part
 
 
 def test_the_examples_on_the_page(tmp_path: Path) -> None:
