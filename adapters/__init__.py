@@ -8,6 +8,7 @@ call.py         `Call`: one execution of a request, and the trace of its attempt
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
 stream.py       `Stream`: an answer in pieces, the state machine of every stream
 tensors.py      tensors as plain data, in the terms of the Open Inference Protocol
+assembly.py     joins large bytes in small steps, so that no copy holds the event loop
 errors.py       the tree of errors; its classes decide retries and breakers
 statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/           codecs: bytes ↔ types, without I/O

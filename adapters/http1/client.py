@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Awaitable, Sequence
 from urllib.parse import urlsplit
 
+from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
 from adapters.http1.exchange import Exchange
 from adapters.http1.message import Headers
@@ -70,16 +71,25 @@ class ClientResponse:
     async def read(self, limit: int = MAX_ANSWER) -> bytes:
         """Read the rest of the body. Raises `BackendError` above `limit` bytes."""
         pieces: list[bytes] = []
+        assembly: Assembly | None = None  # of a large body
         size = 0
         while data := await self.piece():
-            pieces.append(data)
             size += len(data)
+            if assembly is not None:
+                assembly.add(data)
+            else:
+                pieces.append(data)
+                if size > LARGE:
+                    assembly = Assembly(pieces)
+                    pieces.clear()
             if self._exchange is not None and self._exchange.over:
                 self._give_back()
             if size > limit:
-                pieces.clear()  # the traceback of the error refers to this frame
+                pieces, assembly, data = [], None, b""  # the traceback of the error refers to this frame
                 self.close()
                 raise BackendError("The upstream's answer is too large.")
+        if assembly is not None:
+            return assembly.finish()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def close(self) -> None:

@@ -185,7 +185,8 @@ class Exchange(Feeding):
     def reusable(self) -> bool:
         """Whether the response is complete and the connection can carry another request."""
         whole = self.complete and self._framed and self._keep_alive
-        return whole and not self._stopped and not self._transport.is_closing()
+        unread = self._paused or self._rest is not None
+        return whole and not unread and not self._transport.is_closing()
 
     # ── ends ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,6 +10,8 @@ STRIDE = 8 * 1024
 """Bytes that are passed to the parser at once, except within a body of known length."""
 TURN_BYTES = 32 * 1024
 """Bytes of heads and chunks that one connection parses in one turn of the loop."""
+TURN_RECEIVED = 1024 * 1024
+"""Bytes of bodies after which a connection lets a turn pass: libuv reads up to 8 MiB from one socket in one turn."""
 
 Data = bytes | memoryview
 
@@ -20,7 +22,7 @@ class Feeding(asyncio.Protocol):
     A subclass parses in `_feed` and may pause in any callback of its parser: the remaining bytes then wait unparsed.
     """
 
-    __slots__ = ("_deaf", "_paused", "_rest", "_scheduled", "_stopped", "_transport", "loop")
+    __slots__ = ("_deaf", "_paused", "_received", "_rest", "_scheduled", "_stopped", "_transport", "loop")
     _transport: asyncio.Transport
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -30,20 +32,29 @@ class Feeding(asyncio.Protocol):
         self._paused = False  # set by the subclass
         self._stopped = False  # reading of the transport is paused
         self._scheduled = False
+        self._received = 0  # bytes in long pieces since the connection last let a turn pass
 
     def data_received(self, data: bytes) -> None:
         if self._rest is None and len(data) <= STRIDE:
             if not self._deaf:
                 self._feed(data)
             return
+        self._received += len(data)
         rest = data if self._rest is None else b"".join((self._rest, data))
         self._rest = memoryview(rest)
         if not self._scheduled:
             self._feed_rest()
 
+    def _next_turn(self) -> None:
+        self._scheduled = False
+        self._received = 0
+        if self._rest is None:
+            self._adjust_reading()
+        else:
+            self._feed_rest()
+
     def _feed_rest(self) -> None:
         """Parse the bytes of one turn; the remainder waits for the next turn."""
-        self._scheduled = False
         rest, self._rest = self._rest, None
         if rest is None:
             return
@@ -88,13 +99,14 @@ class Feeding(asyncio.Protocol):
         if self._transport.is_closing():
             self._rest = None
             return
-        stop = self._paused or self._rest is not None
+        waits = self._rest is not None or self._received > TURN_RECEIVED
+        stop = self._paused or waits
         if stop is not self._stopped:
             self._stopped = stop
             if stop:
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
-        if self._rest is not None and not self._paused and not self._scheduled:
+        if waits and not self._paused and not self._scheduled:
             self._scheduled = True
-            self.loop.call_soon(self._feed_rest)
+            self.loop.call_soon(self._next_turn)

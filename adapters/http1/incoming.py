@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from adapters.assembly import LARGE, Assembly
 from adapters.errors import InferenceError, TooLarge
 from adapters.http1.budget import COPIES, FREE_BYTES, STEP, Budget
 from adapters.http1.head import Fields
@@ -38,8 +39,8 @@ class Incoming(Request):
     """The connection's view of one request: received bytes, error, persistence. Front doors use the base class."""
 
     __slots__ = (
-        "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11", "keep_alive",
-        "_paid", "length", "size", "read_started",
+        "_assembly", "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11",
+        "keep_alive", "_paid", "length", "size", "read_started",
     )  # fmt: skip
 
     def __init__(self, connection: BodySource, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
@@ -52,6 +53,7 @@ class Incoming(Request):
         self.keep_alive = True
         self.expects_continue = http11 and b"expect" in fields
         self.body: list[bytes | bytearray] = []
+        self._assembly: Assembly | None = None  # of a large body
         self.length = 0  # the Content-Length
         self.size = 0
         self.complete = False
@@ -71,6 +73,7 @@ class Incoming(Request):
         except InferenceError as error:
             self.error = error
             self.body.clear()
+            self._assembly = None
             return False
         self._add(piece)
         return True
@@ -78,7 +81,12 @@ class Incoming(Request):
     def _add(self, piece: bytes) -> None:
         """Store a piece. Small pieces are joined at once: the overhead of each piece exceeds its bytes."""
         body = self.body
-        if not body or len(piece) >= SMALL_PIECE:
+        if self._assembly is not None:
+            self._assembly.add(piece)
+        elif self.size > LARGE:
+            self._assembly = Assembly([*body, piece])
+            body.clear()
+        elif not body or len(piece) >= SMALL_PIECE:
             body.append(piece)
         elif isinstance(body[-1], bytearray):
             body[-1] += piece
@@ -119,7 +127,9 @@ class Incoming(Request):
             await self.connection.receive_body(self)
         if self.error is not None:
             raise self.error
-        if len(self.body) != 1 or isinstance(self.body[0], bytearray):
+        if self._assembly is not None:
+            self.body, self._assembly = [self._assembly.finish()], None
+        elif len(self.body) != 1 or isinstance(self.body[0], bytearray):
             self.body = [b"".join(self.body)]  # frees the pieces
         return bytes(self.body[0])
 

@@ -3,7 +3,9 @@
 import zlib
 from collections import deque
 from struct import Struct
+from typing import NamedTuple
 
+from adapters.assembly import LARGE, Assembly
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 
@@ -21,20 +23,21 @@ MAX_CUT = 256
 """Limit on assembled, unread messages. Further bytes stay unparsed: an empty message is five bytes, but an object."""
 
 
-class Compressed(bytes):
+class Compressed(NamedTuple):
     """A message that has not been inflated yet."""
 
-    __slots__ = ()
+    data: bytes
 
 
 class Inbox:
     """Assembles received bytes into `messages`. Raises `GrpcError` for an invalid or too long message."""
 
-    __slots__ = ("_have", "_need", "_pieces", "_prefix", "_squeezed", "_uncut", "limit", "messages")
+    __slots__ = ("_assembly", "_have", "_need", "_pieces", "_prefix", "_squeezed", "_uncut", "limit", "messages")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.messages: deque[bytes] = deque()
+        self.messages: deque[bytes | Compressed] = deque()
+        self._assembly: Assembly | None = None  # of a large message
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._uncut = bytearray()  # bytes after the first `MAX_CUT` messages
         self._have = 0
@@ -69,7 +72,12 @@ class Inbox:
 
     def _add(self, data: bytes, start: int, size: int) -> None:
         pieces = self._pieces
-        if VIEW_BYTES < size < self._need and size * 2 > len(data):
+        if self._assembly is not None:
+            self._assembly.add(memoryview(data)[start : start + size])
+        elif self._have + size > LARGE:
+            self._assembly = Assembly([*pieces, memoryview(data)[start : start + size]])
+            pieces.clear()
+        elif VIEW_BYTES < size < self._need and size * 2 > len(data):
             # A view avoids a copy before the join, but the whole of `data` stays in memory.
             pieces.append(memoryview(data)[start : start + size])
         elif size >= SMALL_PIECE or size == self._need:
@@ -107,7 +115,11 @@ class Inbox:
 
     def _complete(self) -> None:
         pieces, self._pieces = self._pieces, []
-        whole = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+        assembly, self._assembly = self._assembly, None
+        if assembly is not None:
+            whole = assembly.finish()
+        else:
+            whole = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
         self.messages.append(Compressed(whole) if self._squeezed else whole)
         self._have = self._need = 0
         self._prefix = b""

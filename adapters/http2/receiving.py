@@ -89,12 +89,12 @@ class Receiving:
             self._credit()
             await self._arrival()
         message = messages.popleft()
-        self._release(len(message) + 5)
+        compressed = isinstance(message, Compressed)
+        data = message.data if isinstance(message, Compressed) else message
+        self._release(len(data) + 5)
         if not messages:
             self._credit()
-        if isinstance(message, Compressed):
-            return await self._inflated(message)
-        return message
+        return await self._inflated(data) if compressed else data
 
     async def _arrival(self) -> None:
         self._reader = self.connection.loop.create_future()

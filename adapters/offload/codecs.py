@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from adapters.assembly import join
 from adapters.offload.pool import LARGE, run
 from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred
@@ -34,14 +35,18 @@ async def encode_response(inferred: Inferred, binary: oip_responses.BinaryOutput
     """Encode a response over HTTP. Raises `CallerError`."""
     size = oip_responses.json_bytes(inferred, binary)
     if size < LARGE:
-        return oip_responses.encode_response(inferred, binary)
+        head, blobs = oip_responses.response_parts(inferred, binary)
+        return (await join((head, *blobs)), len(head)) if blobs else (head, None)
     return await run(size, oip_responses.encode_response, without_extras(inferred), binary)
 
 
 async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, int | None]:
     """Encode a request over HTTP. Raises `CallerError`."""
-    size = 0 if binary else sum([len(tensor.data) for tensor in inference.inputs])
-    return await run(size, oip.encode_request, inference, binary=binary)
+    if binary:
+        head, blobs = oip.request_parts(inference, binary=True)
+        return await join((head, *blobs)), len(head)
+    size = sum([len(tensor.data) for tensor in inference.inputs])
+    return await run(size, oip.encode_request, inference, binary=False)
 
 
 async def decode_response(body: bytes, header_length: int | None) -> Inferred:

@@ -16,12 +16,12 @@ def tag(number: int) -> int:
     return number << 3 | _DELIMITED
 
 
-def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
+def split(message: Data, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
     """Split off two fields of a message: the last value of tag `text`, and all values of tag `raw`.
 
     The message retains all bytes from the first unknown tag on.
     """
-    view, parts, values = memoryview(message), list[bytes](), list[Data]()
+    view, parts, values = memoryview(message), list[Data](), list[Data]()
     at = copied = 0
     end, name = len(message), b""
     try:
@@ -41,7 +41,7 @@ def split(message: bytes, text: int, raw: int) -> tuple[bytes, str, list[Data]]:
                 if this == raw:
                     values.append(view[start:stop])
                 else:
-                    name = message[start:stop]
+                    name = bytes(message[start:stop])
             at = stop
         parts.append(message[copied:])
         return b"".join(parts), name.decode(), values
@@ -82,7 +82,7 @@ def numbers(message: bytes) -> set[int]:
     return present
 
 
-def _length(message: bytes, at: int) -> tuple[int, int]:
+def _length(message: Data, at: int) -> tuple[int, int]:
     """Return the start and the length of a field's value."""
     length = shift = 0
     while True:

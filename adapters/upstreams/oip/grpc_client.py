@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from adapters import offload
+from adapters.assembly import join
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import BackendError
@@ -16,6 +17,7 @@ from adapters.http2.status import GrpcError
 from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.stream import OnePiece
+from adapters.tensors import Data
 from adapters.types import OIP_GRPC, OIP_JSON, Deadline, Usage
 from adapters.upstreams.dial import grpc_channel, names
 from adapters.upstreams.grpc_refusals import FAILED, OF_THE_KEY, device_ms_of, refuse
@@ -122,7 +124,7 @@ class OipGrpcAdapter:
                 elif not (self._dialect.graphs and error.code == Code.NOT_FOUND):
                     raise
         answer, usage = await self._once(request, message, call)
-        final = oip_proto_answers.with_final(oip_proto_answers.encode_stream_response(answer), True)
+        final = await join([*oip_proto_answers.stream_response_parts([answer]), oip_proto_answers.final_marker(True)])
         return OnePiece(final, content_type="application/grpc", usage=usage, form=OIP_GRPC)
 
     async def _streamed(self, request: InferRequest, message: bytes, call: Call) -> Answer:
@@ -134,10 +136,10 @@ class OipGrpcAdapter:
         """Return the client's own message if it speaks gRPC, else an encoded message."""
         model = self._model or request.model
         if request.wire == "oip-grpc":
-            message = request.payload.body
+            parts: list[Data] = [request.payload.body]
         else:
-            message = oip_proto.encode_infer_request(await self._reader.inference(request, model, call))
-        return message + _renamed(model, request.version)
+            parts = oip_proto.infer_request_parts(await self._reader.inference(request, model, call))
+        return await join([*parts, _renamed(model, request.version)])
 
     def _metadata_fields(self, request: ModelRequest, call: Call) -> bytes:
         fields = [("x-request-id", call.id)]

@@ -154,6 +154,11 @@ def _input(tensor: Any) -> _Input:
 
 def encode_infer_request(inference: Inference) -> bytes:
     """Encode a request with raw contents. Raises `CallerError` for a parameter without a form in gRPC."""
+    return b"".join(infer_request_parts(inference))
+
+
+def infer_request_parts(inference: Inference) -> list[Data]:
+    """Encode a request in parts, without a copy of its tensors. Raises like `encode_infer_request`."""
     described = describe(inference.inputs)
     if described is None or any(output.parameters for output in inference.outputs):
         envelope = _write(inference)
@@ -169,7 +174,7 @@ def encode_infer_request(inference: Inference) -> bytes:
     for tensor in inference.inputs:
         if SHARED_MEMORY not in tensor.parameters:
             parts += (head(_RAW, len(tensor.data)), tensor.data)
-    return b"".join(parts)
+    return parts
 
 
 def encode_names(model: str, version: str) -> bytes:

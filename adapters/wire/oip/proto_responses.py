@@ -24,6 +24,11 @@ _OF_A_STREAM = frozenset({_FAILURE, 2})
 
 def encode_infer_response(inferred: Inferred) -> bytes:
     """Encode a response with raw contents."""
+    return b"".join(infer_response_parts(inferred))
+
+
+def infer_response_parts(inferred: Inferred) -> list[Data]:
+    """Encode a response in parts, without a copy of its tensors."""
     outputs = inferred.outputs
     described = describe(outputs)
     if described is None:
@@ -37,7 +42,7 @@ def encode_infer_response(inferred: Inferred) -> bytes:
         message = messages.ModelInferResponse()
         oip_contents.put_parameters(message.parameters, inferred.parameters)
         parts.append(message.SerializeToString())
-    return b"".join(parts)
+    return parts
 
 
 def as_raw(message: bytes) -> bytes:
@@ -124,7 +129,12 @@ def _with_data(described: tuple[Tensor, ...], raw: list[Data]) -> list[Tensor]:
 
 def encode_stream_response(response: bytes) -> bytes:
     """One encoded response as a message of `ModelStreamInfer`."""
-    return head(_STREAMED, len(response)) + response
+    return b"".join(stream_response_parts([response]))
+
+
+def stream_response_parts(response: list[Data]) -> list[Data]:
+    """The parts of one encoded response as parts of a message of `ModelStreamInfer`."""
+    return [head(_STREAMED, sum(map(len, response))), *response]
 
 
 _FINAL = tuple(
@@ -133,19 +143,19 @@ _FINAL = tuple(
 _FINAL_NAME = FINAL.encode()
 
 
-def with_final(message: bytes, final: bool) -> bytes:
-    """A message of a stream whose response has the parameter `triton_final_response`.
+def final_marker(final: bool) -> bytes:
+    """The part to append to a message of a stream to add the parameter `triton_final_response` to its response.
 
     Protobuf merges the two occurrences of the response, so the tensors are not read.
     """
-    return message + _FINAL[final]
+    return _FINAL[final]
 
 
 def is_final(message: bytes) -> bool:
     """Whether the response in a message of a stream has the parameter `triton_final_response`."""
     try:
         _, _, responses = split(message, tag(_FAILURE), _STREAMED)
-        return any(_FINAL_NAME in split(bytes(response), _ID, _RAW)[0] for response in responses)
+        return any(_FINAL_NAME in split(response, _ID, _RAW)[0] for response in responses)
     except MalformedMessage:
         return False
 

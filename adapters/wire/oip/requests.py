@@ -190,7 +190,13 @@ def not_json(error: Exception) -> CallerError:
 
 
 def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes, int | None]:
-    """Encode a request: the body, and the length of its JSON, None if all is JSON. Outputs are requested in one form.
+    """Encode a request: the body, and the length of its JSON, None if all is JSON. Raises like `request_parts`."""
+    head, blobs = request_parts(inference, binary=binary)
+    return (b"".join((head, *blobs)), len(head)) if binary else (head, None)
+
+
+def request_parts(inference: Inference, *, binary: bool) -> tuple[bytes, list[Data]]:
+    """Encode a request: its JSON, and the inputs in binary form. Outputs are requested in the same form.
 
     Raises `CallerError` for a datatype that JSON cannot represent, if `binary` is False.
     """
@@ -205,8 +211,7 @@ def encode_request(inference: Inference, *, binary: bool = True) -> tuple[bytes,
         request["outputs"] = [_output_fields(output, binary) for output in inference.outputs]
     elif binary:
         request["parameters"] = {**parameters, BINARY_OUTPUT: True}
-    head = encode_json(request)
-    return (b"".join((head, *blobs)), len(head)) if binary else (head, None)
+    return encode_json(request), blobs
 
 
 class _Id(msgspec.Struct, gc=False):

@@ -75,7 +75,13 @@ def json_bytes(inferred: Inferred, binary: BinaryOutputs = False) -> int:
 
 
 def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[bytes, int | None]:
-    """Encode a response: the body, and the length of its JSON, None if all is JSON.
+    """Encode a response: the body, and the length of its JSON, None if all is JSON. Raises like `response_parts`."""
+    head, blobs = response_parts(inferred, binary)
+    return (b"".join((head, *blobs)), len(head)) if blobs else (head, None)
+
+
+def response_parts(inferred: Inferred, binary: BinaryOutputs) -> tuple[bytes, list[Data]]:
+    """Encode a response: its JSON, and the outputs in binary form.
 
     Raises `CallerError` for an output that JSON cannot represent and that was not requested in binary form.
     """
@@ -94,8 +100,7 @@ def encode_response(inferred: Inferred, binary: BinaryOutputs = False) -> tuple[
     if inferred.parameters:
         fields["parameters"] = dict(inferred.parameters)
     fields["outputs"] = outputs
-    head = oip.encode_json(fields)
-    return (b"".join((head, *blobs)), len(head)) if blobs else (head, None)
+    return oip.encode_json(fields), blobs
 
 
 def decode_response(body: bytes, header_length: int | None) -> Inferred:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from adapters import offload
+from adapters.assembly import join
 from adapters.base import Answer
 from adapters.errors import CallerError, Forbidden, Unavailable
 from adapters.grpc_health import Health
@@ -172,7 +173,7 @@ async def message_of(answer: Answer) -> bytes:
     """A whole answer as a message: its own bytes, or transcoded if the upstream speaks another wire."""
     if answer.body is not None and answer.form.wire == "oip-grpc":
         return answer.body
-    return oip_proto_answers.encode_infer_response(await decode(answer))
+    return await join(oip_proto_answers.infer_response_parts(await decode(answer)))
 
 
 async def _order(principal: Principal, call: GrpcCall, record: Record) -> None:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from adapters import offload, statuses
+from adapters.assembly import join
 from adapters.base import Answer
 from adapters.errors import MODEL_NOT_READY, REPORTED, BackendError, InferenceError, ModelFailed
 from adapters.http2.call import GrpcCall
@@ -139,7 +140,7 @@ class InferStream:
         marks = False
         async for message in answer:
             marks = marks or oip_proto_answers.is_final(message)
-            await self._send(message if marks else oip_proto_answers.with_final(message, False))
+            await self._send(message if marks else await join((message, oip_proto_answers.final_marker(False))))
             begun.set()
         if not marks:
             await self._end(request, Inferred(request.model, request.version, request.inference.id))
@@ -168,7 +169,8 @@ class InferStream:
                 yield await offload.run(len(data), _event, data)
 
     async def _write(self, response: Inferred) -> None:
-        await self._send(oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(response)))
+        parts = oip_proto_answers.infer_response_parts(response)
+        await self._send(await join(oip_proto_answers.stream_response_parts(parts)))
 
     async def _failed(self, error: InferenceError, id_: str, model_name: str) -> None:
         """Report an error in the stream, which continues, or end the call with the error."""

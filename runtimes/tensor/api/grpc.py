@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from adapters import statuses
+from adapters.assembly import join
 from adapters.errors import CallerError, InferenceError
 from adapters.grpc_health import Health
 from adapters.http2.call import GrpcCall
@@ -88,7 +89,7 @@ class GrpcDoor:
         inference = await codecs.decode_message(await call.unary())
         deadline = call.deadline
         computed = await self._service.infer(inference, inf if deadline is None else deadline)
-        message = oip_proto_answers.encode_infer_response(computed)
+        message = await join(oip_proto_answers.infer_response_parts(computed))
         call.reply(message, ((DEVICE_MS, f"{computed.device_seconds * 1000:.3f}"),))
 
     async def _stream(self, call: GrpcCall) -> None:

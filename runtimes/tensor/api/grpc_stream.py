@@ -10,6 +10,7 @@ import asyncio
 from math import inf
 
 from adapters import statuses
+from adapters.assembly import join
 from adapters.errors import MODEL_NOT_READY, REPORTED, InferenceError
 from adapters.http2.call import GrpcCall
 from adapters.http2.status import GrpcError
@@ -87,8 +88,8 @@ class InferStream:
             self._room.release()
 
     async def _write(self, inferred: Inferred, before: asyncio.Task[None] | None) -> None:
-        message = oip_proto_answers.encode_stream_response(oip_proto_answers.encode_infer_response(inferred))
-        await self._send(message, before)
+        parts = oip_proto_answers.infer_response_parts(inferred)
+        await self._send(await join(oip_proto_answers.stream_response_parts(parts)), before)
 
     async def _fail(self, error: InferenceError, id_: str, before: asyncio.Task[None] | None, model: str = "") -> None:
         if self._with_status:

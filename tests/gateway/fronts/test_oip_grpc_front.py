@@ -32,7 +32,7 @@ from adapters.wire.oip.proto_responses import (
     encode_infer_response,
     encode_stream_error,
     encode_stream_response,
-    with_final,
+    final_marker,
 )
 from adapters.wire.oip.responses import encode_response
 from adapters.wire.protos import health
@@ -445,7 +445,7 @@ def _messages(parts: list[tuple[dict[str, Any], bool]]) -> Script:
 
 
 def only_message() -> bytes:
-    return with_final(encode_stream_response(response("7")), True)
+    return encode_stream_response(response("7")) + final_marker(True)
 
 
 async def test_whatever_an_upstream_marks_each_response_is_marked_and_only_the_last_is_final() -> None:
