@@ -1,4 +1,4 @@
-"""tritonclient's own service on gRPC's own server: what it does is what a test says."""
+"""tritonclient's own service on gRPC's own server, scripted by the test."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ Behaviour = Callable[[Any, Any], Any]
 
 
 class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc] # the package has no types
-    """Answers with its inputs as outputs, unless `behaviour` says otherwise; remembers what it was asked."""
+    """Returns its inputs as outputs, unless `behaviour` is set; records its requests."""
 
     def __init__(self) -> None:
         self.received: list[Any] = []

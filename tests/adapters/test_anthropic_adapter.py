@@ -49,7 +49,7 @@ def chat(text: Any = "hi there", **fields: Any) -> bytes:
 
 @asynccontextmanager
 async def adapting(key: str = KEY, model: str = MODEL, **options: Any) -> AsyncIterator[tuple[Adapter, Anthropic]]:
-    """As the pool's section says."""
+    """An adapter for a scripted server, built from a pool's section."""
     async with anthropic() as server:
         fields = {"key": key, "model": model, "protocol": {"name": "anthropic", **options}}
         (pool,) = config(pools=[{"name": "main", "endpoints": [server.url], **fields}]).pools
@@ -83,7 +83,7 @@ async def chunks(body: bytes) -> tuple[list[Object], Answer]:
 
 
 async def whole(adapter: Adapter, request: ModelRequest) -> None:
-    """Ask, and read to the end."""
+    """Send the request and read the answer to its end."""
     async for _ in await adapter.call(request, within()):
         pass
 

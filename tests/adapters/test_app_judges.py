@@ -1,4 +1,4 @@
-"""What servers of apps mean by their failures, where that is more than their status says."""
+"""Failures of app servers, where the body changes the meaning of the status."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""An answer ends exactly once, and everyone who asked hears of it exactly once."""
+"""An answer ends exactly once, and every listener is notified exactly once."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from adapters.errors import BackendError, ClientGone, InferenceError, TransportE
 
 
 class Ends:
-    """Remembers how an answer ended, each time it is told."""
+    """Records how an answer ended at each notification."""
 
     def __init__(self) -> None:
         self.heard: list[BaseException | None] = []

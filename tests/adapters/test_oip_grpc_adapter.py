@@ -359,7 +359,7 @@ async def test_a_server_without_streams_is_asked_for_one_response() -> None:
             response = service_pb2.ModelStreamInferResponse.FromString(message).infer_response
             assert (response.id, list(response.raw_output_contents)) == ("id-1", [X.data])
             assert answer.ended
-    assert len(service.received) == 3  # it is not asked for a stream again
+    assert len(service.received) == 3  # no further stream is opened
 
 
 async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:

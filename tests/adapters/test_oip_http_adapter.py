@@ -81,7 +81,7 @@ async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OipHttpAda
 
 
 async def call(answer: bytes, request: Any = None, **options: Any) -> Answer:
-    """One call to an upstream that says `answer` and leaves."""
+    """One call to an upstream that sends `answer` and closes."""
     async with adapting(answers(answer), **options) as (adapter, _):
         return await adapter.call(request or asked(), within())
 
@@ -96,7 +96,7 @@ def recording(got: list[Asked], *answer: bytes) -> Callable[[Peer], Awaitable[No
 
 
 async def sent(request: Any, answer: bytes = b"", **options: Any) -> tuple[Answer, Asked]:
-    """What becomes of an upstream's answer, and what it was asked."""
+    """The decoded answer of an upstream, and the request that the upstream received."""
     got: list[Asked] = []
     async with adapting(recording(got, answer or http(ANSWER)), **options) as (adapter, _):
         return await adapter.call(request, within()), got[0]

@@ -91,7 +91,7 @@ async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OpenAIAdap
 
 
 async def call(answer: bytes, request: ChatRequest, at: Call | None = None) -> Answer:
-    """One call to an upstream that says `answer` and leaves."""
+    """One call to an upstream that sends `answer` and closes."""
     async with adapting(answers(answer)) as (adapter, _):
         return await adapter.call(request, at or within())
 

@@ -55,7 +55,7 @@ LAST = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 async def adapting(
     answering: Answering | bytes, *, base: str = "", model: str | None = None, **options: Any
 ) -> AsyncIterator[tuple[OpenAIAdapter, list[Asked]]]:
-    """An adapter of a dialect, before a server that answers each request as told."""
+    """An adapter of a dialect, connected to a server that answers each request by its script."""
     got: list[Asked] = []
 
     async def play(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""Models of TensorRT, which are a Triton's: their configuration is told as it is, and a batch goes in binary form."""
+"""TensorRT models, served by Triton: their configuration is reported unchanged, and a batch is sent in binary form."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def within() -> Call:
 
 @pytest.mark.parametrize("binary", [True, False])
 async def test_a_plan_behind_a_triton(binary: bool) -> None:
-    """FP16 goes as the bytes that it is; numbers in JSON go on as the client wrote them."""
+    """FP16 is sent as raw bytes; numbers in JSON are forwarded as the client wrote them."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
     async def tell(_: web.Request) -> web.Response:

@@ -113,7 +113,7 @@ def test_secrets_are_in_no_error_whatever_the_mistake(file: Path, monkeypatch: p
     monkeypatch.setenv("HEADRACE_TEST_KEY", SECRET)
     inline = "inline-secret-77"
     text = line.replace("%s", inline)
-    pem = "tls" in line  # a path is no secret, and is told
+    pem = "tls" in line  # a path is not secret, and is shown
     file.write_text(RIGHT + text + "\n")
     with pytest.raises(ConfigError) as caught:
         load(file)

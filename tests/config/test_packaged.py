@@ -1,4 +1,4 @@
-"""The default and every example load, and mean what their comments say."""
+"""The default and every example load, and have the effect that their comments describe."""
 
 from pathlib import Path
 

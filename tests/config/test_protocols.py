@@ -1,4 +1,4 @@
-"""What a pool's endpoints speak, as it is written."""
+"""The protocol of a pool's endpoints, in each form of the file."""
 
 import sys
 from pathlib import Path

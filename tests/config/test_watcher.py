@@ -19,7 +19,7 @@ def named(name: str) -> str:
 
 
 class Followed:
-    """A watcher of a file in a folder, and what it told."""
+    """A watcher of a file in a folder, and its reports."""
 
     def __init__(self, path: Path, text: str = RIGHT) -> None:
         self.path = path

@@ -1,5 +1,6 @@
-"""Every system that there is before the suite of `adapters/conformance`.
+"""Every supported system before the suite of `adapters/conformance`.
 
-A module a system: a fixture that gives its `Subject`, and one test over all features (see test_triton.py). What was
-found is kept in `docs/conformance/`, a file a system; `make conformance` writes it, and every other run compares.
+Each system has one module: a fixture that gives its `Subject`, and one test over all features (see test_triton.py). The
+results are in `docs/conformance/`, one file for each system; `make conformance` writes them, and every other run
+compares.
 """

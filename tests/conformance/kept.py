@@ -1,4 +1,4 @@
-"""What the suite found, kept beside the page that shows it."""
+"""The suite's recorded results, beside the page that shows them."""
 
 import os
 import re
@@ -20,7 +20,7 @@ _CHECKS = {check.feature: check for check in CHECKS}
 
 
 async def conforms(subject: Subject, feature: str) -> None:
-    """Examine one feature. Fails unless it is as it should be, and as the page says."""
+    """Examine one feature. Fails unless the feature conforms and the result equals the page's."""
     found = await examine(_CHECKS[feature], subject)
     if os.environ.get(RECORD):
         _keep(found)
@@ -34,7 +34,7 @@ def all_cells() -> list[Cell]:
 
 
 def page() -> str:
-    """As it is to be by what is kept."""
+    """The page with the matrix of the recorded results."""
     return matrix.in_page(PAGE.read_text(), matrix.markdown(all_cells(), FEATURES))
 
 

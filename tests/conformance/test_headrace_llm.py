@@ -69,7 +69,7 @@ def embeddings(server: Llm) -> Subject:
 
 
 def one_kind(server: Llm, only: str) -> Subject:
-    """The same engine, asked for what it is said not to have."""
+    """The same engine, with requests for features that it declares unsupported."""
     options = {"chat_template": "chatml"} if only == "completions" else {}
     has_all = subject(server)
     ask = requests.chat if only == "completions" else requests.completion

@@ -1,4 +1,4 @@
-"""The matrix on the page is what the kept results say."""
+"""The matrix on the page equals the recorded results."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Text Generation Inference: its own API, and OpenAI's as it has it."""
+"""Text Generation Inference: its own API, and its version of OpenAI's."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace

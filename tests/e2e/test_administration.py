@@ -59,7 +59,7 @@ class Client:
             return response.status, await response.json()
 
     async def until(self, key: str, status: int) -> None:
-        """Ask until that is the answer."""
+        """Repeat the request until the answer is the expected one."""
         async with asyncio.timeout(30):
             while await self.chat(key) != status:
                 await asyncio.sleep(0.02)

@@ -33,7 +33,7 @@ class Running:
 
 
 def prompt(usage: Usage) -> int:
-    """All of it: what the engine has kept of an earlier one that begins alike is told apart."""
+    """All tokens of the prompt: the usage counts those from the prefix cache separately."""
     return usage.input_tokens + (usage.cache_read_input_tokens or 0)
 
 

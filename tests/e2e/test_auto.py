@@ -1,4 +1,4 @@
-"""A gateway that is told of no protocol finds out what stands behind its pools, and operators see what."""
+"""A gateway without a configured protocol detects its pools' servers, and operators see the result."""
 
 from pathlib import Path
 from typing import Any

@@ -38,7 +38,7 @@ class Got:
 
 
 class Clients:
-    """Ask all the time, at a steady rate, whatever becomes of the answers."""
+    """Send requests at a steady rate, whatever their outcome."""
 
     def __init__(self, g: GatewayProcess, key: str) -> None:
         self._url = f"{g.url}/v1/chat/completions"
@@ -96,7 +96,7 @@ async def meanwhile(work: Awaitable[None]) -> AsyncIterator[None]:
 
 
 def versioned(version: int, servers: list[Mortal]) -> dict[str, Any]:
-    """Each version sends all requests elsewhere, by another pool, and has the server say its number."""
+    """Each version routes all requests to another pool, whose server returns the version's number."""
     server = servers[version % len(servers)]
     pool = {"name": f"p{version % 3}", "endpoints": [server.url], "model": f"v{version}", "probe": {"interval": "1s"}}
     return {
@@ -177,7 +177,7 @@ async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_
 
 
 def ending(got: Got) -> str:
-    """How a stream ended; AssertionError when it says what is not so."""
+    """How a stream ended; AssertionError if its text is wrong."""
     if got.status != 200:
         assert got.body["error"]["code"], got
         return "refused"

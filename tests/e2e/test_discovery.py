@@ -129,7 +129,7 @@ async def slowly(body: dict[str, Any]) -> Any:
 
 
 async def test_a_dead_endpoint_whose_removal_was_missed_gets_no_requests(tmp_path: Path) -> None:
-    """The API server never says that the pod is gone, and its watch stays open."""
+    """The API server never reports the deletion of the pod, and its watch stays open."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(api_server())
         dead, alive = Server(Upstream("dead")), await stack.enter_async_context(upstream("alive"))

@@ -1,4 +1,4 @@
-"""OpenAI's client, unchanged, asks the gateway for embeddings: of a real model of tensors, and of the LLM runtime."""
+"""OpenAI's client, unchanged, requests embeddings from a real tensor model and from the LLM runtime."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

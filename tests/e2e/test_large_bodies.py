@@ -1,4 +1,4 @@
-"""Nobody waits while a server decodes and encodes a large request of any datatype, on any door, over either wire.
+"""No client waits while a server decodes and encodes a large request of any datatype, on any door, over either wire.
 
 A prober, which is another client, measures how long a small request takes meanwhile. `HEADRACE_LARGE_ELEMENTS`
 sets the number of elements.
@@ -69,7 +69,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TensorRuntime]
 
 
 class Doors:
-    """Every way to ask one server. `headers` go with each request."""
+    """Every way to send a request to one server. `headers` are sent with each request."""
 
     def __init__(self, http: str, rpc: str, headers: dict[str, str], prober: Prober) -> None:
         self.http = f"http://{http}"

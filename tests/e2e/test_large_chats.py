@@ -1,4 +1,4 @@
-"""Nobody waits while the gateway or the LLM runtime decodes a request of many values.
+"""No client waits while the gateway or the LLM runtime decodes a request of many values.
 
 A prober, which is another client, measures how long a small request takes meanwhile. `HEADRACE_LARGE_VALUES` sets the
 number of values.

@@ -39,7 +39,7 @@ MODEL: dict[str, Any] = {
 
 
 class City(BaseModel):
-    """No text without an end: a small model may go on for ever."""
+    """A bound on the text: a small model may generate without end."""
 
     name: Annotated[str, Field(max_length=12)]
     country: Literal["France", "Italy"]

@@ -1,4 +1,4 @@
-"""What clients make up costs nothing that stays. `HEADRACE_SOAK_REQUESTS=200000` asks for longer."""
+"""Names that clients invent use no lasting memory. `HEADRACE_SOAK_REQUESTS=200000` runs longer."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def made_up(dice: Random, key: str) -> bytes:
-    """A request full of names that nobody has heard of: path, query, model, user, key, headers."""
+    """A request full of unknown names: path, query, model, user, key, headers."""
     name = f"{dice.getrandbits(64):x}"
     path = dice.choice(("/v1/chat/completions", "/v1/chat/completions", f"/v1/models/{name}", f"/{name}/x?{name}=1"))
     model = dice.choice(("chat", f"{name}-model", f"family-{name}"))

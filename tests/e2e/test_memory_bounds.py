@@ -1,6 +1,6 @@
-"""The memory of a real gateway is bounded, whatever many clients send or leave untaken, and is given back.
+"""The memory of a real gateway is bounded, whatever many clients send or leave unread, and is released.
 
-`HEADRACE_SLOW_READERS=1000` asks for more clients that do not read.
+`HEADRACE_SLOW_READERS=1000` raises the number of clients that do not read.
 """
 
 import asyncio

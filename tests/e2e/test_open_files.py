@@ -1,4 +1,4 @@
-"""A real gateway that may open few files: idle connections keep nobody out, and its key database works."""
+"""A real gateway with a low limit of open files: idle connections lock no client out, and its key database works."""
 
 import asyncio
 import resource

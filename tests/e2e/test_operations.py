@@ -39,7 +39,7 @@ async def ask(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str
 
 
 async def until_status(g: GatewayProcess, key: str, status: int, seconds: float, **fields: Any) -> float:
-    """Ask until the answer has that status; the seconds it took."""
+    """Repeat the request until the answer has that status; the seconds that it took."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with asyncio.timeout(seconds):

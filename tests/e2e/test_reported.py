@@ -40,7 +40,7 @@ async def ready(g: GatewayProcess) -> int:
 
 
 async def test_a_thousand_streams_at_once_are_whole(tmp_path: Path) -> None:
-    """Elsewhere: a crash at a thousand clients, and a connection pool of a hundred that nobody had chosen."""
+    """Reported elsewhere: a crash at a thousand clients, caused by a default connection pool of a hundred."""
     words = [f"w{i}" for i in range(5)]
     begun = 0
 
@@ -99,12 +99,12 @@ async def test_a_pool_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
 
 
 async def test_a_dead_server_that_discovery_keeps_listing_costs_no_request_and_readiness_tells(tmp_path: Path) -> None:
-    """Elsewhere: one removal was missed, a server that was gone got its share for a day, and health was green."""
+    """Reported elsewhere: a missed removal gave a dead server its share for a day, and health was green."""
     listed = tmp_path / "endpoints.yaml"
     async with mortals(2) as servers:
         listed.write_text(yaml.safe_dump({"endpoints": [server.url for server in servers]}))
         probe = {"interval": "100ms", "timeout": "5s"}
-        # Fewer failures than retries are always granted, whatever the dice say.
+        # The retry budget always grants more retries than this many failures, whatever the seed.
         breaker = {"failures": 3}
         pool = {"name": "found", "discover": {"file": str(listed)}, "probe": probe, "breaker": breaker}
         async with gateway(tmp_path, configuration(pool)) as g:

@@ -1,4 +1,4 @@
-"""OpenAI's client, unchanged, says through the gateway all that there is to say about sampling to a default engine."""
+"""OpenAI's client, unchanged, sends every sampling parameter through the gateway to a default engine."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -56,7 +56,7 @@ here = Path(__file__)
 
 
 def repository(folder: Path) -> Path:
-    """Two models that add and subtract, and one that takes as long as it is asked to, up to three seconds."""
+    """Two models that add and subtract, and a model that takes as long as the request states, up to three seconds."""
     for name, source, config in (("add_sub", "add_sub", ROWS), ("other", "add_sub", ROWS), ("slow", "slow", SLOW)):
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "1/model.py").write_text((MODELS / source / "model.py").read_text() + KNOWN)
@@ -117,7 +117,7 @@ def descriptors(server: int) -> int:
 
 
 async def sleep(http: aiohttp.ClientSession, server: Headrace, milliseconds: int) -> int:
-    """Ask the slow model; the status."""
+    """Send a request to the slow model; the status."""
     tensor = {"name": "MILLISECONDS", "datatype": "INT32", "shape": [1, 1], "data": [milliseconds]}
     url = f"http://{server.http}/v2/models/slow/infer"
     async with http.post(url, json={"inputs": [tensor]}, timeout=aiohttp.ClientTimeout(total=PATIENCE)) as response:

@@ -1,4 +1,4 @@
-"""A tensor runtime that the gateway starts, watches and ends, asked through the gateway."""
+"""A tensor runtime that the gateway starts, watches and stops, with requests through the gateway."""
 
 import asyncio
 import signal

@@ -34,7 +34,7 @@ class Running(NamedTuple):
     """Of the server of completions."""
 
     async def client(self) -> Any:
-        """OpenAI's, asked in ways that its types do not tell apart."""
+        """OpenAI's client, untyped: the tests pass arguments that its overloads do not accept."""
         return openai.AsyncOpenAI(base_url=f"{self.gateway.url}/v1", api_key=await self.gateway.key(), max_retries=0)
 
 
@@ -144,7 +144,7 @@ async def test_refusals(running: Running) -> None:
 
 
 async def test_a_full_server_is_left_for_another(running: Running) -> None:
-    """Also where a stream says so after a status of 200."""
+    """Also in a stream that reports the error after a status of 200."""
     running.servers[0].full = True
     async with await running.client() as client:
         for stream in (False, True, False, True):

@@ -136,7 +136,7 @@ async def test_a_real_model_hears_the_same_everywhere(running: GatewayProcess) -
 
 @pytest.mark.parametrize("server", THEIRS)
 async def test_the_published_client_unchanged(running: GatewayProcess, server: str) -> None:
-    """What it asks for goes on as it came over gRPC, and is written anew for REST."""
+    """Its requests are forwarded unchanged over gRPC, and encoded anew for REST."""
     key = await running.key()
     told = json.loads(run(f"{STAND_IN}.client", running.grpc, key, "half", server).splitlines()[-1])
     assert told == {

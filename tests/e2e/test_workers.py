@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:
-    """Wait until so many serve and nobody is leaving."""
+    """Wait until so many workers serve and no worker is draining."""
     return await g.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}", seconds=120)
 
 
@@ -178,7 +178,7 @@ async def test_sigterm_under_load_drops_no_request(tmp_path: Path) -> None:
         assert load.dropped == []
         assert set(load.statuses) == {200}
         assert load.sent == load.answered
-        assert load.refused > 0  # then nobody listened any more
+        assert load.refused > 0  # the port was closed by then
         assert not any(worker.is_running() for worker in workers)
 
 
@@ -414,7 +414,7 @@ async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:
 
         async def engine() -> tuple[psutil.Process, int]:
             """Its process and restarts, when all workers find it healthy and answer from it."""
-            async with asyncio.timeout(240):  # a worker may think it healthy until it asks the one that was killed
+            async with asyncio.timeout(240):  # a worker may consider the killed engine healthy until its next request
                 while {(await ask(g, key, max_tokens=4))[0] for _ in range(6)} != {200}:
                     await asyncio.sleep(0.1)
             state = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=240)

@@ -14,7 +14,7 @@ Paths = Mapping[str, Any]
 
 @asynccontextmanager
 async def answering(paths: Paths, asked: list[str] | None = None) -> AsyncIterator[str]:
-    """Its URL. All other paths are answered with 404, and `asked` is told of every one."""
+    """The URL. It answers all other paths with 404, and appends each to `asked`."""
 
     async def handler(request: Request) -> Response:
         await request.read()

@@ -1,4 +1,4 @@
-"""What tells systems apart, as their own sources and documents have it, or as the real ones answered."""
+"""The marks that identify each system, from its source, its documents or real responses."""
 
 from typing import Any, NamedTuple
 

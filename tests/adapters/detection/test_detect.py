@@ -1,4 +1,4 @@
-"""Systems are told apart, and what is none of them is told too."""
+"""Each system is recognized, and an unknown server is reported as unknown."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A client of HTTP/2 that sends what a test wants, valid or not."""
+"""An HTTP/2 client that sends the frames of a test, valid or not."""
 
 import asyncio
 import ssl
@@ -87,7 +87,7 @@ class Http2Client:
                 reply.ended.set()
             case h2.events.ConnectionTerminated():
                 self.goaway = event
-                # The package takes it for the end of everything; streams that are under way go on (RFC 9113, 6.8).
+                # The package treats GOAWAY as the end of the connection; open streams continue (RFC 9113, 6.8).
                 self.h2.state_machine.state = h2.connection.ConnectionState.CLIENT_OPEN
 
     def flush(self) -> None:

@@ -54,7 +54,7 @@ def error_status(error: InferenceError) -> int:
 
 @dataclass
 class Reply:
-    """One response, as it came."""
+    """One response, unparsed."""
 
     status: int
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""An upstream that does what a test says, byte by byte."""
+"""An upstream that a test scripts byte by byte."""
 
 import asyncio
 import ssl
@@ -34,7 +34,7 @@ class Peer:
         self.writer.write(data)
 
     async def left(self) -> None:
-        """Wait until the client is gone."""
+        """Wait until the client disconnects."""
         try:
             while await self.reader.read(65536):
                 pass

@@ -48,7 +48,7 @@ class Pieces:
 
 
 class Echo:
-    """Answers with what it was sent, in pieces where the path says so; `/wait` waits for `gate`."""
+    """Echoes the request body, in pieces if the path requires it; `/wait` waits for `gate`."""
 
     def __init__(self) -> None:
         self.seen: list[Request] = []

@@ -279,7 +279,7 @@ class TestExpectation:
             client = await served.connect()
             connection = await served.accepted()
             connection.data_received(self.ASKS.replace(b"HTTP/1.1", b"HTTP/1.0"))
-            await asyncio.sleep(0)  # the handler asks for the body
+            await asyncio.sleep(0)  # the handler reads the body
             connection.data_received(b"hello")
             assert (await client.reply()).decoded["body"] == "hello"
 

@@ -1,4 +1,4 @@
-"""Seeded noise: whatever comes, the server answers or closes, reports no error, and goes on serving."""
+"""Seeded noise: the server answers or closes every connection, reports no error, and continues to serve."""
 
 import asyncio
 import random

@@ -331,7 +331,7 @@ async def test_drain_closes_what_is_idle_and_lets_the_rest_finish() -> None:
         body.gate.release()
         body.gate.release()
         assert (await busy.reply()).chunks == [body.piece] * 2
-        # The head that announced a kept-alive connection was sent before the drain; it closes all the same.
+        # The head that announced keep-alive was sent before the drain; the server closes the connection all the same.
         assert await busy.replies() == []
         busy.close()
         assert await drained
@@ -476,7 +476,7 @@ async def test_servers_that_share_a_socket_come_and_go_and_it_stays() -> None:
         listener = await first.listen_socket(bound)
         assert await status() == 201
         first.leave_socket(listener)
-        waiting = asyncio.create_task(status())  # nobody accepts: it waits in the kernel
+        waiting = asyncio.create_task(status())  # nothing accepts the connection: it waits in the kernel
         await second.listen_socket(bound)
         assert await waiting == 202
         await second.drain(PATIENCE)

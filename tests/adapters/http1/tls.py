@@ -1,4 +1,4 @@
-"""Certificates that trust nobody but themselves."""
+"""Certificates of a test authority that trusts only itself."""
 
 import ssl
 import subprocess

@@ -19,7 +19,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 @pytest.fixture(autouse=True)
 def frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines of hundredths of a second, kept to the hundredth."""
+    """Deadlines of hundredths of a second, accurate to the hundredth."""
     monkeypatch.setattr("adapters.http1.sweeper.INTERVAL", 0.01)
 
 

@@ -67,7 +67,7 @@ class Answer:
 
 
 class Peer:
-    """One connection. What comes is kept in `answers` by stream, and in `goaway`, `pings`, `closed`."""
+    """One connection. Received frames are in `answers` by stream, and in `goaway`, `pings` and `closed`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, client: bool = True) -> None:
         config = h2.config.H2Configuration(
@@ -101,7 +101,7 @@ class Peer:
         self.send(self.h2.data_to_send())
 
     def send(self, data: bytes) -> None:
-        """Bytes as they are; where the connection was reset, into nothing: uvloop would raise."""
+        """Write bytes unchanged; discard them after a reset, for which uvloop would raise."""
         if not self.writer.transport.is_closing():
             self.writer.write(data)
 

@@ -1,4 +1,4 @@
-"""A server that does what a test says, frame by frame."""
+"""A server that a test scripts frame by frame."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -24,7 +24,7 @@ UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_le
 
 
 class Methods:
-    """A handler with a method for each kind of call; `ends` tells how those that wait ended."""
+    """A handler with a method for each kind of call; `ends` records how the waiting calls ended."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -50,7 +50,7 @@ class Methods:
         call.reply(b"%d" % size)
 
     async def count(self, call: GrpcCall) -> None:
-        """Server streaming: as many messages as asked for."""
+        """Server streaming: as many messages as the request states."""
         for i in range(int(await call.unary())):
             await call.write(b"%d" % i)
 
@@ -86,7 +86,7 @@ class Methods:
             raise
 
     async def flood(self, call: GrpcCall) -> None:
-        """Writes until nobody takes it."""
+        """Writes until the call ends."""
         self.begun += 1
         try:
             while True:

@@ -1,4 +1,4 @@
-"""What calls hold is charged before it comes, is kept small while nobody reads, and is given back at every end."""
+"""The budget of calls: charged before data is read, small while the reader is slow, and released at every end."""
 
 import asyncio
 import random

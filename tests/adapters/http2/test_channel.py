@@ -225,7 +225,7 @@ async def test_nobody_there() -> None:
 
 
 async def silent(other: Other) -> None:
-    """Accepts, and says nothing."""
+    """Accepts a connection and sends nothing."""
 
 
 async def greeting_only(other: Other) -> None:

@@ -173,7 +173,7 @@ async def test_an_upstream_that_allows_few_calls_gets_more_connections() -> None
 async def test_an_upstream_that_sends_its_clients_away_loses_no_call() -> None:
     options = (("grpc.max_connection_age_ms", 100), ("grpc.max_connection_age_grace_ms", 20_000))
     async with grpcio_serving(Service(), *options) as url, calling(url) as channel:
-        used: set[object] = set()  # and not their ids, which come again when one is gone
+        used: set[object] = set()  # the connections, not their ids: Python reuses the id of a deleted object
         async with asyncio.timeout(PATIENCE):
             while len(used) < 3:
                 assert await channel.unary(ECHO, b"x", deadline=soon(channel)) == b"x"

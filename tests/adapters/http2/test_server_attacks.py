@@ -28,7 +28,7 @@ async def neighbours_are_served(served: Served) -> None:
 
 
 async def flooded(served: Served, flood: bytes, times: int) -> int | None:
-    """Send `flood` again and again until the server has enough; what it says."""
+    """Send `flood` repeatedly until the server closes the connection; the code of its GOAWAY."""
     async with connected(served.port, start=False) as peer:
         peer.h2.initiate_connection()
         peer.h2.send_headers(1, request("/test.Service/Hang"))
@@ -292,7 +292,7 @@ async def test_a_client_that_gives_windows_back_for_every_frame_is_kept() -> Non
 
 
 async def test_a_long_life_of_calls_earns_its_pings() -> None:
-    """More frames that ask for nothing than the budget has, beside calls that ask for something."""
+    """More frames without work than the budget allows, between calls that do work."""
     async with serving(Methods()) as served, connected(served.port) as peer:
         for _ in range(CALM // 5):
             peer.send(frame(frames.PING, 0, 0, bytes(8)) * 7)

@@ -1,4 +1,4 @@
-"""Frames as the standard allows them and other clients send them: what is right works, what is wrong is said."""
+"""Frames that the standard allows and other clients send: valid frames work, invalid frames are reported."""
 
 import asyncio
 
@@ -202,7 +202,7 @@ async def test_a_window_that_the_settings_shrink_below_nothing() -> None:
 
 
 async def test_many_answers_share_a_narrow_connection() -> None:
-    """The window of the connection is a third of what all want: each gets its turns."""
+    """The connection's window is a third of the total demand: each stream gets its turns."""
     async with serving(Methods()) as served, connected(served.port) as peer:
         ids = [peer.call(request("/test.Service/Count"), framed(b"400")) for _ in range(60)]
         for stream_id in ids:

@@ -1,4 +1,4 @@
-"""Seeded noise: whatever comes, the server answers in whole frames or closes, reports no error, and goes on serving."""
+"""Seeded noise: the server answers in whole frames or closes, reports no error, and continues to serve."""
 
 import asyncio
 import random
@@ -64,7 +64,7 @@ async def attack(served: Served, data: bytes, rng: random.Random) -> None:
             plain.send(data[:cut])
             data = data[cut:]
             await asyncio.sleep(0)
-        plain.send(frame(frames.PUSH_PROMISE, 0, 1))  # ends what goes on
+        plain.send(frame(frames.PUSH_PROMISE, 0, 1))  # ends the open streams
         await plain.until(lambda: plain.closed)
         if not plain.raw.startswith(b"HTTP/1.1 426 "):
             assert all(kind <= frames.CONTINUATION for kind, _, _ in plain.frames)

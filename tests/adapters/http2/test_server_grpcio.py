@@ -264,7 +264,7 @@ async def test_a_client_that_asks_often_whether_anybody_is_there_is_kept() -> No
 
 
 async def test_a_drain_lets_calls_end_and_loses_none() -> None:
-    """While one server drains, the client goes on at the next one of the same socket."""
+    """While one server drains, the client continues with the next server on the same socket."""
     answers: list[bytes] = []
 
     def work() -> None:

@@ -198,7 +198,7 @@ async def test_a_client_that_leaves_ends_its_calls() -> None:
 
 
 async def test_writing_to_a_client_that_has_left_ends() -> None:
-    """A handler whose task was cancelled, and that goes on writing from another."""
+    """A handler whose task is cancelled while another task of it still writes."""
     told: list[Exception] = []
 
     async def handler(call: GrpcCall) -> None:

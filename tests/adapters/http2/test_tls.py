@@ -22,7 +22,7 @@ def client_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def demanding(certificate: Path, client_certificate: Path) -> ssl.SSLContext:
-    """A server that asks its clients for a certificate."""
+    """A server that requires a client certificate."""
     context = server_side(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(client_certificate / "cert.pem")

@@ -93,7 +93,7 @@ async def test_frames_that_wait_are_bounded_and_the_socket_is_not_read() -> None
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_any_mix_of_frames_is_answered_in_short_turns(seed: int) -> None:
-    """Messages of several calls in pieces of any size, among frames that ask for nothing."""
+    """Messages of several calls in pieces of any size, between frames that carry no data."""
     rng = random.Random(seed)
     head, got, sent = block("/test.Service/Measure"), [], []
     data = bytearray(GREETING)

@@ -1,4 +1,4 @@
-"""Who the gateway is to its servers: the same for every protocol."""
+"""The gateway's credentials at its servers: the same for every protocol."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tensors of every datatype, by hypothesis, and what numpy says of them."""
+"""Tensors of every datatype, by hypothesis, and numpy's values for them."""
 
 import base64
 import json

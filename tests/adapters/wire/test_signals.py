@@ -38,7 +38,7 @@ def test_models_of_one_server_add_up() -> None:
 
 
 def line(name: str, value: object) -> str:
-    """A sample that says so."""
+    """A sample of the metric `name` with this value."""
     metric, _, label = name.partition("/")
     if label:
         return f'{metric}{{{label}="{value}"}} 1\n'

@@ -1,4 +1,4 @@
-"""docs/expressions.md lists every function as it is written."""
+"""docs/expressions.md lists every function with its signature."""
 
 from pathlib import Path
 

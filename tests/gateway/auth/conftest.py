@@ -44,7 +44,7 @@ def store(open_store: OpenStore) -> KeyStore:
 
 @pytest.fixture
 def make_config(database: str) -> MakeConfig:
-    """`make_config(acme=[KEY, …], other=[])`: one tenant a name, with the keys kept in the file."""
+    """`make_config(acme=[KEY, …], other=[])`: one tenant for each name, with its keys in the file."""
 
     def make(*, auth: dict[str, Any] | None = None, state: str = database, **tenants: list[dict[str, Any]]) -> Config:
         written = tenants or {"acme": [], "demo": []}

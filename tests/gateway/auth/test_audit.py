@@ -1,4 +1,4 @@
-"""The record of administrative acts: what it holds, and that nobody changes it unseen."""
+"""The record of administrative acts: its content, and the detection of every change to it."""
 
 import json
 import sqlite3
@@ -31,7 +31,7 @@ def database(any_database: str) -> str:
 
 @pytest.fixture
 def execute(database: str, request: pytest.FixtureRequest) -> Execute:
-    """A statement by whoever can write to the database, past the product."""
+    """Execute a statement with write access to the database, past the product."""
     if not database.startswith("sqlite"):
         server: Postgres = request.getfixturevalue("postgres")
         return lambda statement: server.execute(database, statement)
@@ -48,7 +48,7 @@ def execute(database: str, request: pytest.FixtureRequest) -> Execute:
 
 @pytest.fixture
 def unguarded(execute: Execute, database: str) -> Execute:
-    """The same for who has taken the triggers away."""
+    """The same, after the triggers are removed."""
     if database.startswith("sqlite"):
         execute("".join(f"DROP TRIGGER audit_{name};" for name in ("update", "delete", "replace")))
     else:

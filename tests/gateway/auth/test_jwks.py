@@ -99,7 +99,7 @@ async def test_a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() -> N
                 clock.now += UNKNOWN_KEY_SECONDS - 0.1
                 assert not accepted(tokens, NEW)
                 clock.now += 0.1
-            # A token for somebody else's issuer, or with an algorithm not allowed here, asks for nothing.
+            # A token of another issuer, or with an algorithm that is not allowed here, triggers no fetch.
             for wrong in (NEW.token(iss="https://other.example.org/"), EC.token()):
                 with pytest.raises(CredentialError):
                     tokens.authenticate(wrong, time.time(), {"acme"})
@@ -156,7 +156,7 @@ async def test_the_last_good_keys_survive_an_outage(
         await tokens.load()
         assert (keys.age, keys.error) == (0, "")
         assert "can be read again" in caplog.records[-1].message
-    await tokens.load()  # nobody listens there any more
+    await tokens.load()  # the server no longer listens
     assert accepted(tokens, OLD)
     assert "cannot be fetched" in keys.error
 

@@ -113,7 +113,7 @@ NAMES = st.sampled_from(["operator", "tenant-admin", "user", "admins", "leads", 
 def test_no_token_has_a_role_that_the_file_does_not_grant(
     fixed: bool, mapping: dict[str, str], claimed: str | list[str] | None, tenant: str
 ) -> None:
-    """Issuers of one tenant and of all, every mapping, every claim: authority is what the file says of the names."""
+    """Issuers of one tenant and of all, every mapping, every claim: the file alone maps names to authority."""
     bound = {"tenant": "acme", "claims": {"roles": "roles"}} if fixed else {}
     config = issuer(algorithms=("HS256",), allow_symmetric_secret=SECRET, roles=mapping, **bound)
     principal = principal_of(

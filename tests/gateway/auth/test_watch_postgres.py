@@ -45,7 +45,7 @@ async def test_keys_stay_valid_without_a_free_connection(
         assert table.authenticate(key.plaintext, NOW).tenant == "acme"
     while hogs:
         hogs.pop().close()
-    for _ in range(100):  # a server takes a moment to notice that somebody left
+    for _ in range(100):  # a server notices a disconnect with a delay
         await watcher.poll()
         if watcher.available:
             break

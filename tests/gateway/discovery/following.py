@@ -11,7 +11,7 @@ from gateway.discovery.target import DiscoveredEndpoint
 
 
 class Scripted:
-    """A source that says what a test wants it to."""
+    """A source that the test controls."""
 
     def __init__(self) -> None:
         self.report: Callable[[Iterable[DiscoveredEndpoint]], None]

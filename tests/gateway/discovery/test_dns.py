@@ -94,7 +94,7 @@ async def test_a_family_that_is_never_answered_does_not_hide_the_other(monkeypat
         async with following(config(server)) as endpoints:
             await until(lambda: endpoints.targets)
             server.records["models.test", "A"] = ["10.0.0.3"]
-            await until(lambda: urls(endpoints) == ["http://10.0.0.3:8000"])  # and nothing is kept for ever
+            await until(lambda: urls(endpoints) == ["http://10.0.0.3:8000"])  # and no record is cached without end
 
 
 async def test_service_records_give_ports_and_weights_of_the_first_priority() -> None:

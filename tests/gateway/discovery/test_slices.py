@@ -29,7 +29,7 @@ def test_the_ready_endpoints_of_all_slices_with_their_zones() -> None:
     [
         ({}, True),
         ({"ready": True}, True),
-        ({"ready": None}, True),  # unknown counts as ready, says the API
+        ({"ready": None}, True),  # unknown counts as ready, by the API's documentation
         ({"ready": False}, False),
         ({"ready": False, "serving": True}, False),
         ({"ready": True, "terminating": True}, False),

@@ -35,7 +35,7 @@ def section(folder: Path, **fields: Any) -> dict[str, Any]:
 
 
 class WordModel(FakeAdapter):
-    """Computes what the module says; its inputs are `names` with a datatype each."""
+    """Computes the vectors that the module's docstring defines; its inputs are `names` with a datatype each."""
 
     def __init__(self, latency: float = 0.0, **names: str) -> None:
         super().__init__(Script(latency=latency))

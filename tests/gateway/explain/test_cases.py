@@ -1,4 +1,4 @@
-"""Tests of policies: those of the examples, and what the tests themselves say when they fail."""
+"""Tests of policies: those of the examples, and the messages of failing tests."""
 
 from pathlib import Path
 

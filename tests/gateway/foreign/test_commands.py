@@ -1,4 +1,4 @@
-"""`headrace probe` and `headrace conformance`, as they are typed."""
+"""`headrace probe` and `headrace conformance` on the command line."""
 
 import asyncio
 import threading

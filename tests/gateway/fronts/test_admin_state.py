@@ -1,4 +1,4 @@
-"""What the operators' door tells of limits and money."""
+"""The state of limits and budgets at the operators' door."""
 
 import asyncio
 from collections.abc import Iterator

@@ -32,7 +32,7 @@ class Counted(HttpAppAdapter):
 
 
 class App:
-    """Answers with what it was asked, unless told otherwise."""
+    """Echoes its request, unless the test scripts another answer."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, str, dict[str, str], bytes]] = []
@@ -216,7 +216,7 @@ async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: s
         raise asyncio.CancelledError  # the connection closes without an answer
 
     async with app_door(endpoints=2, route={"retry": {"attempts": 2, "budget": "100%", "methods": methods}}) as d:
-        async with d.call(method, "/apps/chat/warm") as response:  # a kept connection is no reason either
+        async with d.call(method, "/apps/chat/warm") as response:  # a reused connection does not justify a retry either
             assert response.status == 200
         d.app.behaviour = leave
         d.app.received.clear()

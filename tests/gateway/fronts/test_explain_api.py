@@ -30,7 +30,7 @@ async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> Non
         key = id_of(d.backend.key(scopes={"models": ["other"]}))
         assert (await explain(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
         beta = id_of(d.backend.key("beta/eu", scopes={"models": ["other"]}))
-        assert "refused" not in await explain(d, key=beta)  # another tenant's key says nothing here
+        assert "refused" not in await explain(d, key=beta)  # the key of another tenant has no effect here
         assert "refused" not in await explain(d, key="nobodys")
 
 

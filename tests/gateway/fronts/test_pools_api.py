@@ -1,4 +1,4 @@
-"""Pools at the operators' door: who may change them, what is asked for, and what is on record."""
+"""Pools at the operators' door: permissions, required fields and the audit record."""
 
 import time
 

@@ -55,7 +55,7 @@ async def test_rows_and_whole_inputs() -> None:
         assert first.inference.inputs == second.inference.inputs
         assert (first.rows, first.model, first.kind) == (2, "chat", "infer")
         assert first.inference.inputs[0].data == np.array([1, 2, 5, 6], dtype=np.int32).tobytes()
-        assert len(d.fake.queries) == 1  # what the model tells of itself is remembered
+        assert len(d.fake.queries) == 1  # the model's metadata is cached
     assert [(record.operation, record.usage) for record in d.rig.log.records] == [("infer", Usage(rows=2))] * 2
 
 

@@ -66,7 +66,7 @@ def door(tmp_path: Path) -> Opener:
 
 
 def stored(response: Any) -> object:
-    """What a response says of it; the client's type has no such field."""
+    """The `store` field of a response, which the client's type lacks."""
     return response.store
 
 

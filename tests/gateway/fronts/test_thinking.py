@@ -50,7 +50,7 @@ async def door(*fakes: FakeAdapter, runner: StepRunner | None = None) -> AsyncIt
 
 
 async def chat(sdk: openai.AsyncOpenAI, **fields: Any) -> tuple[str, str]:
-    """What was thought and said, which is the same whole and streamed."""
+    """The thoughts and the text, which are the same whole and streamed."""
     whole: Any = (await sdk.chat.completions.create(model=MODEL, messages=HI, **fields)).choices[0].message
     thought, answer_text = "", ""
     async for event in await sdk.chat.completions.create(model=MODEL, messages=HI, stream=True, **fields):
@@ -94,7 +94,7 @@ async def test_thoughts_of_our_engine_are_thoughts_on_every_door() -> None:
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 async def test_thoughts_of_other_servers_are_thoughts_on_every_door(name: str) -> None:
     class Other(FakeAdapter):
-        """Whole or streamed, as it is asked."""
+        """Answers whole or streamed, as the request requires."""
 
         async def call(self, request: Any, call: Any) -> Any:
             events = [chunk({name: "Well, "}), chunk({name: "wörld."}), chunk({"content": ANSWER}), chunk({}, "stop")]

@@ -23,7 +23,7 @@ ANSWER = {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shap
 
 
 class Router:
-    """Remembers what it was asked, and answers 200 or as it is told."""
+    """Records its requests, and answers 200 or the configured status."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, str], bytes]] = []

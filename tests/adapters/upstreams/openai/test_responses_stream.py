@@ -77,7 +77,7 @@ async def test_a_stream_passes_as_it_is() -> None:
         (whole(id="r", error={"code": "rate_limit_exceeded"}, output=[]), False, CapacityError),
         (whole(id="r"), False, BackendError),
         (whole(output=7), False, BackendError),
-        # Before the model has said anything, another server may be asked.
+        # Before the model's first token, the gateway may retry on another server.
         (streamed(CREATED, FAILED), True, BackendError),
         (streamed(CREATED, event("error", code="invalid_prompt", message="No.")), True, CallerError),
         (streamed(CREATED, b"data: nonsense\n\n"), True, BackendError),

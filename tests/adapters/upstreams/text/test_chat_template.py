@@ -76,7 +76,7 @@ EXPECTED = {
 
 
 def test_the_templates_that_come_with_headrace() -> None:
-    """None writes the beginning of a text, unless it is told to: servers put it before every prompt."""
+    """A template writes the beginning-of-text token only if configured: servers put it before every prompt."""
     messages = [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "A"},

@@ -48,7 +48,7 @@ CHAT_LOGPROBS = {
 
 
 class Server:
-    """Has one of the two paths, and says `a b` on it."""
+    """Serves one of the two paths, and generates `a b` on it."""
 
     def __init__(self, only: str) -> None:
         self.only = only

@@ -1,4 +1,4 @@
-"""Text Generation Inference by its own API, before a server that is as its API document says."""
+"""Text Generation Inference by its own API, against a server that follows its API document."""
 
 import asyncio
 import json

@@ -30,7 +30,7 @@ inputs = st.dictionaries(words, st.integers(-9, 9) | words | st.lists(st.none(),
 
 @st.composite
 def messages(draw: st.DrawFn) -> Object:
-    """As a chat can say them: thoughts, a text, calls."""
+    """The contents that a chat can express: thoughts, a text, calls."""
     content = [*draw(st.lists(thoughts | hidden, max_size=1)), *draw(st.lists(spoken, max_size=1))]
     calls = draw(st.lists(st.tuples(words, inputs), max_size=3))
     content += [{"type": "tool_use", "id": f"t{i}", "name": n, "input": v} for i, (n, v) in enumerate(calls)]

@@ -1,4 +1,4 @@
-"""Messages as chats and chats as messages: what each says, what is refused, and that nothing is lost on a way back."""
+"""Messages as chats and chats as messages: each translation, each refusal, and round trips without loss."""
 
 import json
 from contextlib import suppress
@@ -28,7 +28,7 @@ def message(**fields: Any) -> bytes:
 
 
 def as_chat(**fields: Any) -> Object:
-    """The chat's body, which has all that its own door asks for."""
+    """The body of the chat, which passes the chat decoder."""
     request = wire.decode_message(message(**fields))
     written = {name: json.loads(bytes(raw)) for name, raw in request.fields.items()}
     openai.decode_chat(json.dumps(written).encode())

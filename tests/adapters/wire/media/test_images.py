@@ -1,4 +1,4 @@
-"""Pictures as tensors, and files that are no pictures, truncated, too large or not what they say."""
+"""Images as tensors; files that are not images, truncated, too large or of another format than declared."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""WAV files as tensors, and files that are truncated, of another kind or not what they say."""
+"""WAV files as tensors; files that are truncated, of another kind or of another format than declared."""
 
 import io
 import struct

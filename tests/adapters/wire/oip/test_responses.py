@@ -1,4 +1,4 @@
-"""Responses of the Open Inference Protocol: written as they were asked for, and read."""
+"""Responses of the Open Inference Protocol: encoded in the requested form, and decoded."""
 
 import json
 import math
@@ -104,7 +104,7 @@ def test_what_json_has_no_form_for_must_be_asked_for_in_binary(tensor: Tensor) -
 
 
 def test_an_output_in_shared_memory_has_neither_data_nor_parameters() -> None:
-    """As Triton tells it: its C++ client takes one with parameters for one in binary form, and fails."""
+    """As Triton does: its C++ client takes an output with parameters for a binary output, and fails."""
     where: dict[str, Parameter] = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     body, length = oip_responses.encode_response(Inferred("m", outputs=[Tensor("y", "INT32", (2,), b"", where)]), True)
     assert length is None

@@ -71,7 +71,7 @@ def test_what_an_answer_was_made_of_is_one_message_again() -> None:
     told = [asked, thought, said, CALL, {**CALL, "call_id": "c2"}, output, {**output, "call_id": "c2"}]
     tools = [{"role": "tool", "tool_call_id": id_, "content": "4"} for id_ in ("c1", "c2")]
     assert messages(*told) == [asked, {**assistant, "reasoning_content": "Hm."}, *tools]
-    # What was thought before the last question is not told again.
+    # Reasoning before the last user message is not sent again.
     assert messages(*told, asked) == [asked, assistant, *tools, asked]
 
 

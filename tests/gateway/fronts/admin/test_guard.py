@@ -1,4 +1,4 @@
-"""Who may do what at the operators' door."""
+"""Permissions at the operators' door."""
 
 from typing import Any
 
