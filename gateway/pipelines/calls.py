@@ -70,17 +70,17 @@ class ClientModelCalls:
     async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
         """See `adapters.call.ModelCaller`. The request has the model's own name."""
         services, snapshot = self._services, self._snapshot
-        known = snapshot.catalogue.find(model)
-        assert known is not None  # the checks of the file found it
+        resolved = snapshot.catalogue.find(model)
+        assert resolved is not None  # the checks of the file found it
         now = services.clock()
-        facts, decision = self._decide(known, request, call)
+        facts, decision = self._decide(resolved, request, call)
         if isinstance(request, ModelQuery):
             return await snapshot.plan(decision).call(request, call)
         if decision.rewrite is not None:
             request = rewritten(decision.rewrite, request)
-        price = None if self._priced else snapshot.prices.get(known.rules.model)
-        allowances = self._further(facts, known.rules.model, now)
-        amounts, reservation = self._estimate(known, request), None
+        price = None if self._priced else snapshot.prices.get(resolved.rules.model)
+        allowances = self._further(facts, resolved.rules.model, now)
+        amounts, reservation = self._estimate(resolved, request), None
         if allowances:
             cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
             reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
@@ -92,10 +92,10 @@ class ClientModelCalls:
             snapshot,
             self._principal,
             (*self._covered, *allowances),
-            priced=self._priced or known.rules.price is not None,
+            priced=self._priced or resolved.rules.price is not None,
         )
-        contains_steps = known.rules.model in snapshot.pipelines
-        settle = _Settlement(services, known, request, part, price, reservation, contains_steps=contains_steps)
+        contains_steps = resolved.rules.model in snapshot.pipelines
+        settle = _Settlement(services, resolved, request, part, price, reservation, contains_steps=contains_steps)
         try:
             answer = await snapshot.plan(decision).call(request, part)
         except BaseException as error:
@@ -108,23 +108,23 @@ class ClientModelCalls:
         answer.when_ended(lambda answer, _: settle(answer.usage))
         return answer
 
-    def _decide(self, known: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
+    def _decide(self, resolved: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
         services = self._services
-        facts = facts_of(self._principal, request, known, call.headers, call.id, services.wall())
-        decision = known.rules.decide(facts, services.rng)
+        facts = facts_of(self._principal, request, resolved, call.headers, call.id, services.wall())
+        decision = resolved.rules.decide(facts, services.rng)
         if decision is None:
-            raise NotFound(f"No route of the model `{known.rules.model}` takes the request of this step.")
+            raise NotFound(f"No route of the model `{resolved.rules.model}` takes the request of this step.")
         return facts, decision
 
     def _further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The limits of the call that no reservation around it covers."""
-        found = self._services.ledger.allowances(facts, model, now)
+        allowances = self._services.ledger.allowances(facts, model, now)
         covered = {id(allowance) for allowance in self._covered}
-        return tuple(allowance for allowance in found if id(allowance) not in covered)
+        return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
-    def _estimate(self, known: ResolvedModel, request: ModelRequest) -> Amounts:
+    def _estimate(self, resolved: ResolvedModel, request: ModelRequest) -> Amounts:
         tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
-        device_ms = self._services.device_time.expected(known.rules.model, request.rows)
+        device_ms = self._services.device_time.expected(resolved.rules.model, request.rows)
         return (1, tokens, request.rows, request.size, device_ms)
 
 
@@ -134,7 +134,7 @@ class _Settlement:
     def __init__(
         self,
         services: Services,
-        known: ResolvedModel,
+        resolved: ResolvedModel,
         request: ModelRequest,
         call: Call,
         price: Price | None,
@@ -145,7 +145,7 @@ class _Settlement:
         self._contains_steps = contains_steps
         """Whether the model is a pipeline, whose own steps record its usage."""
         self._services = services
-        self._model = known.rules.model
+        self._model = resolved.rules.model
         self._request = request
         self._call = call
         self._price = price

@@ -34,14 +34,14 @@ class PipelineMetadata:
         self._name = name
         self._config = config
         self._clock = clock
-        self._known: tuple[float, ModelMetadata] | None = None
+        self._cached: tuple[float, ModelMetadata] | None = None
 
     async def of(self, call: Call) -> ModelMetadata:
         """The metadata. Raises `InferenceError` if a model cannot be described."""
         now = self._clock()
-        if self._known is None or now - self._known[0] > FRESH_SECONDS:
-            self._known = (now, await self._derived(call))
-        return self._known[1]
+        if self._cached is None or now - self._cached[0] > FRESH_SECONDS:
+            self._cached = (now, await self._derived(call))
+        return self._cached[1]
 
     async def ready(self, call: Call) -> None:
         """Query the readiness of every model. Raises the first failure."""

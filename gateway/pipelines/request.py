@@ -70,12 +70,12 @@ class PipelineRequest:
         request = self.request
         if isinstance(request, InferRequest):
             inference = await self.inference()
-            found = next((tensor for tensor in inference.inputs if tensor.name == name), None)
-            if found is None:
+            tensor = next((tensor for tensor in inference.inputs if tensor.name == name), None)
+            if tensor is None:
                 if name in inference.parameters:
                     return inference.parameters[name]
                 raise CallerError(f"The request has no input `{name}`, which the model needs.", param=name)
-            return found
+            return tensor
         assert isinstance(request, GenerateRequest)
         if name not in self._fields:
             self._fields[name] = _field(request, name)

@@ -91,9 +91,9 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
     declared: dict[Path, Variable] = {}
     for name, reference in node.out.items():
         step, _, field = reference.partition(".")
-        known = steps[step].declared.get(tuple(field.split("."))) if step in steps else None
+        variable = steps[step].declared.get(tuple(field.split("."))) if step in steps else None
         is_tensor = step in steps and steps[step].is_open
-        declared[(name,)] = known or Variable(_ANY_TENSOR if is_tensor else JSON)
+        declared[(name,)] = variable or Variable(_ANY_TENSOR if is_tensor else JSON)
     return NodeOutputs(declared)
 
 

@@ -12,12 +12,12 @@ def references(node: NodeConfig) -> frozenset[str]:
 
     A name in a condition may also be an output of the node's own model, so a name that no step has is not an error.
     """
-    found = set(steps_of(node.out.values()))
-    found.update(steps_of(reference for _, reference in node.references()))
-    found.update(path[0] for _, text in node.conditions() for path in names(text) if path[0] != REQUEST)
+    referenced = set(steps_of(node.out.values()))
+    referenced.update(steps_of(reference for _, reference in node.references()))
+    referenced.update(path[0] for _, text in node.conditions() for path in names(text) if path[0] != REQUEST)
     for inner in node.nodes():
-        found |= references(inner)
-    return frozenset(found - {step.name for step in node.steps})
+        referenced |= references(inner)
+    return frozenset(referenced - {step.name for step in node.steps})
 
 
 def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
@@ -26,7 +26,7 @@ def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
     A guard of the answer waits for its subject: the last step before it that is not a guard of the request.
     """
     names = {step.name for step in steps}
-    found, gates, subject = [], set[str](), ""
+    needed, gates, subject = [], set[str](), ""
     for step in steps:
         own = (references(step) & names) | gates
         if step.guard is not None and step.guard.on == "request":
@@ -34,8 +34,8 @@ def needs(steps: Sequence[StepConfig]) -> list[frozenset[str]]:
         else:
             own |= {subject} if step.guard is not None and subject else set()
             subject = step.name
-        found.append(frozenset(own))
-    return found
+        needed.append(frozenset(own))
+    return needed
 
 
 def steps_of(written: Iterable[str]) -> Iterator[str]:

@@ -21,8 +21,8 @@ class AgreeNode:
 
     async def run(self, scope: StepScope) -> Output:
         drafts = await self._drafts.written(scope)
-        found = agreement([text_of_draft(draft) for draft in drafts], self._by)
-        chosen, share = drafts[found.representative], found.share * len(drafts) / self._count
+        consensus = agreement([text_of_draft(draft) for draft in drafts], self._by)
+        chosen, share = drafts[consensus.representative], consensus.share * len(drafts) / self._count
         return Output({**chosen.values, "agreement": share}, chosen.answer)
 
     def bound(self, estimate: Estimate) -> Bound:

@@ -86,8 +86,8 @@ def _texts(candidates: Value) -> list[str]:
         raise UnusableValueError("`candidates` is not a list")
     if len(candidates) > MAX_CANDIDATES:
         raise UnusableValueError(f"there are {len(candidates)} of them, and {MAX_CANDIDATES} at most are ordered")
-    found = (each.get("text") if isinstance(each, dict) else each for each in candidates)
-    texts = [text for text in found if isinstance(text, str) and text]
+    contents = (each.get("text") if isinstance(each, dict) else each for each in candidates)
+    texts = [text for text in contents if isinstance(text, str) and text]
     if len(texts) != len(candidates):
         raise UnusableValueError("one is not a text, or empty")
     return texts

@@ -119,9 +119,9 @@ class DetokenizeNode:
 def _texts(value: Value) -> Sequence[str]:
     """One text or several. Raises `CallerError`."""
     try:
-        found = elements_of(value) if isinstance(value, Tensor) else value if isinstance(value, list) else [value]
+        texts = elements_of(value) if isinstance(value, Tensor) else value if isinstance(value, list) else [value]
     except UnusableValueError as error:
         raise CallerError(f"The texts cannot be encoded: {error}.", param="text") from None
-    if not found or len(found) > MAX_TEXTS or not all(isinstance(text, str) for text in found):
+    if not texts or len(texts) > MAX_TEXTS or not all(isinstance(text, str) for text in texts):
         raise CallerError(f"`text` is not a text, or 1 to {MAX_TEXTS} texts.", param="text")
-    return found
+    return texts

@@ -166,7 +166,7 @@ class MetricHolder:
         value.references += 1
         return self._add(_Reference(owner, value, family))
 
-    def _found(self, metric: int) -> MetricValue:
+    def _state(self, metric: int) -> MetricValue:
         reference = self._references[metric]
         if reference.owner not in self._references:
             raise MetricError(
@@ -177,13 +177,13 @@ class MetricHolder:
         return reference.value
 
     def _value(self, metric: int) -> float:
-        value = self._found(metric)
+        value = self._state(metric)
         if value.kind == "histogram":
             raise MetricError("Unsupported operation `value` for a metric of kind histogram.")
         return value.value
 
     def _change(self, metric: int, change: str, value: float) -> None:
-        self._found(metric).change(change, value)
+        self._state(metric).change(change, value)
 
     def _release(self, handle: int) -> None:
         reference = self._references.pop(handle, None)
