@@ -97,6 +97,6 @@ def _scores(values: Any, name: str | None) -> Tensor:
     tensors = [value for key, value in values.items() if isinstance(value, Tensor) and name in (None, key)]
     if len(tensors) != 1:
         shown = ", ".join(values) or "none"
-        wanted = "one output: name it as `by`" if name is None else f"an output `{name}`"
-        raise BackendError(f"The model of scores needs {wanted}. It has {shown}.", code="upstream_bad_response")
+        required = "one output: name it as `by`" if name is None else f"an output `{name}`"
+        raise BackendError(f"The model of scores needs {required}. It has {shown}.", code="upstream_bad_response")
     return tensors[0]
