@@ -104,7 +104,7 @@ async def test_a_failure_before_the_first_chunk_costs_nothing() -> None:
     with pytest.raises(CallerError):
         await one.core.handle(one.principal, chat(), {}, one.record())
     assert one.left("tokens") == 1000
-    assert one.log.records == []  # the front tells of it, with the status it sends
+    assert one.log.records == []  # the front logs the refusal, with the status that it sends
     one.assert_idle()
 
 

@@ -1,4 +1,4 @@
-"""What a server over HTTP/1.1 may do wrong, and how that may end. Each is told the right answer."""
+"""Faults of an HTTP/1.1 server, and their allowed outcomes. Each attack receives the correct answer."""
 
 import asyncio
 import gzip

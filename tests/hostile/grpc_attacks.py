@@ -55,7 +55,7 @@ ATTACKS: list[GrpcAttack] = []
 
 
 def attack(ends: Kinds, **more: object) -> Callable[[Callable[[H2Peer, bytes], Awaitable[None]]], None]:
-    """Add a function to the list. It is told the message that would be right."""
+    """Add a function to the list. It receives the correct message."""
 
     def add(play: Callable[[H2Peer, bytes], Awaitable[None]]) -> None:
         ATTACKS.append(GrpcAttack(play.__name__, play, ends, **more))  # type: ignore[arg-type]

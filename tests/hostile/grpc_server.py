@@ -45,7 +45,7 @@ class H2Peer:
         await self.send(frame(SETTINGS, 0, 0))
 
     async def request(self) -> str:
-        """The path of the next call whose client has said all. Raises `IncompleteReadError` when it leaves instead."""
+        """The path of the next half-closed call. Raises `IncompleteReadError` if the client disconnects first."""
         while True:
             kind, flags, stream, payload = await self._frame()
             if kind == SETTINGS and not flags & ACK:
@@ -103,7 +103,7 @@ class H2Peer:
         await self.status(b"0")
 
     async def left(self) -> None:
-        """Wait until the client is gone. It may go on to talk of other things."""
+        """Wait until the client disconnects. Until then the client may send other frames."""
         try:
             while await self._reader.read(65536):
                 pass

@@ -1,4 +1,4 @@
-"""What a protocol's servers are asked, and how they rightly answer."""
+"""Requests to the servers of a protocol, and their correct responses."""
 
 import json
 from collections.abc import Callable, Mapping

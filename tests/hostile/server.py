@@ -1,4 +1,4 @@
-"""A server whose answers a test decides byte by byte, and which knows when it should not have been asked again."""
+"""A server whose answers a test scripts byte by byte, and which detects a retry that is not allowed."""
 
 import asyncio
 import socket
@@ -47,7 +47,7 @@ class Peer:
             await asyncio.sleep(pause)
 
     async def left(self) -> None:
-        """Wait until the client is gone."""
+        """Wait until the client disconnects."""
         with suppress(ConnectionError):
             while await self._reader.read(65536):
                 pass

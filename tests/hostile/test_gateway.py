@@ -26,7 +26,7 @@ KEEPS = {attack.name: attack.keeps for attack in ATTACKS}
 
 
 class Behind:
-    """A gateway whose only server does what a test says."""
+    """A gateway whose only server is scripted by the test."""
 
     def __init__(self, process: GatewayProcess, key: str, hostile: Hostile, client: aiohttp.ClientSession) -> None:
         self.process = process
@@ -92,7 +92,7 @@ async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name:
         assert set(error) == {"message", "type", "param", "code"}
         assert (got, error["code"], error["type"]) == (status, code, "server_error")
     got, text = await behind.ask(f"/v2/models/m{end}/infer", json.loads(ASKED), play, keeps=KEEPS[name])
-    if not (name == "json_with_nan" and got == 200):  # which goes on as it came: nobody but the client reads it
+    if not (name == "json_with_nan" and got == 200):  # forwarded unchanged: only the client parses it
         assert (got, set(json.loads(text))) == (status, {"error"})
     behind.hostile.well = http(200, JSON, CHAT)
     asked["model"] = "chat"

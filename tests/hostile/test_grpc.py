@@ -79,7 +79,7 @@ async def test_an_attack_over_grpc_is_one_error_of_the_right_class(
         if got.error is not None:
             assert got.error.message
             assert hostile.url.rpartition(":")[2] not in got.error.message
-    assert hostile.sent <= MOST_SENT or attack.deaf  # which is heard out for a moment, and not kept
+    assert hostile.sent <= MOST_SENT or attack.deaf  # the adapter drains the rest for a moment, and does not store it
 
 
 @pytest.mark.parametrize("behind", ["nothing", "a head", "a message"])
@@ -96,7 +96,7 @@ async def test_every_status(name: str, sample: GrpcSample, code: bytes, behind: 
         await peer.status(code, b"no, because of %F0%9F%98%80 and %zz")
 
     if sample.streams and code == b"12":
-        return  # who has no streams is asked without them
+        return  # a protocol without streams gets a unary request
     async with attacked(name, sample) as (hostile, adapter, _):
         hostile.keeps, hostile.play = True, play
         got = await outcome(adapter, sample.request(), LATER)

@@ -142,7 +142,7 @@ async def test_whoever_leaves_a_slow_answer_is_gone(name: str, sample: Sample) -
 
 
 def test_every_protocol_has_its_samples() -> None:
-    """Whoever adds an adapter adds some lines to samples.py, or to grpc_samples.py; `auto` speaks by the others."""
+    """Every adapter has lines in samples.py or grpc_samples.py; `auto` uses those of the other adapters."""
     assert set(MODULES) - {"auto"} <= {*SAMPLES, *GRPC_SAMPLES}
 
 

@@ -47,7 +47,7 @@ def test_our_config_is_valid_and_has_everything_on() -> None:
     limits = ours.tenants[0].limit_list()[0]
     assert limits.requests is not None
     assert limits.tokens is not None
-    # Ten times what a core could be asked for: counted on every request, never in the way.
+    # Ten times a core's capacity: counted on every request, never a refusal.
     assert limits.requests.amount / limits.requests.period > 1e6
     assert limits.tokens.amount / limits.tokens.period > 1e6 * 300
     assert limits.concurrency is not None

@@ -1,4 +1,4 @@
-"""The tensor benchmark: what it writes for the servers that it starts, and how it reads what they and the load say."""
+"""The tensor benchmark: the files for its servers, and the parsing of their output and the load's."""
 
 import json
 import socket
@@ -182,7 +182,7 @@ def test_waits_are_those_of_small_requests_while_a_large_one_is_under_way() -> N
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Adds and subtracts, and tells what it did."""
+    """Adds and subtracts, and reports its statistics."""
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

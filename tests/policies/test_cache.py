@@ -50,7 +50,7 @@ def test_an_answer_is_no_older_than_who_asks_allows() -> None:
     store.put(b"a", kept := entry(1, 0.0))
     assert store.get(b"a", 5.0, 5.0) is kept
     assert store.get(b"a", 4.0, 5.0) is None
-    assert store.get(b"a", 9.0, 5.0) is kept  # who wanted a newer one did not throw it away
+    assert store.get(b"a", 9.0, 5.0) is kept  # the lookup with a lower maximum age did not evict it
 
 
 def test_new_bounds_count_for_what_is_there() -> None:

@@ -30,7 +30,7 @@ def utc(day: int, clock: str) -> float:
         ({"between": "18:00-24:00"}, utc(0, "23:59"), True),
         ({"days": ["sat", "sun"]}, utc(4, "23:59"), False),
         ({"days": ["sat", "sun"]}, utc(5, "00:00"), True),
-        # The night that begins on Friday goes on into Saturday, and the one before it is Thursday's.
+        # The night that begins on Friday extends into Saturday, and the night before it is Thursday's.
         ({"between": "22:00-06:00", "days": ["fri"]}, utc(4, "05:59"), False),
         ({"between": "22:00-06:00", "days": ["fri"]}, utc(4, "22:00"), True),
         ({"between": "22:00-06:00", "days": ["fri"]}, utc(5, "05:59"), True),
@@ -44,7 +44,7 @@ def utc(day: int, clock: str) -> float:
         ({"between": "09:00-18:00", "zone": "Asia/Kathmandu"}, utc(0, "03:15"), True),
         ({"between": "09:00-18:00", "zone": "Asia/Kathmandu"}, utc(0, "03:14"), False),
         ({"days": ["mon"], "zone": "Pacific/Auckland"}, utc(6, "12:00"), True),
-        # Two to three does not happen in the night in which clocks go forward, and the day goes on.
+        # The hour from two to three does not exist in the night in which clocks go forward; the rest of the day does.
         ({"between": "02:00-03:00", "zone": "Europe/Berlin"}, utc(6, "01:30"), False),
         ({"between": "03:00-04:00", "zone": "Europe/Berlin"}, utc(6, "01:30"), True),
     ],
@@ -62,7 +62,7 @@ def test_windows(config: dict[str, Any], moment: float, expected: bool) -> None:
 def test_a_window_is_its_minutes_after_each_of_its_days(
     start: int, end: int, days: set[str], minutes: list[int]
 ) -> None:
-    """Whatever was asked before, and in whatever order: what is remembered of a minute is only that minute's."""
+    """Whatever the earlier lookups and their order: the cached result of a minute is only that minute's."""
     if start == end:
         return
     between = f"{start // 60:02}:{start % 60:02}-{end // 60:02}:{end % 60:02}"

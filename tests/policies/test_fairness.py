@@ -33,7 +33,7 @@ class Server:
         self.queue.push(Ticket(tenant, NORMAL, self.now + 30, work(self.rng.randint(1, 50), 0)))
 
     def step(self) -> None:
-        """The next answer ends, and its slot goes to who is next."""
+        """The next answer ends, and the next request takes its slot."""
         if self.running:
             self.now, tenant, made = min(self.running)
             self.running.remove((self.now, tenant, made))
@@ -102,7 +102,7 @@ def test_a_new_tenant_starts_at_the_lowest_of_those_that_wait_or_where_the_last_
     counter.join("d", ())
     assert counter.level("d") == 125
     counter.join("b", ["c"])
-    assert counter.level("b") == 125  # nobody is lowered
+    assert counter.level("b") == 125  # no level is lowered
 
 
 def test_shares_weigh_what_is_served() -> None:

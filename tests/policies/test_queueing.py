@@ -46,7 +46,7 @@ def test_all_are_served_once_by_band_and_within_a_tenant_by_urgency(
         for band in range(3):
             mine = [t for t in served if (t.tenant, t.band) == (tenant, band)]
             arrived = [t for t in made if (t.tenant, t.band) == (tenant, band)]
-            assert mine == sorted(arrived, key=lambda t: t.due)  # stable: of one due, who came first
+            assert mine == sorted(arrived, key=lambda t: t.due)  # stable: tickets due together stay in order of arrival
 
 
 @settings(max_examples=60, deadline=None)

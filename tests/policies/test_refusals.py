@@ -1,4 +1,4 @@
-"""Refusals by tenant: whom one holds off, and when it counts against the endpoint."""
+"""Refusals by tenant: the tenants that an endpoint's refusal holds off, and when it counts against the endpoint."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
-    """Against a model: who is held off was refused, and the endpoint is blamed by two tenants and by nothing less."""
+    """Against a model: only a refused tenant is held off, and refusals of at least two tenants blame the endpoint."""
     refusals, now = Refusals(), 0.0
     refused: dict[str, tuple[float, str]] = {}
     for event in events:

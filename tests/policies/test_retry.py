@@ -16,7 +16,7 @@ events = st.lists(
 
 @given(ratios, st.integers(0, 5), events)
 def test_retries_are_granted_exactly_while_they_fit(ratio: float, floor: int, steps: list[tuple[int, str]]) -> None:
-    """Against every event remembered; one second steps, so the window is this second and the nine before."""
+    """Against the list of all events; one second steps, so the window is this second and the nine before."""
     budget, now, latest = RetryBudget(ratio, 10.0, floor), 100.0, 0
     requests, retries = list[int](), list[int]()
     for step, event in steps:
@@ -52,7 +52,7 @@ def test_no_nine_seconds_hold_more_retries_than_the_ten_around_them_pay_for(
 
 
 def test_an_outage_is_amplified_by_the_ratio_only() -> None:
-    """A thousand requests over ten seconds, every one of which fails and asks for two retries."""
+    """A thousand requests over ten seconds, every one of which fails and requests two retries."""
     budget = RetryBudget(0.2)
     granted = 0
     for i in range(1000):

@@ -1,4 +1,4 @@
-"""A real MLServer with `programs/mlserver_models.py` and a model of scikit-learn."""
+"""A real MLServer with `programs/mlserver_models.py` and a scikit-learn model."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 
 def install() -> Path:
-    """MLServer with its runtime for scikit-learn."""
+    """MLServer with its scikit-learn runtime."""
     return ensure("mlserver-sklearn", (*REQUIREMENTS, "mlserver-sklearn==1.7.1"))
 
 

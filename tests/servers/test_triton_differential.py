@@ -1,6 +1,7 @@
-"""The same bytes to a real Triton and to ours. What Triton says is kept in a file, so that each side has its test.
+"""The same bytes to a real Triton and to ours.
 
-Where ours means to differ, `differences.py` says how and why.
+Triton's responses are recorded in a file, so that each side has its test. `differences.py` lists our intended
+differences, with the reasons.
 """
 
 import os
@@ -38,7 +39,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 @pytest.fixture(scope="module")
 def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Before our runtime: HTTP goes on as HTTP, gRPC as gRPC."""
+    """A gateway in front of our runtime: HTTP is forwarded as HTTP, gRPC as gRPC."""
     folder = tmp_path_factory.mktemp("gateway")
     doors = {"http": Door(ours.ports.http, ours.pid), "grpc": Door(ours.ports.grpc, ours.pid)}
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))

@@ -83,7 +83,7 @@ async def streamed(server: Triton, request: GenerateRequest, **options: Any) -> 
 
 @pytest.mark.parametrize("model", ALL)
 async def test_a_chat(server: Triton, model: str) -> None:
-    """Longer than the servers' own default of 16 or 32 tokens, since nobody asked for less."""
+    """Longer than the servers' own default of 16 or 32 tokens: the request sets no lower limit."""
     text = " ".join(["word"] * 50)
     told = await whole(server, chat(model, text))
     assert told["choices"][0]["message"]["content"] == text
@@ -92,10 +92,10 @@ async def test_a_chat(server: Triton, model: str) -> None:
 
 @pytest.mark.parametrize("model", ALL)
 async def test_a_completion(server: Triton, model: str) -> None:
-    """Without the prompt, also of a model that cannot be asked to leave it out."""
+    """Without the prompt, also from a model that has no option to omit it."""
     told = await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7))
     assert told["choices"][0]["text"] == "one two"
-    assert told["choices"][0]["finish_reason"] == ("stop" if model == "bls" else "length")  # which tells no counts
+    assert told["choices"][0]["finish_reason"] == ("stop" if model == "bls" else "length")  # bls reports no counts
 
 
 @pytest.mark.parametrize("model", ALL)
@@ -148,7 +148,7 @@ async def test_an_echo(server: Triton) -> None:
 
 
 async def test_names_that_are_written(server: Triton) -> None:
-    """For those that the model's own do not tell apart: a text of options, and what a stream's responses hold."""
+    """For models whose own names are ambiguous: a text of options, and the content of a stream's responses."""
     pieces, _, _ = await streamed(server, chat("llm_api", stream=True), streams="pieces")
     assert pieces == ["one", "one two", "one two three"]
     with pytest.raises(Unsupported, match="no input prompt"):

@@ -1,4 +1,4 @@
-"""What servers were asked."""
+"""The requests that servers received."""
 
 from typing import Any, Literal
 from zlib import crc32
@@ -9,7 +9,7 @@ End = Literal["running", "whole", "broken", "left", "killed"]
 
 
 def words_of(request_id: str) -> int:
-    """How long the answer to it is, whoever answers."""
+    """The length of the answer, on every server."""
     return crc32(request_id.encode()) % (MOST_WORDS + 1)
 
 
@@ -35,11 +35,11 @@ class Call:
 
     @property
     def carries_on(self) -> bool:
-        """Whether it was asked for the rest of an answer that had begun."""
+        """Whether the request continues an interrupted answer."""
         return bool(self.body.get("continue_final_message"))
 
     def word(self, index: int) -> str:
-        """Says whose answer it is, to which request: what a client reads can be traced."""
+        """A word that names the request and the call: each word that a client reads can be traced."""
         return f"{self.request_id}/{self.id}/{index} "
 
     @property

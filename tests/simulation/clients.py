@@ -12,7 +12,7 @@ Leave = Literal["never", "before", "amid", "stops_reading"]
 
 @dataclass(slots=True)
 class Order:
-    """What a client asks, and when it goes."""
+    """The request of a client, and when the client disconnects."""
 
     at: float
     id: str
@@ -134,7 +134,7 @@ class _ClientSide(asyncio.Protocol):
 
 
 async def ask(loop: VirtualLoop, gateway: Address, order: Order) -> Seen:
-    """Ask once, on a connection of its own, until the answer's end or until the client leaves."""
+    """Send one request, on a connection of its own, until the answer's end or until the client leaves."""
     seen = Seen(order, loop.time())
     protocol = _ClientSide(seen, loop)
     wire: Wire

@@ -108,7 +108,7 @@ def _tenant(dice: Random, name: str) -> dict[str, Any]:
 
 
 def _limits(dice: Random) -> list[dict[str, Any]]:
-    """Several at once; of two that would limit the same, the second is left out, as `headrace check` asks."""
+    """Several limits; of two limits on the same subject, the second is left out, as `headrace check` requires."""
     limits = []
     seen: set[tuple[Any, ...]] = set()
     for _ in range(dice.choice((0, 1, 1, 2, 3))):

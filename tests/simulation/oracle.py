@@ -1,7 +1,7 @@
-"""What limits must grant, by arithmetic of its own: every admission and every refusal is checked against it.
+"""The required decisions of limits, by arithmetic of its own: every admission and every refusal is checked against it.
 
-An event is worth what the documentation says: a rate is a bucket that holds one period's amount, an estimate is
-taken and the truth settled, a budget is one window of the calendar, a reload keeps the share that was used.
+An event is worth what the documentation states: a rate is a bucket that holds one period's amount, an estimate is
+reserved and the actual use settled, a budget is one window of the calendar, a reload preserves the share that was used.
 """
 
 from collections import Counter
@@ -76,7 +76,7 @@ class Share:
             self.spend.amount, self.spend.period = spend.picos, spend.period
 
     def margins(self, tokens: int, picos: int, now: float, utc: float) -> dict[str, float]:
-        """Of each unit, how much more than asked for is there; below 0 it must be refused."""
+        """The surplus of each unit over the request; below 0 the request must be refused."""
         found: dict[str, float] = {}
         if self.config.concurrency is not None:
             found["concurrency"] = self.config.concurrency - self.at_once - 1
@@ -118,7 +118,7 @@ class Admission:
 
 @dataclass(slots=True)
 class LimitsOracle:
-    """`told` are the violations found."""
+    """`told` holds the violations."""
 
     limits: dict[str, list[tuple[Any, LimitsConfig]]] = field(default_factory=dict)
     shares: dict[tuple[Any, ...], Share] = field(default_factory=dict)

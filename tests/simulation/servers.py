@@ -1,4 +1,4 @@
-"""Servers that answer, or do not, as their mood says, byte by byte on a network in memory."""
+"""Servers that answer, or do not, by their scripted mood, byte by byte on a network in memory."""
 
 import asyncio
 import json
@@ -41,14 +41,14 @@ class ScriptedServer:
         return sum(call.end == "running" for call in self.calls)
 
     def kill(self) -> None:
-        """The process is gone: what it answered is cut, and nobody listens."""
+        """The process dies: its answers are cut, and its port is closed."""
         self.listener.reach = "refuses"
         self.was_away = True
         for connection in list(self.connections):
             connection.cut(killed=True, hard=self.dice.random() < 0.5)
 
     def vanish(self) -> None:
-        """The machine is gone: nobody says anything any more, not even that nobody listens."""
+        """The machine disappears: packets get no reply, not even a refused connection."""
         self.listener.reach = "silent"
         self.frozen = self.was_away = True
 
@@ -62,7 +62,7 @@ class ScriptedServer:
     def revive(self) -> None:
         self.listener.reach = "up"
         self.healthy = True
-        if self.frozen:  # what was said to it in the meantime was never read
+        if self.frozen:  # the server never read the bytes that arrived in the meantime
             self.frozen = False
             for connection in list(self.connections):
                 connection.cut(killed=True, hard=True)
@@ -213,7 +213,7 @@ class _ServerSide(asyncio.Protocol):
         yield b"data: [DONE]\n\n"
 
     async def _fault(self, fate: Fate) -> AsyncIterator[bytes]:
-        """Nothing for a stream that goes on."""
+        """Do nothing for a stream without a fault."""
         if fate.kind in ("stalls", "head_only"):
             await asyncio.sleep(LONG)
         elif fate.kind == "cut_in_body":

@@ -1,4 +1,4 @@
-"""What holds for the gateway as a whole: nothing held at idle, budgets kept, breakers and arms as they should be."""
+"""The invariants of the gateway as a whole: nothing held at idle, budgets respected, breakers and arms correct."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def standing(world: World, seen: list[Seen]) -> Iterator[str]:
 
 
 def _idle(world: World) -> Iterator[str]:
-    """Nothing is held for anybody."""
+    """No reservation is held."""
     for name, endpoint in world.endpoints.items():
         if endpoint.in_flight:
             yield f"{name} has {endpoint.in_flight} in flight at idle"
@@ -100,7 +100,7 @@ def _budgets(world: World, pool: str) -> int:
 
 
 def _arms(world: World, seen: list[Seen]) -> Iterator[str]:
-    """Who asks the same twice keeps its arm while the configuration stays."""
+    """Identical requests stay in their arm while the configuration is unchanged."""
     arms: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for one in seen:
         order, arm = one.order, one.headers.get("x-headrace-arm")

@@ -1,4 +1,4 @@
-"""One seed, one story: what clients ask, what becomes of the servers, what ops do meanwhile."""
+"""One seed, one story: the clients' requests, the servers' faults, and the operators' actions meanwhile."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""The stories would notice: each rule is broken on purpose, and the judge says so within a few seeds."""
+"""The stories detect defects: each rule is broken on purpose, and the judge reports it within a few seeds."""
 
 import random
 from collections.abc import Callable

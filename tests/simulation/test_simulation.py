@@ -47,7 +47,7 @@ def test_every_story_keeps_the_rules(chunk: int) -> None:
 
 
 def test_stories_tell_of_everything() -> None:
-    """Each kind of fault and each status comes up often: rules that nothing could break would say little."""
+    """Each kind of fault and each status occurs often: rules that nothing could break would prove little."""
     kinds: Counter[str] = Counter()
     admitted = refused = 0
     for seed in range(80):

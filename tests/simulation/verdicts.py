@@ -1,4 +1,4 @@
-"""The rules of a request's way, checked from outside: by what clients saw, servers were asked, and logs tell."""
+"""The rules of a request's way, checked from outside: by the clients' answers, the servers' requests, and the logs."""
 
 import json
 from collections import defaultdict
@@ -62,7 +62,7 @@ def _request(world: World, seen: Seen, records: list[Record], calls: list[Call])
 
 
 def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Iterator[str]:
-    """Every wait ends, and nothing goes on for who left."""
+    """Every wait ends, and no call outlives its client."""
     config = world.configs[world.generation_at(record.started) - 1]
     totals = [route.timeout.total for model in config.models if model.name == record.model for route in model.routes]
     patience = 2 * SEND_TIMEOUT if seen.order.leave == "stops_reading" else 0.0
@@ -72,7 +72,7 @@ def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Itera
     if not (patience or carried_on) and seen.silence > IDLE + SWEEP:
         yield f"kept silent for {seen.silence:.2f} s in the middle of an answer"
     for call in calls:
-        # A server that is away cannot see who leaves: what counts is that the gateway does not wait.
+        # An unreachable server cannot see a disconnect: what counts is that the gateway does not wait.
         if call.ended > record.ended + CANCELLED_WITHIN or (call.end == "running" and call.fate.kind != "good"):
             yield f"{call.id} went on until {call.ended:.2f} after the end at {record.ended:.2f} ({call.end})"
         if seen.first_piece and call.began > seen.first_piece and not call.carries_on:
@@ -107,9 +107,9 @@ def _whole(seen: Seen, calls: list[Call]) -> Iterator[str]:
 
 
 def _stream(seen: Seen, calls: list[Call]) -> Iterator[str]:
-    """An answer's words in their order; its end where a server gave one, else an error and nothing invented.
+    """An answer's words in their order; its end if a server sent one, else an error and nothing invented.
 
-    They are one server's, unless another one was asked to carry the same answer on.
+    The words are one server's, unless another server continued the same answer.
     """
     events = seen.events
     data = [json.loads(event) for event in events if event != "[DONE]"]

@@ -17,7 +17,7 @@ Reach = Literal["up", "refuses", "silent"]
 
 
 class Stuck(BaseException):
-    """Everybody waits and no timer is set, or nobody waits and no time passes."""
+    """Every task waits and no timer is set, or no task waits and no time passes."""
 
 
 class _Clock(selectors.SelectSelector):
@@ -91,7 +91,7 @@ class Listener:
 
 
 class Network:
-    """Who listens where, and pairs of wires between those who met."""
+    """The listeners by address, and pairs of wires between connected peers."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Real parts that say what they did: each does what it did before, and leaves a trace for the judge."""
+"""Real parts under observation: each behaves as before, and leaves a trace for the judge."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -115,7 +115,7 @@ class Watch:
 
 
 class WatchedPool:
-    """A pool that notes who called it, and whether it refused for a reason."""
+    """A pool that records its callers, and whether it refused for a reason."""
 
     def __init__(self, real: Pool, watch: Watch) -> None:
         self._real = real
@@ -167,7 +167,7 @@ class WatchedPool:
         return mine or len({one.tenant for one in lately if one.scope == "unknown"}) > 1
 
     def unserved(self) -> None:
-        """Nobody waits while there is a place."""
+        """No request waits while there is a slot."""
         real = self._real
         if real._queue is None:
             return
@@ -177,7 +177,7 @@ class WatchedPool:
                 self._watch.told.append(f"{tenant} waits for {real.name} and {usable[0]} may take requests")
 
     def _usable(self, tenant: str, now: float) -> list[str]:
-        """Illness that probes saw, no room, a rest that was asked for: nothing else takes the last endpoint away."""
+        """Failed probes, no slot, a requested rest: nothing else makes the last endpoint ineligible."""
         endpoints, panic = self._real.endpoints, self._real._panic
         alive = [e for e in endpoints if e.health != "unhealthy"]
         if len(alive) < panic * len(endpoints):

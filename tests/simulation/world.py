@@ -76,7 +76,7 @@ class World:
         return build(config, self._keys(), pools, self.rng, self.loop.time, plan_state=self.plan_state)
 
     def _commit(self, config: Config) -> Any:
-        """As the gateway's own reload does it: nothing is awaited, so nobody sees half of it."""
+        """As the gateway's own reload does: nothing is awaited, so no request sees half of it."""
         change = self.fleet.prepare(config)
         self.ledger.configure(config.tenants, self.loop.time())
         pools = self.fleet.commit(change)

@@ -274,7 +274,7 @@ def test_rows_make_room_when_idle_and_not_before(table: SharedTable) -> None:
     assert not takes_all(two, "u0", 0.0)
     assert sum(takes_all(one, f"u{i}", 0.0) for i in range(1, 200)) <= most
     assert not takes_all(two, "u0", 0.0)
-    assert takes_all(two, "newcomer", 3601.0)  # an hour later nobody owes anything
+    assert takes_all(two, "newcomer", 3601.0)  # an hour later every debt is repaid
     assert not takes_all(one, "newcomer", 3601.0)
     assert takes_all(one, "u0", 3601.0)  # its row may be another's by now
     assert not takes_all(two, "u0", 3601.0)

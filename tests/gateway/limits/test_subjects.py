@@ -31,7 +31,7 @@ def test_an_idle_one_makes_room_and_one_that_owes_does_not() -> None:
     assert users.allowance(by("u0"), "chat", 0.0, 0.0) is in_debt
     assert users.allowance(by("new"), "chat", 0.0, 0.0) is newcomer
     assert len(users) == MOST
-    for i in range(MOST):  # after two minutes nobody owes anything any more
+    for i in range(MOST):  # after two minutes every debt is repaid
         users.allowance(by(f"later{i}"), "chat", 180.0, 180.0)
     assert users.allowance(by("u0"), "chat", 180.0, 180.0) is not in_debt
 

@@ -170,7 +170,7 @@ async def test_the_end_waits_for_what_is_being_written(tmp_path: Path, monkeypat
 
 
 async def test_into_a_pipe_that_others_write_to_go_whole_lines_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe2(os.O_DIRECT)  # one read is what one write kept together
+    reader, writer = os.pipe2(os.O_DIRECT)  # each read returns one write
     monkeypatch.setattr(access_log, "STDOUT", writer)
     log = AccessLog("stdout")
     for _ in range(50):

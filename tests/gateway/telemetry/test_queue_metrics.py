@@ -1,4 +1,4 @@
-"""What a scrape tells of those that wait."""
+"""Metrics of waiting requests."""
 
 import asyncio
 

@@ -57,7 +57,7 @@ class Changing:
 
 
 class Setting:
-    """A fleet before some servers, whose health is checked when a test says so."""
+    """A fleet with several servers, whose health checks the test triggers."""
 
     def __init__(self, *servers: Changing) -> None:
         self.servers = servers

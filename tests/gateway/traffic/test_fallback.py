@@ -68,7 +68,7 @@ async def goes_on(error: InferenceError, *on: str) -> bool:
     ],
 )
 async def test_each_class_of_failure_uses_its_configured_fallback(on: tuple[str, ...], expected: set[str]) -> None:
-    """What is the caller's fault, over a limit or out of time goes nowhere, whatever the file says."""
+    """A request that is invalid, over a limit or out of time never falls back, whatever the file configures."""
     assert {name for name, error in ERRORS.items() if await goes_on(error, *on)} == expected
 
 

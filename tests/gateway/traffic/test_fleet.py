@@ -245,7 +245,7 @@ async def test_the_zone_of_a_pool_decides_which_endpoints_are_near() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_place_comes_with_a_connection(stream: bool) -> None:
-    """As many connections as places: whoever has a place must not find that of the one before still in use."""
+    """There are as many connections as slots: a request with a slot must not wait for the last request's connection."""
     async with upstream("one two three") as up:
         section: dict[str, Any] = {"name": "main", "endpoints": [up.url], "max_connections": 2, "queue": {}}
         fleet = Fleet(Random(1), asyncio.get_running_loop().time)

@@ -160,7 +160,7 @@ async def test_nobody_is_hedged_onto_the_endpoint_that_it_waits_for() -> None:
 
 @pytest.mark.looptime
 async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
-    """One of twenty is slow. What is learned stays the truth, although the slow are never waited for."""
+    """One of twenty is slow. The measured p95 stays true, although the gateway never waits for the slow attempts."""
     dice = Random(7)
 
     def script() -> Script:

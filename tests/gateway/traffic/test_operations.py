@@ -151,7 +151,7 @@ async def test_what_cannot_be_is_refused_and_changes_nothing(operation: Operatio
 
 
 async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
-    """Workers are told the same, and one may have heard it already."""
+    """All workers apply the same operations, and a worker may have applied an operation already."""
     other = Fleet(Random(2), asyncio.get_running_loop().time)
     other.secret = SECRET
     use(other)

@@ -58,7 +58,7 @@ async def test_one_that_fails_every_third_is_left_alone_and_comes_back() -> None
     bad = failing_every(3, BackendError("x"))
     async with pool_of(bad, FakeAdapter(), FakeAdapter(), leave_for="10s") as pool:
         failed = await send(pool, 180)
-        assert 3 <= failed <= 6  # ten of its requests told enough
+        assert 3 <= failed <= 6  # ten of its requests were evidence enough
         assert len(bad.calls) < 20
         attempts = len(bad.calls)
         await asyncio.sleep(10)

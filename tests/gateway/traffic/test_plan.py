@@ -20,7 +20,7 @@ POOLS = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main"
 
 @pytest.mark.looptime
 async def test_a_429_is_honoured_by_the_others_and_by_the_fallback() -> None:
-    """The endpoint that named a time is asked once; meanwhile the pool's other one, then the fallback, answer."""
+    """The endpoint that named a time gets one request; meanwhile the other endpoint, then the fallback, answer."""
     busy = [FakeAdapter(Script(fault=CapacityError("x", retry_after=20.0))) for _ in range(2)]
     spare = FakeAdapter()
     models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"], "retry": {"attempts": 2}}]}]
@@ -31,7 +31,7 @@ async def test_a_429_is_honoured_by_the_others_and_by_the_fallback() -> None:
         assert answer.pool == "spare"
     assert [len(fake.calls) for fake in busy] == [1, 1]
     assert len(spare.calls) == 10
-    assert asyncio.get_running_loop().time() - started < 1.0  # nobody waited for the rest to end
+    assert asyncio.get_running_loop().time() - started < 1.0  # no call waited for the rest to end
     rig.assert_idle()
 
 
@@ -168,7 +168,7 @@ async def test_a_hedge_takes_no_place_from_those_that_wait() -> None:
     rig = Rig(config(pools=[pool], models=[{"name": "chat", "routes": [route]}]), {"main": [short, long]})
     records = [rig.record() for _ in range(4)]
     await asyncio.gather(*(rig.core.handle(rig.principal, chat(), {}, record) for record in records))
-    # The short one's place goes on at 1 s and 2 s. At 3 s nobody waits, and none is late any more.
+    # The short answer's slot is reused at 1 s and 2 s. At 3 s no request waits, and none is late.
     assert [record.trace.queue_seconds for record in records] == pytest.approx([0, 0, 1, 2])
     assert [record.trace.events for record in records] == [()] * 4
     assert all(abs(record.overhead) < 1e-6 for record in records)

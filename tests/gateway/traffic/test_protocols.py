@@ -25,7 +25,7 @@ REQUEST = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[2],"data":[1,2]}]
 
 
 class Echo:
-    """Answers with its inputs, over HTTP, and remembers what it was asked."""
+    """Echoes its inputs over HTTP, and records its requests."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, str | None]] = []
@@ -64,7 +64,7 @@ async def test_oip_grpc(more: dict[str, Any]) -> None:
 
 
 def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> None:
-    """gRPC's channel asks for HTTP/2, which others must not be offered."""
+    """gRPC's channel offers HTTP/2 by ALPN, which connections of other protocols must not offer."""
     (pool,) = config(pools=[{"name": "main", "protocol": "oip-grpc", "endpoints": ["https://127.0.0.1:9"]}]).pools
     contexts = {id(tls_of(pool, spoken)) for spoken in ("openai", "oip-http", "oip-grpc", "metrics", "oip-grpc")}
     assert len(contexts) == 4

@@ -1,4 +1,4 @@
-"""Waiting for a full pool, on virtual time: who gets a place that becomes free, and how every wait ends."""
+"""Waiting for a full pool, on virtual time: the order in which free slots are assigned, and the end of every wait."""
 
 import asyncio
 from collections import Counter
@@ -117,7 +117,7 @@ async def test_requests_to_a_full_pool_wait_and_are_served_in_order() -> None:
 
 @pytest.mark.looptime
 async def test_a_newcomer_does_not_pass_those_that_wait() -> None:
-    """It comes in the very moment in which a place becomes free: that is somebody's already."""
+    """A request arrives at the moment at which a slot becomes free: the slot is already assigned."""
     fake = FakeAdapter(SECOND)
     one = pool(fake)
     first = start(one)
@@ -137,7 +137,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
     await outcome(one.call(*chat_call()))
     first = start(one, chat_call(user="first"))
     await asyncio.sleep(0)
-    one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, and nobody had looked yet
+    one.endpoints[0].breaker._rest_until = 0.0  # as if its time were over, before any check of it
     second = start(one, chat_call(user="second"))
     await asyncio.gather(first, second)
     assert [call.request.user for call in fake.calls[1:]] == ["first", "second"]
@@ -439,7 +439,7 @@ async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
 
 @pytest.mark.looptime
 async def test_what_was_really_used_counts_against_a_tenant() -> None:
-    """Both ask the same; one gets long answers, which come out at their end only."""
+    """Both tenants send the same requests; one gets long answers, whose length is known only at their end."""
     usage = {"long": Usage(10, 400, exact=True), "short": Usage(10, 10, exact=True)}
 
     class Answering(FakeAdapter):
@@ -478,7 +478,7 @@ async def test_what_failed_is_not_charged_and_what_the_client_left_costs_its_pro
 
 @pytest.mark.looptime
 async def test_beside_a_flood_a_tenant_waits_as_long_as_its_share_makes_it() -> None:
-    """Four places, answers of 1 s. One tenant keeps 200 waiting; the other asks once a second, half of its part."""
+    """Four slots, answers of 1 s. One tenant has 200 requests waiting; the other sends one a second, half its share."""
     dice = Random(7)
     fakes = [FakeAdapter(*(Script(latency=dice.uniform(0.5, 1.5)) for _ in range(1000))) for _ in range(2)]
     one = pool(*fakes, max_in_flight=2, tenants=tenants(flood=1.0, light=1.0), timeout="1h", max=500)

@@ -23,7 +23,7 @@ FOREVER = Deadline(1e9, 1e9, 1e9)
 
 
 class Quota(FakeAdapter):
-    """Refuses tenants by name, in the scope that it says."""
+    """Refuses tenants by name, in the configured scope."""
 
     def __init__(self, *tenants: str, scope: Scope = "unknown", seconds: float | None = 30.0, latency: float = 0.0):
         super().__init__(Script(latency=latency))

@@ -40,7 +40,7 @@ def rig(*scripts: Script, **kwargs: Any) -> Rig:
 
 
 class Exchange:
-    """One request: its record, and the answer's pieces as far as they came."""
+    """One request: its record, and the received pieces of its answer."""
 
     def __init__(self, one: Rig) -> None:
         self.one = one
@@ -222,7 +222,7 @@ async def test_sampled_answers_are_stored_only_where_configured(
 async def test_clients_are_heard() -> None:
     one = rig(STREAM)
     assert (await send(one, headers={"cache-control": "no-store"})).result == "bypass"
-    assert (await send(one)).result == "miss"  # nothing had been kept
+    assert (await send(one)).result == "miss"  # the cache stored nothing
     await asyncio.sleep(20)
     assert (await send(one, headers={"cache-control": "max-age=30"})).result == "hit"
     assert (await send(one, headers={"cache-control": "max-age=10"})).result == "miss"
@@ -462,14 +462,14 @@ async def test_a_call_near_its_deadline_is_not_joined() -> None:
     assert (late.result, late.text) == ("miss", b"second")
     with pytest.raises(DeadlineError):
         await first
-    assert (await send(one)).result == "hit"  # the late one's, kept although the first call was still on its way
+    assert (await send(one)).result == "hit"  # the late answer, stored although the first call was still in progress
     one.assert_idle()
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 3))
 def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
-    """One call at a time, everybody who stays gets all of it or its failure, each call is paid for once."""
+    """One call at a time; every client that stays gets the whole answer or its failure; each call is paid for once."""
 
     async def client(one: Rig, dice: random.Random, seen: list[Exchange]) -> None:
         await asyncio.sleep(dice.choice([0.0, 0.5, 1.0, 2.0, 3.0, dice.random() * 12]))

@@ -87,7 +87,7 @@ async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kin
 def test_any_breaks_any_limit_any_client(
     tokens: list[str], breaks: Sequence[int | None], mode: str, limit: int | None, leaves: int | None
 ) -> None:
-    """The text is always a beginning of the unbroken one, all of it where it says so; nothing is held after."""
+    """The text is a prefix of the unbroken text, and all of it after a normal end; every reservation is released."""
 
     async def scene() -> None:
         one = rig(mode, *talkers(3, tokens, *breaks, gap=1.0))
@@ -128,7 +128,7 @@ async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     assert record.trace.events == (("resume", "main"),) * MOST
     assert record.usage is not None
     assert record.usage.completion_tokens >= 6
-    assert max(len(fake.calls) for fake in fakes) == 1  # each time somebody else
+    assert max(len(fake.calls) for fake in fakes) == 1  # each attempt at another endpoint
     one.assert_idle()
 
 
@@ -237,7 +237,7 @@ async def test_the_resumed_request_has_the_remaining_length() -> None:
 
 @pytest.mark.looptime
 async def test_an_answer_that_reached_its_limit_is_not_resumed() -> None:
-    """All tokens that may be are there and only the end is missing: which end, no engine said."""
+    """All allowed tokens arrived and only the end is missing: no engine reported the finish reason."""
     one = rig("text", *talkers(2, TOKENS, 5))
     heard, _, error = await hear(one, chat(stream=True, max_tokens=5))
     assert isinstance(error, TransportError)

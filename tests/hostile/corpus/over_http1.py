@@ -59,7 +59,7 @@ async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 
 def judge(case: Case, statuses: list[int]) -> str:
-    """The canary is answered only where the case is a whole request and the connection may go on."""
+    """The canary is answered only if the case is a whole request and the connection may continue."""
     wanted = 2 if case.expect == "answered" else 1
     if len(statuses) != wanted:
         return f"{len(statuses)} responses instead of {wanted}: {statuses}"

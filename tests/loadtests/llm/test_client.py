@@ -27,7 +27,7 @@ async def test_every_answer_is_counted_and_timed() -> None:
 
 
 async def test_an_answer_ends_at_its_length_alone() -> None:
-    async with serving("x") as running:  # then it says only tokens that end an answer
+    async with serving("x") as running:  # with this script the model generates only tokens that end an answer
         door = Door(int(running.url.rpartition(":")[2]), MODEL)
         load = await asyncio.to_thread(run, door, SOME.build(WORDS, "1", 1), 1)
     assert [answer.tokens for answer in load.answers] == [SOME.lengths(1)[0][1]]

@@ -1,4 +1,4 @@
-"""How servers are started and kept at rest: real processes, and the files that are written for them."""
+"""The start and the suspension of servers: real processes, and the files that are written for them."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ CORES = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
 
 
 def state(pid: int) -> str:
-    """R, S, T ... as /proc says."""
+    """The state of a process in /proc: R, S, T ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 

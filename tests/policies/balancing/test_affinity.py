@@ -69,7 +69,7 @@ def test_what_follows_is_forgotten_before_the_prefix_is() -> None:
 
 def test_a_conversation_stays_where_it_began() -> None:
     pool, rng, picker = candidates(*[1.0] * 8), Random(1), PrefixAffinity(BOUND)
-    for _ in range(50):  # nobody is cold
+    for _ in range(50):  # no endpoint is cold
         for c in pool:
             pick(picker, [c], ask(99), rng)
     first = pick(picker, pool, ask(1), rng)
@@ -131,7 +131,7 @@ def test_no_hit_passes_the_load_guard(requests: list[tuple[int, bool]], count: i
 
 
 def test_a_new_replica_gets_a_share_although_every_prompt_is_known_elsewhere() -> None:
-    """Nothing is ever in flight, so the load guard helps nobody: only exploring does."""
+    """Nothing is ever in flight, so the load guard has no effect: only exploration does."""
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), PrefixAffinity(BOUND)
     for i in range(800):
         pick(picker, pool[:3], ask(i % 40), rng)

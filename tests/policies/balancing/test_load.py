@@ -91,7 +91,7 @@ def test_the_server_that_others_keep_busy_is_passed_over() -> None:
 
 
 def test_one_whose_metrics_cannot_be_read_does_not_look_idle() -> None:
-    """Both have as many of our requests; the silent one may have as many of others' as the one that tells."""
+    """Both have as many of our requests; the silent endpoint may serve as many of others as the reporting one."""
     silent, telling = candidates(1, 1)
     silent.in_flight = telling.in_flight = 2
     told(telling.signal, running=20, own=2)
@@ -100,7 +100,7 @@ def test_one_whose_metrics_cannot_be_read_does_not_look_idle() -> None:
 
 
 def test_the_one_that_was_idle_a_moment_ago_gets_no_herd() -> None:
-    """Twenty gateways with the same old report send two hundred requests each: nobody gets more than its part."""
+    """Twenty gateways with the same old report send two hundred requests each: no endpoint gets more than its share."""
     names = range(20)
     loads: Counter[str] = Counter()
     for gateway in range(20):

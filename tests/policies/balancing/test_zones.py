@@ -28,7 +28,7 @@ def test_shares_are_a_distribution(named: dict[str | None, float], data: st.Data
 
 @given(capacities)
 def test_with_gateways_in_every_zone_all_endpoints_have_the_same_load(named: dict[str | None, float]) -> None:
-    """Each zone has as much traffic as any other, and the rule makes of it what the capacity asks for."""
+    """Each zone has as much traffic as any other, and the rule distributes it by capacity."""
     arriving: dict[str | None, float] = defaultdict(float)
     for own in named:
         assert own is not None
@@ -102,7 +102,7 @@ def reporting(candidates: list[Candidate], **running: float) -> None:
 
 
 def test_a_zone_that_is_much_busier_by_its_reports_is_not_preferred() -> None:
-    """All gateways may stand in one zone, and nobody said so."""
+    """All gateways may stand in one zone, without a configured count."""
     near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
     reporting(endpoints, a=6, b=4)
     assert picks(near, endpoints) == {"a": 2000}

@@ -1,4 +1,4 @@
-"""An explanation says what the decision is, whatever the policy and the request."""
+"""An explanation equals the decision, whatever the policy and the request."""
 
 from random import Random
 from typing import Any

@@ -190,7 +190,7 @@ def test_an_arm_may_be_a_split_of_its_own() -> None:
 
 
 def test_a_split_in_a_split_places_its_subjects_anew() -> None:
-    """With one hash for both, all who are in the outer arm would be in the same inner one."""
+    """With one hash for both, all subjects of the outer arm would be in the same inner arm."""
     inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"pool": "c", "weight": 1}]}
     arms = [{"pool": "a", "weight": 1}, {"name": "new", "weight": 1, "split": inner}]
     counts = Counter(arms_of(rules({"split": {"sticky": "user", "arms": arms}}), 2000))

@@ -10,9 +10,9 @@ _BONUS = 3.0
 
 
 class Babbler:
-    """A runner whose logits depend on nothing but `seed`, the tokens' positions and how often it was asked before.
+    """A runner whose logits depend only on `seed`, the tokens' positions and the number of earlier steps.
 
-    What ends JSON is a little likelier, or its texts would have no end; so is what ends an answer.
+    Tokens that end JSON are a little likelier, or its texts would have no end; so are tokens that end an answer.
     """
 
     def __init__(self, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""A server whose model says what the test wrote, through the real engine, scheduler and HTTP."""
+"""A server whose model generates the test's script, through the real engine, scheduler and HTTP."""
 
 import asyncio
 import json
@@ -65,9 +65,9 @@ def transformers_tokenizer(model: Path) -> Any:
 
 
 class Parrot:
-    """A runner that says `script` after any prompt, then an end token; it fails after `fails_after` steps.
+    """A runner that generates `script` after any prompt, then an end token; it fails after `fails_after` steps.
 
-    While `gate` is closed no step ends. If it `goes_on`, a prompt that ends with a part of the script is continued.
+    While `gate` is closed no step ends. If it `goes_on`, it continues a prompt that ends with a part of the script.
     """
 
     def __init__(self, script: list[int], fails_after: int | None = None) -> None:
@@ -126,8 +126,8 @@ async def serving(
     context: int = CONTEXT,
     whole: Engine | None = None,
 ) -> AsyncIterator[Running]:
-    """Yields a Running; afterwards no sequence may live and no page be taken. What is found in a `prefix_cache` the
-    parrot does not hear, so then it cannot go on with a prompt. With a `runner` there is no parrot to be heard. A
+    """Yields a Running; afterwards no sequence may live and no page be in use. With a `prefix_cache` the parrot does
+    not receive the cached part of a prompt, so it cannot continue the prompt. A `runner` replaces the parrot. A
     `whole` engine has a model of its own."""
     tokenizer = tokenizer or byte_tokenizer()
     vocab, ends = len(tokenizer.pieces), tokenizer.eos_token_ids

@@ -32,5 +32,5 @@ def test_text_is_read_as_with_float32(read: dict[Format, Reading], one: Format) 
 
 
 def test_the_text_is_english_that_the_model_understands(read: dict[Format, Reading]) -> None:
-    """A model that says nothing but noise would agree with itself too: by chance perplexity is 49,152."""
+    """A model that generates only noise would agree with itself too: by chance perplexity is 49,152."""
     assert read[REFERENCE].perplexity < 300

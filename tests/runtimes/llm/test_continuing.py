@@ -66,16 +66,16 @@ async def test_from_every_token_on_it_is_the_same_stream(running: Running, field
     """Text, end and usage, wherever the first stream is cut: in a character, or in what may be a stop string."""
     whole = await hear(running, **fields, return_token_ids=True)
     assert whole.text == text
-    for cut in range(len(whole.pieces)):  # the last one is the end, which nobody continues
+    for cut in range(len(whole.pieces)):  # the last piece is the end, after which nothing is left to continue
         said = [token_id for _, token_ids in whole.pieces[:cut] for token_id in token_ids]
         rest = await hear(running, **fields, continue_token_ids=said)
         assert "".join(text for text, _ in whole.pieces[:cut]) + rest.text == whole.text
         assert rest.usage is not None
         assert whole.usage is not None
         assert rest.reason == whole.reason
-        # What was kept of it in between is all that tells the two apart.
+        # The only difference is the number of cached tokens.
         assert rest.usage | {"prompt_tokens_details": whole.usage["prompt_tokens_details"]} == whole.usage
-        assert not rest.pieces  # nobody asked for token ids
+        assert not rest.pieces  # the request does not include token ids
     await until_idle(running.engine)
 
 
@@ -192,7 +192,7 @@ def model(bundled_model: Path) -> Llama:
 
 
 def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how: Any) -> list[list[int]]:
-    """As many tokens of each prompt as `tokens` says, all in one engine."""
+    """`tokens` tokens for each prompt, all in one engine."""
     grown: dict[int, list[int]] = {
         engine.add(prompt, SamplingParams(max_tokens=count, ignore_eos=True, **how)): []
         for prompt, count in zip(prompts, tokens, strict=True)
@@ -210,7 +210,7 @@ def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how
     "how", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 11}], ids=["greedy", "seeded"]
 )
 def test_the_model_goes_on_as_if_it_had_never_stopped(model: Llama, bundled_model: Path, how: dict[str, Any]) -> None:
-    """From any of its tokens on; and from its text too, as long as the text is encoded as the model said it."""
+    """From any of its tokens; and from its text too, if the encoded text gives the model's own tokens."""
     tokenizer = load_tokenizer(bundled_model)
     assert tokenizer.chat_template is not None
     template = ChatTemplate(tokenizer.chat_template, tokenizer)

@@ -1,4 +1,4 @@
-"""Weights that are cut short, damaged or not what their name says are refused, in words that say what is wrong."""
+"""Weights that are cut short, damaged or misnamed are refused, with a message that names the cause."""
 
 import contextlib
 import json
@@ -87,7 +87,7 @@ LAYER = [
 def test_no_byte_of_a_gguf_header_brings_it_down(
     whole_gguf: bytes, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Whatever a damaged header says, it is refused, or read as a model of other numbers."""
+    """A file with any damaged header is refused, or read as a model of other numbers."""
     path = gguf(tmp_path_factory.getbasetemp(), whole_gguf)
     begin = min(place.start for place in read_directory(path).tensors.values())
     damaged = bytearray(whole_gguf)

@@ -172,7 +172,7 @@ def test_log_probabilities_are_those_of_transformers(model: Llama, prompts: list
 
 
 def test_penalties_survive_preemption_and_cutting(model: Llama, prompts: list[list[int]]) -> None:
-    """What was generated before counts, whoever computed it."""
+    """Tokens generated before a preemption count."""
     how: dict[str, Any] = {"temperature": 0.9, "seed": 5, "presence_penalty": 1.0, "repetition_penalty": 1.2}
     some = [prompts[index] for index in (2, 3, 4)]
     alone = [answers(make_engine(model), [prompt], **how)[0] for prompt in some]

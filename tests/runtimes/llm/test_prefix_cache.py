@@ -1,4 +1,4 @@
-"""What a client sees of the prefix cache: how much was found, and only of what its own tenant asked."""
+"""The prefix cache as a client sees it: the number of cached tokens, and only from requests of its own tenant."""
 
 from typing import Any
 

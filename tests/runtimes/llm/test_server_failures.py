@@ -1,4 +1,4 @@
-"""An engine that is full, loading, failing, or no longer wanted."""
+"""An engine that is full, loading, failing, or shutting down."""
 
 import asyncio
 import json
@@ -132,7 +132,7 @@ async def test_a_step_that_runs_out_of_memory_is_a_503_and_the_engine_goes_on() 
         assert (await get(running, "/health"))[0] == 200
         cramped.room = 1000
         assert (await post(running, "/v1/completions", LONG))[0] == 200
-        assert running.engine.stats().cached_prompt_tokens == 0  # nothing was kept of what was not computed
+        assert running.engine.stats().cached_prompt_tokens == 0  # the cache holds nothing that was not computed
 
 
 async def test_a_stream_whose_step_runs_out_of_memory_ends_with_that() -> None:

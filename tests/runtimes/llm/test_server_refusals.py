@@ -1,4 +1,4 @@
-"""Requests that are wrong: each is told what is wrong with which parameter, and leaves nothing behind."""
+"""Invalid requests: each error names the parameter and its fault, and leaves nothing behind."""
 
 import dataclasses
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""How tokens are chosen and told of, through the API with OpenAI's own client; the model is a table of logits."""
+"""Sampling and log probabilities through the API with OpenAI's own client; the model is a table of logits."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ END = 257
 
 
 class Speaker:
-    """An executor whose logits depend on the place only: chance, and more for what `text` has there after a prompt of
-    `after` tokens. Whoever's prompt begins with BROKEN gets NaN."""
+    """An executor whose logits depend on the position only: chance, and more for the token of `text` there after a
+    prompt of `after` tokens. A prompt that begins with BROKEN gets NaN."""
 
     def __init__(self, text: str, after: int) -> None:
         self.script = [*byte_tokenizer().encode(text), *[END] * 300]
@@ -200,7 +200,7 @@ async def test_an_echo_alone(running: Running) -> None:
     answer = await running.client.completions.create(
         model=MODEL, prompt="abc", max_tokens=40, echo=True, temperature=0, stop=["b", "w"]
     )
-    assert answer.choices[0].text == "abcHello, "  # what is asked is no stop
+    assert answer.choices[0].text == "abcHello, "  # stop strings do not apply to the prompt
 
 
 async def test_the_prompts_logprobs_are_those_of_chunks_and_of_kept_pages_too() -> None:

@@ -22,7 +22,7 @@ DEFINED = ["▁▁", "▁▁▁", "\n\n", "<think>"]
 
 
 def learned_pieces() -> list[str]:
-    """Of English, the one learned first in front; none that can be put together in two overlapping ways."""
+    """Pieces of English, in the order of training; without pieces that can be merged in two overlapping ways."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.train_from_iterator([TEXT.read_text("utf-8")], trainers.BpeTrainer(vocab_size=700, show_progress=False))

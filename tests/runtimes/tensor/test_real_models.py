@@ -1,4 +1,4 @@
-"""Models that people use, out of the catalogue, each served by the real runtime and asked by Triton's own client."""
+"""Published models of the catalogue, each served by the real runtime and called by Triton's own client."""
 
 import importlib.util
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_many_at_once_get_their_own_answers(client: triton.InferenceServerClient
         np.testing.assert_allclose(answer, direct.run(None, {"bytes": row})[0], atol=1e-5)
 
 
-# ── what a picture says ───────────────────────────────────────────────────────────────────────────────
+# ── images ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_picture_is_read(client: triton.InferenceServerClient, repository: Path) -> None:

@@ -44,7 +44,7 @@ def sound(seed: int) -> Array:
 
 
 def spoken(repository: Path, steps: Array) -> list[float]:
-    """What the model says of one stream when nobody stands between."""
+    """The model's outputs for one stream, without a server."""
     path = repository / "silero-vad" / "1" / "silero_vad.onnx"
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     state, context, actual = np.zeros((2, 1, 128), np.float32), np.zeros((1, 64), np.float32), []

@@ -1,4 +1,4 @@
-"""Real models, real processes: versions change under load, and nobody notices but for the answers."""
+"""Real models, real processes: versions change under load, and clients notice only the new answers."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Who leaves takes their request out of the queue, over HTTP and gRPC."""
+"""A client that disconnects removes its request from the queue, over HTTP and gRPC."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ PATIENCE = 30.0
 
 
 class Replaced:
-    """A copy that is being replaced: whatever is asked of it waits."""
+    """A copy that is being replaced: every request to it waits."""
 
     name = "m"
     ready = False

@@ -1,4 +1,4 @@
-"""Models whose files say how they behave, for tests of what comes and goes.
+"""Models whose files script their behaviour, for tests of loading and unloading.
 
 `1/model.py` holds words: `fail` to load, `hang` while loading, `refuse` the warm-up, `memory=N` bytes.
 """
@@ -111,7 +111,7 @@ def scheduler_of(served: ServedModel) -> FakeScheduler:
 
 
 class Workshop:
-    """Makes versions, and remembers them."""
+    """Makes versions, and records them."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []

@@ -1,4 +1,4 @@
-"""A small model of scikit-learn, written to the file that is named."""
+"""Train a small scikit-learn model, and write it to the file of the argument."""
 
 import sys
 

@@ -53,7 +53,7 @@ class Gateway:
         return account
 
     async def row(self) -> dict[str, float]:
-        """What Redis has of the tenant's first limit, once it was told all: `n` in flight, what is left else."""
+        """The Redis row of the tenant's first limit, once current: `n` requests in flight, the remainders elsewhere."""
         await self.refreshed()
         client = Redis.from_url(self.server.url, decode_responses=True)
         fields = await client.hgetall(self.allowance.key)

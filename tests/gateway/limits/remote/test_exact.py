@@ -64,7 +64,7 @@ async def test_all_of_a_requests_limits_are_taken_or_none(redis: RedisServer) ->
             await one.reserve(50, user="u") and await one.reserve(60, user="v")
         row = await one.row()
         assert row["l0"] == pytest.approx(8, abs=0.01)
-        await one.reserve(1, user="v")  # nothing of the host's own limit was kept for what Redis refused
+        await one.reserve(1, user="v")  # the refusal by Redis left no charge on the host's own limit
         with pytest.raises(LimitExceeded, match="each user"):
             await one.reserve(1, user="v")
         assert (await one.row())["n"] == 2

@@ -92,7 +92,7 @@ async def test_a_limit_that_must_not_be_passed_is_refused_at_once(redis: RedisSe
     async with gateways(1, redis, refuse) as (one,):
         redis.kill()
         await one.until(up=False)
-        for _ in range(20):  # more than the host's own limit has, of which nothing is kept
+        for _ in range(20):  # more than the host's own limit, which stays uncharged
             with pytest.raises(LimitsUnavailable) as refused:
                 await one.reserve()
             assert refused.value.retry_after is not None
@@ -125,7 +125,7 @@ async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServe
 
 
 class Imposter:
-    """In Redis' place: counts who comes, and says what it likes."""
+    """A server in Redis' place that counts its connections and replies with garbage."""
 
     def __init__(self, garbage: bytes) -> None:
         self._garbage = garbage

@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, GATEWAYS - 1))
     def crash(self, i: int) -> None:
-        """And another one finds it gone."""
+        """A gateway dies, and another gateway finds its expired entry."""
         dead = self.gateways[i]
         self.run(dead.die())
         self.redis.zadd("{headrace}:gateways", {dead.redis.name: 0.0})
@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class ExactMachine(Machine):
-    """Decides as plain sums do, and Redis says the same after each step."""
+    """Decisions equal those of plain sums, and Redis holds the same state after each step."""
 
     count = "exact"
 

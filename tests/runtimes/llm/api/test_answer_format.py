@@ -1,4 +1,4 @@
-"""`response_format` and `structured_outputs`, through the server, with a model that says anything."""
+"""`response_format` and `structured_outputs`, through the server, with a model that generates random text."""
 
 import json
 from typing import Annotated, Any, Literal

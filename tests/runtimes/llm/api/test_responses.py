@@ -173,7 +173,7 @@ class Pet(BaseModel):
 
 
 async def test_an_answer_has_the_form_that_it_is_asked_for() -> None:
-    """Of a model that says anything, so that some answers may be cut by their length."""
+    """The model generates random text, so that some answers may be cut by their length."""
     async with serving(runner=Babbler(3)) as running:
         parsed = []
         for _ in range(4):

@@ -72,7 +72,7 @@ async def test_raw_events_end_with_done(running: Running) -> None:
         events = (await response.read()).split(b"\n\n")
     assert events[-2:] == [b"data: [DONE]", b""]
     chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-2]]
-    assert all("usage" not in chunk for chunk in chunks)  # it was not asked for
+    assert all("usage" not in chunk for chunk in chunks)  # the request does not include it
     assert [chunk["choices"][0]["delta"] for chunk in chunks] == [
         {"role": "assistant", "content": ""},
         {"content": "H"},

@@ -43,13 +43,13 @@ def server(bundled_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         process.terminate()
         status = process.wait(timeout=20)
     assert status == 0, log.read_text()
-    # After all that was asked of it, clients that left too.
+    # After all requests, also those of clients that disconnected.
     assert re.search(r"idle: all \d+ pages of the KV cache are free or cached", log.read_text())
     assert not socket.exists()
 
 
 async def until_healthy(socket: Path, process: subprocess.Popen[bytes]) -> None:
-    """It listens at once, says that it is loading, then that it is not."""
+    """The server listens at once, reports that it is loading, then that it is ready."""
     async with asyncio.timeout(60), http(socket) as session:
         while process.poll() is None:
             with contextlib.suppress(aiohttp.ClientError):

@@ -28,7 +28,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
 
 
 class Mind:
-    """A runner that would say `script`, as far as the sampler lets it."""
+    """A runner that generates `script`, as far as the sampler allows."""
 
     def __init__(self, script: str) -> None:
         self._script = byte_tokenizer().encode(script)

@@ -1,4 +1,4 @@
-"""Tools through the server: what the model is told, what it must say, and how its calls are told."""
+"""Tools through the server: the model's prompt, the constraint on its text, and the encoding of its calls."""
 
 import json
 import random
@@ -177,7 +177,7 @@ async def test_parameters_that_are_no_schema_are_told() -> None:
         assert "strnig" in answer["error"]["message"]
 
 
-# ── what the model is told ────────────────────────────────────────────────────────────────────────────
+# ── the model's prompt ────────────────────────────────────────────────────────────────────────────────
 
 CALLED = {"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": 1}'}}
 TURNS = [

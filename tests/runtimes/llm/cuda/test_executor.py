@@ -104,7 +104,7 @@ def test_single_tokens_are_replayed_and_touch_no_page_but_theirs_and_the_scratch
     assert first[3:].tolist() == [scratch_row(12, BLOCK, 4).tolist()]
     keys = graphed.cache.keys
     assert isinstance(keys, Tensor)
-    assert not keys[:, 6:12].any()  # nobody's
+    assert not keys[:, 6:12].any()  # pages of no sequence
     assert keys[:, 12, 0].any()  # what was too many
     assert not keys[:, 12, 1:].any()
 

@@ -28,7 +28,7 @@ EOS = 2
 
 
 class CountingRunner:
-    """Says 100, 101, 102 … after any prompt, and `end` after the tokens up to it."""
+    """Generates 100, 101, 102 … after any prompt, and `end` after the tokens up to it."""
 
     def __init__(self, end: int = 10_000) -> None:
         self.end = end
@@ -41,7 +41,7 @@ class CountingRunner:
 
 
 class GatedRunner(CountingRunner):
-    """Stops inside every step until the test lets it go on."""
+    """Stops inside every step until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -304,7 +304,7 @@ async def test_when_the_thread_dies_everyone_is_told(caplog: pytest.LogCaptureFi
                 with pytest.raises(EngineDead) as caught:
                     await collect(generation)
                 assert isinstance(caught.value.__cause__, RuntimeError)
-                with pytest.raises(EngineDead):  # and again, whoever asks again
+                with pytest.raises(EngineDead):  # and again for every later request
                     await collect(generation)
             assert not engine.alive
             await asyncio.wait_for(engine.ended(), 5)

@@ -19,7 +19,7 @@ LONGEST_PROMPT, LONGEST_ANSWER = 60, 30
 
 
 class Engine:
-    """Serves tenants that always have `BACKLOG` requests waiting, and others as they come."""
+    """Serves tenants that always have `BACKLOG` requests waiting, and other tenants at their arrivals."""
 
     BACKLOG = 3
 
@@ -75,7 +75,7 @@ class Engine:
     st.integers(0, 2**32),
 )
 def test_two_that_always_wait_are_served_alike_for_their_shares(shares: dict[str, float], seed: int) -> None:
-    """Between any two moments the difference is bounded, for however long it goes on."""
+    """Between any two moments the difference is bounded, for any duration."""
     engine = Engine(shares, seed)
     always, rest = sorted(shares)[:2], sorted(shares)[2:]
     # How far one can run ahead of the lowest: a step of prompts, and the answers of all places.
@@ -163,7 +163,7 @@ def test_a_tenant_that_was_idle_has_gathered_no_credit() -> None:
     counter.join("d", set())
     assert counter.level("d") == 125
     counter.join("b", {"c"})
-    assert counter.level("b") == 125  # nobody is lowered
+    assert counter.level("b") == 125  # no level is lowered
 
 
 def test_it_remembers_a_bounded_number_of_tenants() -> None:

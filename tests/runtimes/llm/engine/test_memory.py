@@ -1,4 +1,4 @@
-"""What memory there is, as Linux says it to a process, to a container, and to a service in a group of groups."""
+"""The available memory that Linux reports to a process, to a container, and to a service in nested groups."""
 
 from pathlib import Path
 

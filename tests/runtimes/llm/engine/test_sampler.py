@@ -107,7 +107,7 @@ def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
 
 
 def test_top_p_counts_within_top_k() -> None:
-    # Of the three kept by top_k the first two hold 0.82 of the mass.
+    # Of the three tokens after top_k the first two hold 0.82 of the mass.
     assert_close(shares(LOGITS, params(top_k=3, top_p=0.8)), [5 / 7, 2 / 7, 0, 0, 0])
 
 
@@ -147,7 +147,7 @@ a_chunk = st.builds(
 @given(chunks=st.lists(a_chunk, min_size=1, max_size=12), seed=st.integers(0, 2**31))
 def test_a_draw_does_not_depend_on_the_rest_of_the_batch(chunks: list[Chunk], seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    # Rounded to bfloat16, so that equal logits are frequent, as they are in practice.
+    # Rounded to bfloat16, so that equal logits are frequent, as in practice.
     logits = torch.randn(len(chunks), 3000, generator=generator).mul(2).bfloat16()
     together = tokens(logits.float(), chunks)
     assert together == [tokens(logits[row : row + 1].float(), [one])[0] for row, one in enumerate(chunks)]

@@ -1,4 +1,4 @@
-"""The sampler draws what its definition says, with any parameters, in any company."""
+"""The sampler draws by its definition, with any parameters, in any batch."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -110,7 +110,7 @@ def test_a_preempted_sequence_comes_back_before_those_that_wait() -> None:
     step(scheduler)
     step(scheduler)
     assert scheduler.num_preemptions == 1
-    # One page is free, enough for sequence 2, but nobody overtakes.
+    # One page is free, enough for sequence 2, but no sequence overtakes.
     assert shape(step(scheduler)[0]) == [(0, 9, 1, True)]
     scheduler.abort(old.id)
     assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [1, 2]
@@ -229,9 +229,9 @@ def test_another_salt_finds_nothing() -> None:
 def test_what_was_used_longest_ago_makes_room_from_its_end() -> None:
     scheduler = make_scheduler(budget=32, block_size=4, num_blocks=4, max_model_len=16, caching=True)
     add(scheduler, 0, prompt=12, max_tokens=1)
-    step(scheduler)  # three pages are kept, one is free
+    step(scheduler)  # three pages are cached, one is free
     scheduler.add(Sequence(1, [7] * 7, SamplingParams(max_tokens=1)))
-    step(scheduler)  # takes the free one and the last of those kept
+    step(scheduler)  # takes the free page and the last of the cached pages
     add(scheduler, 2, prompt=12, max_tokens=1)
     assert shape(step(scheduler)[0]) == [(2, 8, 4, True)]
     scheduler.check_integrity()

@@ -143,7 +143,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert len(sequence) <= self.blocks.capacity
 
     def run(self, batch: Batch) -> None:
-        """Write a chunk's positions where its table says, then read all before it, as attention would."""
+        """Write a chunk's positions by its table, then read all positions before it, as attention does."""
         size = self.blocks.block_size
         live = [chunk for chunk in batch.chunks if chunk.sequence_id in self.live]
         for chunk in live:

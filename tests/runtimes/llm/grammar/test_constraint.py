@@ -1,4 +1,4 @@
-"""Grammars: whatever a model would say, it can only say what they allow, and each is bounded."""
+"""Grammars: they limit any model's text to what they allow, and each is bounded."""
 
 import asyncio
 import contextlib
@@ -66,7 +66,7 @@ def allowed(matcher: TextRules) -> list[int]:
 
 
 def babble(matcher: TextRules, chance: random.Random, *, most: int = 4000) -> str | None:
-    """What a model without any sense says; None if it does not end."""
+    """The text of a random model; None if it does not end."""
     said: list[int] = []
     likely = set(tokenizer().encode(LIKELY.decode())) | {END}
     while len(said) < most:

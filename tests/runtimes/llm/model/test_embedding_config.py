@@ -1,4 +1,4 @@
-"""What the files beside a model say about its vectors."""
+"""The settings of embeddings in the files beside a model."""
 
 import json
 from pathlib import Path

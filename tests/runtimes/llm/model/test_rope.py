@@ -75,7 +75,7 @@ def test_factors_that_are_too_few() -> None:
 @given(position=st.integers(0, 200), distance=st.integers(0, 50), seed=st.integers(0, 2**31))
 @settings(deadline=None, max_examples=40)
 def test_a_score_depends_on_the_distance_alone(position: int, distance: int, seed: int) -> None:
-    """And dimensions beyond the turned ones stay as they are."""
+    """Dimensions beyond the rotated ones are unchanged."""
     rope = rope_of({"rope_theta": 10000.0, "partial_rotary_factor": 0.5}, 16, 256)
     cos, sin = rotary_tables(rope, 256, torch.device("cpu"))
     query, key = torch.randn(2, 1, 1, 16, generator=torch.Generator().manual_seed(seed))

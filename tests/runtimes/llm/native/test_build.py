@@ -29,7 +29,7 @@ def test_this_machine_has_a_path_of_its_own() -> None:
 
 
 def test_once_for_all(tmp_path: Path) -> None:
-    """Two processes that want it at the same moment compile it once."""
+    """Two processes that need it at the same moment compile it once."""
     log = tmp_path / "calls"
     script = f"open({str(log)!r}, 'a').write('x'); import shutil; shutil.copy({_ready()!r}, sys.argv[-1])"
     code = (

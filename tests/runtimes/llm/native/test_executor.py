@@ -254,7 +254,7 @@ def test_some_rows_are_those_rows(executor: NativeExecutor) -> None:
 
 
 def test_what_is_no_number_stays_with_its_own_sequence(target: str) -> None:
-    """Not in its neighbours, nor in whoever has its pages next."""
+    """It reaches neither the neighbours nor the next sequence on the same pages."""
     model = random_model(shape(tie_word_embeddings=False), torch.bfloat16)
     model.embedding[7] = torch.inf
     executor = NativeExecutor(model, PAGES, BLOCK, context_length=512, threads=2, target=target)

@@ -1,4 +1,4 @@
-"""Blocks of GGUF files, taken as they are, are the numbers that llama.cpp's own package reads in them."""
+"""Blocks of GGUF files, read unchanged, hold the numbers that llama.cpp's own package reads in them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Weights in few bits stay as near to what they were as their steps allow, and what is kept is what was asked for."""
+"""Quantized weights are within a step of the originals, and the stored format is the requested one."""
 
 import gguf
 import pytest

@@ -59,7 +59,7 @@ def test_http_and_grpc_share_one_budget_for_bodies(tmp_path: Path) -> None:
                 infer(runtime.grpc, rows=1000)
             assert "UNAVAILABLE" in str(caught.value.status())
         deadline = 200
-        while True:  # the place is free when the server has noticed that the client is gone
+        while True:  # the slot is free once the server notices the disconnect
             try:
                 infer(runtime.grpc, rows=1000)
                 break

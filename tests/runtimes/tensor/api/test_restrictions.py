@@ -1,4 +1,4 @@
-"""Parts of the interface that only who knows a secret may use."""
+"""Parts of the interface that require a secret."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models written in Python: what a class may look like, and what is said of one that does not."""
+"""Models written in Python: the allowed forms of a class, and the errors for other forms."""
 
 from pathlib import Path
 

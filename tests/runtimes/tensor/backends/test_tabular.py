@@ -1,4 +1,4 @@
-"""Models of rows and columns: scikit-learn's, XGBoost's, LightGBM's, each trained here."""
+"""Models of tabular data, of scikit-learn, XGBoost and LightGBM, each trained here."""
 
 import subprocess
 from pathlib import Path

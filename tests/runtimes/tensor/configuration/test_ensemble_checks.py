@@ -164,7 +164,7 @@ def test_an_ensemble_needs_its_steps(tmp_path: Path) -> None:
 
 
 def test_a_valid_ensemble_with_one_changed_tensor_is_refused_or_still_valid() -> None:
-    """Random ensembles are valid as they are made; each rename of one tensor at one place is a mistake."""
+    """Random ensembles are valid before the change; each rename of one tensor at one place is a mistake."""
     for seed in range(200):
         rng = random.Random(seed)
         config = random_ensemble(rng)

@@ -1,4 +1,4 @@
-"""Our own file: what it says, and what it tells of mistakes."""
+"""Our own file: its fields, and the errors for mistakes in it."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Triton's own file: read as it is, told back as Triton tells it, and its mistakes with their lines."""
+"""Triton's own file: parsed in full, reported in Triton's form, and its mistakes with their lines."""
 
 import json
 from dataclasses import replace
@@ -288,7 +288,7 @@ def test_any_damage_is_a_problem_and_never_a_crash(at: int, length: int, noise: 
     assert all(1 <= line <= count for line in reported)
 
 
-# ── told back ─────────────────────────────────────────────────────────────────────────────────────────
+# ── reported ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:

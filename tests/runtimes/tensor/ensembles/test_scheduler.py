@@ -47,7 +47,7 @@ def model(
 
 @dataclass
 class Models:
-    """The models of a server, which run as long as `seconds` says."""
+    """The models of a server, each of which runs for its time in `seconds`."""
 
     configs: dict[str, ModelConfig]
     compute: Callable[[str, Arrays], Arrays | list[Arrays]]

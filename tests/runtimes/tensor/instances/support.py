@@ -1,4 +1,4 @@
-"""Real models on real threads and in real processes, asked one batch at a time."""
+"""Real models on real threads and in real processes, with one batch at a time."""
 
 import asyncio
 import contextlib

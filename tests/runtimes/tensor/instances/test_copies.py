@@ -196,7 +196,7 @@ class Model:
 
 
 class Reader:
-    """Who reads a stream."""
+    """The reader of a stream."""
 
     def __init__(self) -> None:
         self.got: list[float] = []

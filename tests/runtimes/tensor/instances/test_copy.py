@@ -1,4 +1,4 @@
-"""How a copy is watched and replaced, on virtual time, over a worker that does what the test says."""
+"""How a copy is watched and replaced, on virtual time, over a worker that the test scripts."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ TIMEOUT = 10.0
 
 
 class Worker:
-    """Says nothing by itself."""
+    """A worker that sends nothing unless the test makes it."""
 
     def __init__(self, listener: Listener, refusal: ModelLoadError | None) -> None:
         self.listener = listener

@@ -1,4 +1,4 @@
-"""What a model may answer, and how it is told what was wrong."""
+"""The outputs that a model may return, and the errors for invalid ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Threads that hang, which nobody can kill."""
+"""Threads that hang, which cannot be killed."""
 
 import asyncio
 import threading
@@ -65,7 +65,7 @@ async def test_a_thread_that_hangs_is_left_alone_and_replaced(tmp_path: Path) ->
         assert thread.left_alone()["model"] == 1
         assert b'headrace_tensor_threads_left_alone{model="model"} 1\n' in NO_MODELS.text()
         assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
-        GATES[0].set()  # it comes back after all, to nobody
+        GATES[0].set()  # the thread returns after all, and its result is discarded
         await until(lambda: thread.left_alone()["model"] == 0 and CLOSED)
         assert (await at_last(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
 

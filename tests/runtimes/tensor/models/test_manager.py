@@ -1,4 +1,4 @@
-"""Models come, change, fail and go, and whoever asks meanwhile gets what is promised."""
+"""Models are added, changed, removed and fail, and every request meanwhile gets the promised answer."""
 
 import asyncio
 import json

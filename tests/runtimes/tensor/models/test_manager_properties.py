@@ -1,4 +1,4 @@
-"""Any order of what may happen to models: who leased one keeps it, and nothing is lost or kept too long."""
+"""Any order of events of models: a lease stays valid, and nothing is lost or held too long."""
 
 import asyncio
 import shutil
@@ -45,7 +45,7 @@ Step = tuple[str, str, int, str]
 
 
 class Story:
-    """One manager, and all who use it."""
+    """One manager, and all its clients."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -120,7 +120,7 @@ class Story:
             assert record.usable == (record.state == "READY")
 
     async def _quiet(self) -> None:
-        """When nobody wants anything any more, there is what is in service and nothing else."""
+        """When all leases are released, only the versions in service remain."""
         await asyncio.gather(*self.loads)
         for served in self.leased:
             served.release()
@@ -163,7 +163,7 @@ def test_loads_and_unloads_of_one_model_at_once_end_in_one_state(order: list[int
         tasks = [asyncio.create_task(work) for work in works]
         await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(task.exception(), Unavailable | None) for task in tasks)
-        assert (manager.lease("m", "") is not None) == order[-1] % 2  # who came last has the last word
+        assert (manager.lease("m", "") is not None) == order[-1] % 2  # the last operation decides
         await until(lambda: len(workshop.open) == order[-1] % 2)
         await manager.aclose()
         assert workshop.open == []

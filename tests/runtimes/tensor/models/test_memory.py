@@ -1,4 +1,4 @@
-"""The budget: who goes, who never fits, and who comes back when asked for."""
+"""The memory budget: which model is evicted, which never fits, and which returns on request."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -111,7 +111,7 @@ async def test_more_than_there_is_room_for_can_be_loaded_at_once(
         put(tmp_path, name, config=CONFIG + "memory: 40B\n")
     manager = manager_of(tmp_path, workshop, "none", memory_budget=100)
     try:
-        async with asyncio.timeout(60):  # nobody waits in vain
+        async with asyncio.timeout(60):  # no request waits without end
             assert await manager.start() == {}
         assert all(manager.table.is_ready(name) for name in "abcdef")
         assert memory_used(manager) == 80

@@ -1,4 +1,4 @@
-"""What a copy is asked before it takes traffic."""
+"""The requests that warm up a copy before it takes traffic."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -20,7 +20,7 @@ CORRID = SequenceControl("corrid", "CORRID", "UINT64")
 
 
 class BySlot:
-    """Remembers by row, and believes nobody who is not ready."""
+    """Stores a sum for each row, and ignores rows that are not ready."""
 
     def __init__(self) -> None:
         self.sums: dict[int, int] = {}
@@ -40,7 +40,7 @@ class BySlot:
 
 
 class ByName:
-    """Remembers by correlation id."""
+    """Stores a sum for each correlation id."""
 
     def __init__(self) -> None:
         self.sums: dict[Any, int] = {}
@@ -61,7 +61,7 @@ class ByName:
 
 
 def with_state(inputs: Tensors) -> Tensors:
-    """Remembers nothing: it is told its sum, and tells the new one."""
+    """Stores nothing: it receives its sum, and returns the new sum."""
     total = inputs["SUM_IN"] + inputs["IN"].astype(np.int64)
     return {"OUT": total.astype(np.int32), "SUM_OUT": total}
 

@@ -134,7 +134,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def hang(self, data: st.DataObject) -> None:
-        """What a copy takes next it never ends, until whoever watches it kills it."""
+        """A copy never ends its next batch, until its watchdog kills it."""
         copy = data.draw(st.sampled_from(self.copies))
         if copy.ready and not copy.hangs and not copy.busy:
             copy.hangs = True
@@ -164,7 +164,7 @@ class BatcherMachine(RuleBasedStateMachine):
     @invariant()
     def no_copy_idles_beside_work(self) -> None:
         if hasattr(self, "batcher") and self.batcher.waiting:
-            self.run(asyncio.sleep(0.11))  # longer than anybody waits for company, and than any batch takes
+            self.run(asyncio.sleep(0.11))  # longer than any delay for a batch, and than any batch takes
             if any(copy.ready and not copy.busy for copy in self.copies):
                 assert not self.batcher.waiting
 
@@ -197,7 +197,7 @@ class BatcherMachine(RuleBasedStateMachine):
             assert not isinstance(error, DeadlineError) or self.due[number] < inf
 
     def in_order(self) -> None:
-        """Answers and failures of the model come in the order of arrival; who gave up is not held to it."""
+        """Answers and failures of the model come in the order of arrival, except for cancelled requests."""
         if self.ordered:
             answered = [n for n in self.ends if not self.futures[n].cancelled() and not self.futures[n].exception()]
             whole = [n for n in answered if len(self.rows[n]) <= self.max_rows]

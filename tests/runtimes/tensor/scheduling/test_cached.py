@@ -1,4 +1,4 @@
-"""Answers that are kept, and requests that share one computation. In virtual time."""
+"""Cached answers, and requests that share one computation. In virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests as their model reads them, and its outputs as they are told."""
+"""Requests as their model reads them, and the encoding of its outputs."""
 
 from __future__ import annotations
 

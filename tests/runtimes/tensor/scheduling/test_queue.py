@@ -73,7 +73,7 @@ def test_a_preferred_size_is_taken_where_there_is_enough(waiting: int, batches: 
 
 
 def learned(queue: BatchQueue[Entry], callers: int, gap: float) -> float:
-    """So many callers, who come in turn with such a gap; when the last of them came."""
+    """`callers` callers arrive in turn, `gap` seconds apart; the time of the last arrival."""
     now = 0.0
     for _ in range(20):
         for _ in range(callers):

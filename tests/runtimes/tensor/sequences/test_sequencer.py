@@ -1,4 +1,4 @@
-"""Sequences: who may go on, on which copy, with what state. In virtual time."""
+"""Sequences: which turn may run, on which copy, with which state. In virtual time."""
 
 from __future__ import annotations
 
