@@ -257,13 +257,13 @@ async def test_a_request_that_does_not_fit_reads_the_signature_again(
     async with adapting(server, wire) as adapter:
         await adapter.call(infer_request("json", X), within())
         models = adapter._models  # type: ignore[attr-defined]
-        ((key, (at, signatures)),) = models._known.items()
+        ((key, (at, signatures)),) = models._cached.items()
         old = json.loads(json.dumps(signatures).replace('"x"', '"z"'))
-        models._known[key] = (at, old)
+        models._cached[key] = (at, old)
         explained = plain({"instances": [{"x": [1, 2]}]}, "explain", explainer=True)
         metadata = json.loads((await adapter.call(explained, within())).body or b"")
         assert metadata == {"explanations": [{"sum": 3, "y": [5, 10]}]}
-        assert models._known[key][1] == signatures
+        assert models._cached[key][1] == signatures
 
 
 async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: TfServing) -> None:
