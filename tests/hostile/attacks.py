@@ -370,5 +370,5 @@ STATUS: dict[int, Kinds] = {
     599: GARBAGE, 999: GARBAGE,
     **dict.fromkeys((400, 404, 405, 409, 413, 422), (InferenceError,)),
 }  # fmt: skip
-"""Whose fault each of them is, without a body that says more."""
+"""The error class of each status, without a body that adds detail."""
 REDIRECTS = (301, 302, 303, 307, 308)

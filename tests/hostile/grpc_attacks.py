@@ -34,7 +34,7 @@ from tests.hostile.attacks import BROKEN, GARBAGE, LATE, Kinds
 from tests.hostile.grpc_server import HEAD, H2Peer, framed
 
 ANY: Kinds = (BackendError, TransportError, CapacityError)
-"""Of what HTTP/2 has codes for: some say that the server is full, or that it has done nothing."""
+"""HTTP/2's error codes: some mean that the server is full, or that it did not process the request."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class GrpcAttack:
     content: bool = False
     once: bool = False
     deaf: bool = False
-    """It goes on when it is told to stop, until the connection is over."""
+    """The server ignores cancellation until the connection is closed."""
 
 
 ATTACKS: list[GrpcAttack] = []

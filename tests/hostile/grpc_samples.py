@@ -20,7 +20,7 @@ class GrpcSample:
     """The right answer."""
     options: Mapping[str, Any] = field(default_factory=dict)
     good: Mapping[str, bytes] = field(default_factory=dict)
-    """What else is asked, by path, and never attacked."""
+    """Responses to other requests, by path; they are never attacked."""
     wrong: Mapping[str, bytes] = field(default_factory=dict)
     """Messages that are well made, healthy and wrong."""
     streams: bool = False

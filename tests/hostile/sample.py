@@ -24,7 +24,7 @@ class Sample:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of the protocol."""
     good: Mapping[str, bytes] = field(default_factory=dict)
-    """What else is asked, by path, and never attacked: an adapter wants to know its model."""
+    """Responses to other requests, by path; they are never attacked: an adapter reads its model's metadata."""
     wrong: Mapping[str, bytes] = field(default_factory=dict)
     """Bodies that are well made, healthy and wrong, by what is wrong with them."""
     opaque: bool = False

@@ -71,7 +71,7 @@ class Hostile:
     """None: everything is answered as it should be, by `well`."""
     well: bytes = b""
     keeps: bool = False
-    """Whether a connection may be asked again after `play`: nothing about its framing was wrong."""
+    """Whether a connection may be reused after `play`: its framing was valid."""
     url: str = ""
     attacked: int = 0
     sent: int = 0

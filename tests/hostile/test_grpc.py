@@ -19,7 +19,7 @@ from tests.hostile.grpc_samples import GRPC_SAMPLES, GrpcSample
 from tests.hostile.grpc_server import HEAD, H2Peer, HostileH2, listening
 
 MOST_SENT = 48 * 1024 * 1024
-"""Bytes that a server may get rid of before somebody notices."""
+"""Bytes that a server may send before the adapter stops reading."""
 LATE = frozenset({"says_nothing", "a_head_and_nothing", "a_message_in_drops"})
 EACH = [
     pytest.param(name, sample, id=f"{name}-{sample.kind}")

@@ -22,7 +22,7 @@ from tests.hostile.server import Hostile, http, listening
 
 EACH = [pytest.param(name, sample, id=f"{name}-{sample.kind}") for name in MODULES for sample in SAMPLES.get(name, ())]
 MOST_SENT = 32 * 1024 * 1024
-"""Bytes that a server may get rid of before somebody notices: much of it is in the system's buffers."""
+"""Bytes that a server may send before the adapter stops reading: much of it is in the system's buffers."""
 LATE = frozenset({
     "says_more_than_it_sends", "says_nothing", "head_in_drops", "body_in_drops", "endless_comments",
 })  # fmt: skip

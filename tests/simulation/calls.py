@@ -29,7 +29,7 @@ class Call:
         self.total = words_of(request_id)
         last = body["messages"][-1]
         self.first = len(last["content"].split()) if self.carries_on else 0
-        """The first word to say: others are in the answer that it carries on."""
+        """The first word to generate: the interrupted answer holds the earlier words."""
         self.finished = False
         """Whether the end of a whole answer was sent."""
 

@@ -58,7 +58,7 @@ class Seen:
     silence: float = 0.0
     """The longest time between two pieces."""
     whole: bool = False
-    """Whether the answer ended as HTTP says; else the connection was cut, or the client left."""
+    """Whether the answer ended by HTTP's framing; else the connection was cut, or the client left."""
     left: bool = False
 
     @property

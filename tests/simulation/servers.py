@@ -29,7 +29,7 @@ class ScriptedServer:
         self.sins = 0
         """How often it may have been blamed."""
         self.was_away = False
-        """Whether nobody could reach it at some time, which it may be blamed for any number of times."""
+        """Whether it was unreachable at some time, which may count against it any number of times."""
         self.connections: dict[_ServerSide, None] = {}  # in the order in which they came, the same each time
         self.most_connections = 0
         self.most_running = 0

@@ -13,7 +13,7 @@ T = TypeVar("T")
 TURNS = 50_000
 Protocols = Callable[[], asyncio.Protocol]
 Reach = Literal["up", "refuses", "silent"]
-"""What happens to who connects: accepted, refused at once, or left without an answer."""
+"""The fate of a new connection: accepted, refused at once, or left without an answer."""
 
 
 class Stuck(BaseException):

@@ -111,7 +111,7 @@ class Watch:
         self.generation = 0
         """The configuration in force."""
         self.caps: dict[str, int] = {}
-        """Of each pool, the most requests that an endpoint might ever have: who is over a new limit may finish."""
+        """The most requests that an endpoint of each pool may ever have: requests over a new limit may finish."""
 
 
 class WatchedPool:

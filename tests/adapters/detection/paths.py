@@ -9,7 +9,7 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 
 Paths = Mapping[str, Any]
-"""By `/path` of a GET or `POST /path`: a body, or a status and a body. Text goes as it is, anything else as JSON."""
+"""By `/path` of a GET or `POST /path`: a body, or a status and a body. Text is sent as is, anything else as JSON."""
 
 
 @asynccontextmanager

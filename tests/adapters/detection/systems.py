@@ -10,7 +10,7 @@ class System(NamedTuple):
     paths: dict[str, Any]
     version: str = ""
     names: tuple[str, ...] = ()
-    """Models that a person says are there."""
+    """Models that an operator declares."""
 
 
 def owned(owner: str, *names: str, **more: Any) -> dict[str, Any]:

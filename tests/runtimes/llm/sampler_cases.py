@@ -9,7 +9,7 @@ from runtimes.llm.engine.sequence import Chunk, SamplingParams, Sequence
 VOCAB = 8500
 """More than the candidates that are looked at first, in parts of which the last is not whole."""
 RequestOrigin = tuple[SamplingParams, list[int], list[int]]
-"""What is asked for, the prompt, what was generated."""
+"""The parameters, the prompt and the generated tokens."""
 
 
 def chunk_of(identity: int, origin: RequestOrigin, **how: Any) -> Chunk:

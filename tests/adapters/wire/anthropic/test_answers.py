@@ -19,7 +19,7 @@ from adapters.wire.anthropic.usage import MessageUsage
 
 Object = dict[str, Any]
 OWN = Usage(5, 6)
-"""The gateway's own count, for a server that tells none."""
+"""The gateway's own count, for a server that reports none."""
 
 words = st.text(min_size=1, max_size=12)
 thoughts = st.builds(lambda text: {"type": "thinking", "thinking": text, "signature": "s" + text}, words)
