@@ -5,6 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 OPEN = {
+    "assembly",
     "types",
     "dataflow",
     "environment",

@@ -13,7 +13,7 @@ from config.schema.pipelines.leaf import LeafConfig
 from config.schema.section import Section
 from config.schema.text import Shape
 
-TemplateText = Annotated[str, Shape(r"(?s).{1,65536}", "a template of at most 65536 characters")]
+TemplateText = Annotated[str, Shape(r"[\s\S]{1,65536}", "a template of at most 65536 characters")]
 
 
 class TemplateMessageConfig(Section):
