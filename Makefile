@@ -12,6 +12,9 @@ PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 .PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines soak-llm clean
 
 serve: $(VENV)/.serve
+	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
+	  echo "Installing $$extras into $(VENV) (a few minutes the first time) ..."; \
+	  $(locked) $(pip) --editable ".[$$extras]"; fi
 	exec $(BIN)/headrace serve $(ARGS)
 
 test: check
@@ -76,17 +79,18 @@ clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 # One lock, so that two targets started together do not install into each other.
+locked = exec 9> .venv.lock && flock 9 &&
+pip = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS)
 define install
-	@exec 9> .venv.lock && flock 9 && \
-	  { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) --editable '.[$(1)]'
+	@$(locked) { [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); } && $(pip) --editable '.$(1)'
 	@touch $@
 endef
 
+# Without extras: `make serve` installs those that the configuration needs.
 $(VENV)/.serve: pyproject.toml
-	@echo "Installing Headrace and its LLM runtime into $(VENV) (a few minutes the first time) ..."
-	$(call install,llm)
+	@echo "Installing Headrace into $(VENV) ..."
+	$(call install)
 
 $(VENV)/.dev: pyproject.toml
 	@echo "Installing Headrace and everything its tests need into $(VENV) (a few minutes the first time) ..."
-	$(call install,dev)
+	$(call install,[dev])

@@ -32,6 +32,7 @@ background.py         background tasks whose failures are logged
 errors.py             errors of the gateway's own start
 exchange.py           what clients' requests and the steps of pipelines have in common
 ownership.py          checks at the start that the packages belong to this distribution
+extras.py             the optional packages that a configuration needs and that are absent
 first_request.py      prints a first request to try
 auth/                 keys, tokens and client certificates; the tables that requests read
 limits/               the ledger: reserves before a request, settles after it

@@ -14,6 +14,7 @@ from config.loader import read
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.explain.cli import check, explain
+from gateway.extras import missing_extras
 from gateway.foreign.conformance import conformance
 from gateway.foreign.imports import app as imports
 from gateway.foreign.probe import probe
@@ -52,9 +53,26 @@ def serve(
     if problems or reading.config is None:
         typer.echo("\n".join(problems), err=True)
         raise typer.Exit(2)
+    log = logging.getLogger(__name__)
     for warning in reading.warnings:
-        logging.getLogger(__name__).warning("%s", warning)
+        log.warning("%s", warning)
+    if absent := ",".join(missing_extras(reading.config)):
+        log.error("%s needs packages that are not installed: run `pip install 'headrace[%s]'`", path, absent)
     raise typer.Exit(run(path, reading.config))
+
+
+@app.command()
+def extras(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file. The bundled default when not given.")
+    ] = None,
+) -> None:
+    """Print the extras that a configuration needs and that are not installed, separated by commas."""
+    reading = read(config or default_path())
+    if reading.config is None:
+        typer.echo("\n".join(map(str, reading.problems)), err=True)
+        raise typer.Exit(2)
+    typer.echo(",".join(missing_extras(reading.config)))
 
 
 @runtime.command(context_settings=_PASSED_ON)

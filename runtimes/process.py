@@ -8,8 +8,12 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class CannotStart(Exception):
@@ -24,6 +28,23 @@ def importing() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def in_thread(work: Callable[[], T], name: str) -> asyncio.Future[T]:
+    """Run `work` in a daemon thread: the process does not wait for it when it stops."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            result = work()
+        except Exception as error:
+            loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(done.set_result, result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return done
 
 
 def stop_signal(*, exit_with_parent: bool) -> asyncio.Event:

@@ -2,7 +2,7 @@
 
 base.py      the base of every section
 llm.py       the bundled LLM engine
-tensor.py    the bundled tensor runtime
+tensor.py    the bundled tensor runtime; bundled.py: the small models that it adds
 program.py   the base of programs of other projects
 vllm.py      vLLM
 command.py   any server that a command starts

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from config.runtimes.base import RuntimeConfig
+from config.runtimes.bundled import BundledModel
 from config.schema.text import Name
 from config.schema.units import Duration, Size
 
@@ -18,6 +19,9 @@ class TensorRuntime(RuntimeConfig):
     """Selects this runtime."""
     repository: str = Field(min_length=1)
     """Folder of models in Triton's layout, relative to the working directory."""
+    bundled: tuple[BundledModel, ...] = ()
+    """Small models of ``headrace models list`` that are downloaded into ``repository`` at the start, if it lacks them.
+    """
     mode: Literal["none", "explicit", "poll"] = "none"
     """Which models are served. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that operators
     load. ``poll``: all, following changes of the folder."""

@@ -196,6 +196,8 @@ def _tensor(config: TensorRuntime) -> list[str]:
         line += ["--memory-budget", str(config.memory)]
     for model in config.models:
         line += ["--load", model]
+    for bundled in config.bundled:
+        line += ["--add", bundled]
     for variable in (*config.env, *config.secrets):
         line += ["--pass-env", variable]
     return line

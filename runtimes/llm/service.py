@@ -4,7 +4,6 @@ import asyncio
 import gc
 import hashlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.encoder_loader import load_encoder
 from runtimes.llm.weights.store import resolve
-from runtimes.process import CannotStart, stop_signal
+from runtimes.process import CannotStart, in_thread, stop_signal
 from runtimes.wheels import ModelUnavailable
 
 MAX_BODY = 16 << 20
@@ -130,7 +129,7 @@ async def _listen(server: Server, options: ServiceOptions) -> None:
 
 async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedModel | None:
     """The model, its engine running, or None if `stop` came first."""
-    loading = _in_thread(lambda: _load(options))
+    loading = in_thread(lambda: _load(options), "llm-load")
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -172,20 +171,3 @@ def _fingerprint(path: Path, config: EngineConfig) -> str:
     files = [path] if path.is_file() else sorted(path.iterdir())
     parts = [config.dtype, config.device, torch.__version__, *(f"{file.name}:{file.stat().st_size}" for file in files)]
     return f"fp_{hashlib.sha256(' '.join(parts).encode()).hexdigest()[:10]}"
-
-
-def _in_thread(load: Callable[[], LoadedModel]) -> asyncio.Future[LoadedModel]:
-    """Run `load` in a daemon thread: the process does not wait for it when it stops."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[LoadedModel] = loop.create_future()
-
-    def work() -> None:
-        try:
-            model = load()
-        except Exception as error:
-            loop.call_soon_threadsafe(done.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(done.set_result, model)
-
-    threading.Thread(target=work, name="llm-load", daemon=True).start()
-    return done

@@ -14,6 +14,7 @@ from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_byte
 from runtimes.process import importing
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
 from runtimes.tensor.api.restrictions import Restriction, parse
+from runtimes.tensor.catalogue.entries import CATALOGUE
 
 # The modules of `pip install "headrace[tensor]"`.
 _EXTRA = {"google", "google.protobuf", "numpy", "hpack"}
@@ -52,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = ServerOptions(
         repositories=tuple(args.repository),
         models=models,
+        added=tuple(args.add),
         host=args.host,
         http_port=args.http_port,
         grpc_port=args.grpc_port,
@@ -136,6 +138,14 @@ def _models(group: argparse._ArgumentGroup) -> None:
         default=[],
         metavar="MODEL",
         help="model to load with --mode explicit; `*` for all; may be repeated",
+    )
+    add(
+        "--add",
+        choices=list(CATALOGUE),
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="model of `headrace models list` to download into the first repository, if it is absent; may be repeated",
     )
     add("--poll-interval", type=duration, default="5s", help="time between two scans with --mode poll")
     add("--load-timeout", type=duration, default="10m", help="longest time to load one version of a model")

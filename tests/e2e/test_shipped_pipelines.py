@@ -20,7 +20,6 @@ from tritonclient.utils import InferenceServerException
 from config import default_path
 from config.document import parse
 from loadtests.cascade_quality import questions
-from runtimes.tensor.catalogue.repository import add
 from tests.support.processes import GatewayProcess, gateway
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
@@ -32,9 +31,6 @@ EXAMPLE: Any = parse(default_path().parent / "examples" / "pipelines.yaml").data
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("shipped")
-    [adding] = re.findall(r"\$ \.venv/bin/headrace models add ([^#]+)", PAGE)
-    for name in adding.replace("\\", "").split():
-        add(name, folder / "models")
     config = {**EXAMPLE, "pools": [_pool(pool, folder) for pool in EXAMPLE["pools"]]}
     async with gateway(folder, config) as made:
         await made.printed(r"Ready\.", seconds=240)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -19,7 +20,7 @@ from adapters.http1.server import Server as HttpServer
 from adapters.http2.server import Limits as GrpcLimits
 from adapters.http2.server import Server as GrpcServer
 from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
-from runtimes.process import CannotStart, stop_signal
+from runtimes.process import CannotStart, in_thread, stop_signal
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.grpc import GrpcDoor
 from runtimes.tensor.api.http import HttpDoor
@@ -29,6 +30,7 @@ from runtimes.tensor.api.refusals import http_refusal
 from runtimes.tensor.api.restrictions import Restriction, Restrictions
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.catalogue.repository import add
 from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
 from runtimes.tensor.instances import placement
 from runtimes.tensor.models.loading import Parts
@@ -40,6 +42,7 @@ from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.wheels import ModelUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,8 @@ class ServerOptions:
 
     repositories: tuple[Path, ...]
     models: ManagerOptions
+    added: tuple[str, ...] = ()
+    """Models of the catalogue that the first repository gets before the models are loaded."""
     host: str = "127.0.0.1"
     http_port: int | None = None
     grpc_port: int | None = None
@@ -88,7 +93,7 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await server.listen()
-        if await _loaded(manager, stop):
+        if await _added(options, stop) and await _loaded(manager, stop):
             server.control.ready = True
             gc.freeze()  # what is loaded by now stays: no collection need look at it again
             log.info("serving %d models", len({name for name, record in manager.table.records() if record.usable}))
@@ -104,13 +109,31 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
     return 0
 
 
+async def _added(options: ServerOptions, stop: asyncio.Event) -> bool:
+    """Add the models of the catalogue to the repository. False if `stop` was set first. Raises `CannotStart`."""
+    for name in options.added:
+        adding = in_thread(functools.partial(add, name, options.repositories[0], progress=True), f"add {name}")
+        if not await _precedes(adding, stop):
+            return False
+        try:
+            log.info("the repository has %s", adding.result())
+        except ModelUnavailable as error:
+            raise CannotStart(f"cannot add {name}: {error}") from None
+    return True
+
+
+async def _precedes(work: asyncio.Future[Any], stop: asyncio.Event) -> bool:
+    """Whether work ends before `stop` is set."""
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    return work.done()
+
+
 async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
     """Load the models. False if `stop` was set first. Raises `CannotStart`."""
     loading = asyncio.ensure_future(manager.start())
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not loading.done():
+    if not await _precedes(loading, stop):
         loading.cancel()
         with suppress(asyncio.CancelledError):
             await loading

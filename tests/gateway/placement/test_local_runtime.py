@@ -88,12 +88,12 @@ def test_the_command_line_carries_every_setting(tmp_path: Path) -> None:
 
 def test_the_command_line_of_a_tensor_runtime_carries_every_setting(tmp_path: Path) -> None:
     explicit = TensorRuntime(
-        kind="tensor", repository="r", mode="explicit", models=("a", "b"), memory="1MiB", cache="2MiB",
-        env={"MODE": "fast"}, secrets={"BUCKET_KEY": "k"},
+        kind="tensor", repository="r", mode="explicit", models=("a", "b"), bundled=("magika",), memory="1MiB",
+        cache="2MiB", env={"MODE": "fast"}, secrets={"BUCKET_KEY": "k"},
     )  # fmt: skip
     line = " ".join(command("name", explicit, tmp_path / "s.sock"))
     for expected in (
-        "-m runtimes.tensor", "--repository r", "--mode explicit", "--load a --load b",
+        "-m runtimes.tensor", "--repository r", "--mode explicit", "--load a --load b --add magika",
         "--memory-budget 1048576", "--cache-size 2097152", "--pass-env MODE --pass-env BUCKET_KEY",
         f"--socket {tmp_path}/s.sock", "--exit-with-parent",
     ):  # fmt: skip

@@ -1,6 +1,7 @@
 """The catalogue: every entry can be served, and a model comes into a repository whole or not at all."""
 
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -131,3 +132,14 @@ def test_the_command_lists_and_adds(index: Path, tmp_path: Path) -> None:
     refused = headrace("add", "nothing", "--to", str(tmp_path / "models"))
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "the catalogue has no model 'nothing'" in refused.stderr
+
+
+def test_a_server_whose_bundled_model_cannot_be_downloaded_ends_with_the_reason(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "runtimes.tensor", "--repository", str(tmp_path / "models"), "--add", "magika"]
+    unset = {"PIP_NO_INDEX": "1", "HEADRACE_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [*command, "--http-port", "0"], env={**os.environ, **unset}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "cannot add magika: pip cannot fetch magika==1.0.3" in done.stderr
+    assert "Traceback" not in done.stderr

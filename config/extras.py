@@ -1,0 +1,61 @@
+"""The extras of this distribution that a configuration needs: optional packages, such as those of the LLM runtime."""
+
+from collections.abc import Iterator
+
+from config.protocols.prompts import PromptProtocol
+from config.runtimes.bundled import EXTRAS
+from config.runtimes.llm import LlmRuntime
+from config.runtimes.tensor import TensorRuntime
+from config.schema.config import Config
+from config.schema.pipelines.pipeline import NodeConfig
+from config.schema.pool import PoolConfig
+
+_WITH_LIBRARIES = ("template", "rerank", "judge", "decode", "tokenize", "detokenize")
+"""The kinds of nodes that always need the extra of pipelines."""
+_WITH_CONDITIONS = ("ensemble", "switch", "cascade", "guard")
+"""The kinds of nodes that read tensors as arrays."""
+
+
+def extras_of(config: Config) -> frozenset[str]:
+    """The names of the extras. What the files of a model repository need is unknown."""
+    return frozenset(_extras(config))
+
+
+def _extras(config: Config) -> Iterator[str]:
+    if config.listen.grpc is not None:
+        yield "grpc"
+    if config.state.redis is not None:
+        yield "redis"
+    if config.state.database.startswith("postgres"):
+        yield "postgres"
+    for pool in config.pools:
+        yield from _of_pool(pool)
+    has_tensors = any(pool.takes_tensors for pool in config.pools)
+    for model in config.models:
+        if model.embeddings is not None:
+            yield "embeddings"
+        if model.pipeline is not None and _needs_libraries(model.pipeline, has_tensors=has_tensors):
+            yield "pipelines"
+
+
+def _of_pool(pool: PoolConfig) -> Iterator[str]:
+    runtime, discover = pool.runtime, pool.discover
+    if isinstance(runtime, LlmRuntime):
+        yield "llm"
+    if isinstance(runtime, TensorRuntime):
+        yield "tensor"
+        for name in runtime.bundled:
+            yield from EXTRAS[name]
+    if pool.protocol.name.endswith("-grpc"):
+        yield "grpc"
+    if discover is not None and (discover.dns is not None or discover.srv is not None):
+        yield "discovery"
+    if isinstance(pool.protocol, PromptProtocol) and pool.protocol.chat_template is not None:
+        yield "templates"
+
+
+def _needs_libraries(node: NodeConfig, *, has_tensors: bool) -> bool:
+    kinds = _WITH_LIBRARIES + (_WITH_CONDITIONS if has_tensors else ())
+    if any(getattr(node, kind) for kind in kinds) or (node.agree is not None and node.agree.by == "edit"):
+        return True
+    return any(_needs_libraries(inner, has_tensors=has_tensors) for inner in node.nodes())
