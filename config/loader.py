@@ -19,7 +19,7 @@ from config.node import Node
 from config.problem import ConfigError, Problem
 from config.schema.config import Config, RoutePlace
 
-__all__ = ["ConfigError", "Problem", "Reading", "load", "read"]
+__all__ = ["ConfigError", "Problem", "Reading", "load", "read", "read_sections"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,17 @@ def load(path: Path) -> Config:
     if reading.config is None:
         raise ConfigError(reading.problems)
     return reading.config
+
+
+def read_sections(path: Path) -> Reading:
+    """Like ``read``, without the checks between sections, some of which need the extras of the configuration."""
+    try:
+        doc = parse(path)
+    except ConfigError as error:
+        return Reading(None, tuple(error.problems), frozenset({path}))
+    resolved = external.resolve(doc, path.parent)
+    config, complaints = _validate(doc, resolved)
+    return Reading(config, _ordered([*doc.problems, *complaints]), frozenset({path, *resolved.sources}))
 
 
 def read(path: Path) -> Reading:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from config import default_path
-from config.loader import read
+from config.loader import read, read_sections
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
 from gateway.explain.cli import check, explain
@@ -68,7 +68,7 @@ def extras(
     ] = None,
 ) -> None:
     """Print the extras that a configuration needs and that are not installed, separated by commas."""
-    reading = read(config or default_path())
+    reading = read_sections(config or default_path())
     if reading.config is None:
         typer.echo("\n".join(map(str, reading.problems)), err=True)
         raise typer.Exit(2)

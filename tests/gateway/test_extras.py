@@ -3,10 +3,13 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from config import default_path
+from config.loader import read
 from gateway.commands import app
 from gateway.extras import is_installed, missing_extras
 from tests.support.gateways import config
@@ -70,3 +73,16 @@ def test_make_serve_installs_the_extras_that_the_configuration_needs(tmp_path: P
     expected = [f"{pip} .", "headrace extras --config some.yaml"]
     expected += [f"{pip} .[{missing}]"] if missing else []
     assert (tmp_path / "calls").read_text().splitlines() == [*expected, "headrace serve --config some.yaml"]
+
+
+def test_the_command_needs_none_of_the_extras(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = default_path().parent / "examples/pipelines.yaml"
+    monkeypatch.setitem(sys.modules, "numpy", None)  # an import of it fails
+    monkeypatch.setattr("gateway.extras.metadata.requires", lambda _: ["nothing-of-this-name; extra == 'pipelines'"])
+    assert "pip install 'headrace[pipelines]'" in str(read(example).problems[0])
+    with pytest.raises(SystemExit) as ended:
+        app(["extras", "--config", str(example)])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == "pipelines\n"
