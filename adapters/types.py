@@ -47,10 +47,13 @@ class Form(NamedTuple):
     """For `oip-http`: bytes of JSON before the binary tensors; None for JSON only."""
     encoding: str = ""
     """The compression: a Content-Encoding."""
+    generates: bool = False
+    """For `oip-http`: objects of the generate extension instead of responses with tensors."""
 
 
 OPENAI = Form()
 OIP_JSON = Form("oip-http")
+OIP_GENERATE = Form("oip-http", generates=True)
 OIP_GRPC = Form("oip-grpc")
 PREDICT_V1 = Form("predict-v1")
 TFSERVING_GRPC = Form("tfserving-grpc")

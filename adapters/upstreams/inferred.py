@@ -10,7 +10,7 @@ from adapters.offload.codecs import inference_of, undecoded
 from adapters.requests import InferRequest
 from adapters.stream import OnePiece
 from adapters.tensors import FINAL, Inferred
-from adapters.types import OIP_JSON, PREDICT_V1, Form, Usage
+from adapters.types import OIP_GENERATE, OIP_JSON, PREDICT_V1, Form, Usage
 from adapters.wire import compression, decoding, sse
 from adapters.wire.oip import generate as oip_generate
 from adapters.wire.oip import responses as oip_responses
@@ -73,7 +73,7 @@ async def answer_of(request: InferRequest, inferred: Inferred, usage: Usage) -> 
         return await only_event(request, inferred, usage)
     if request.kind == "generate":
         body = await _written(request, inferred)
-        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_JSON)
+        return Answer(content_type=JSON, body=body, usage=_of(usage, body), form=OIP_GENERATE)
     binary = oip_responses.binary_outputs(await inference_of(request)) if request.wire == "oip-http" else True
     body, length = await codecs.encode_response(inferred, binary)
     content_type = JSON if length is None else "application/octet-stream"
@@ -84,8 +84,13 @@ async def only_event(request: InferRequest, inferred: Inferred, usage: Usage) ->
     """Return a stream of one response, which is marked as final. Raises `CallerError`."""
     final = replace(inferred, parameters={**inferred.parameters, FINAL: True})
     encoded = await _written(request, final)
-    usage = _of(usage, encoded)
-    return OnePiece(sse.encode(encoded), content_type="text/event-stream", usage=usage, form=OIP_JSON)
+    usage, form = _of(usage, encoded), event_form(request)
+    return OnePiece(sse.encode(encoded), content_type="text/event-stream", usage=usage, form=form)
+
+
+def event_form(request: InferRequest) -> Form:
+    """Return the form of the events of a stream over HTTP."""
+    return OIP_GENERATE if request.kind == "generate_stream" else OIP_JSON
 
 
 async def _written(request: InferRequest, inferred: Inferred) -> bytes:

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import CallerError, Forbidden, InferenceError
+from adapters.errors import BackendError, CallerError, Forbidden, InferenceError
 from adapters.http1.message import Request, Response
 from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelQuery
@@ -219,7 +219,7 @@ async def _whole(request: InferRequest, answer: Answer, common: Fields, accepts:
     """
     form, body = answer.form, answer.body
     assert body is not None
-    if form.wire == "oip-http":
+    if form.wire == "oip-http" and form.generates == (request.kind == "generate"):
         fields = [("content-type", answer.content_type), *common]
         if form.header_length is not None:
             fields.append((_LENGTH, str(form.header_length)))
@@ -272,10 +272,19 @@ class EventBody:
             raise StopAsyncIteration
         try:
             piece = await self._answer.__anext__()
-            return piece if self._answer.form.wire == "oip-http" else await self._written(piece)
+            form = self._answer.form
+            if form.wire == "oip-http":
+                return piece if form.generates == self._generates else await self._generated(piece)
+            return await self._written(piece)
         except InferenceError as error:
             self._broken = True
             return sse.encode(oip_responses.encode_error(error.message))
+
+    @staticmethod
+    async def _generated(piece: bytes) -> bytes:
+        """Transcode the events of a piece, which hold tensors, to objects of the generate extension."""
+        texts = [data for event in piece.split(b"\n\n") if (data := sse.data_of(event))]
+        return b"".join([sse.encode(await offload.run(len(each), _object_of, each)) for each in texts])
 
     async def _written(self, piece: bytes) -> bytes:
         """Transcode one message of a gRPC stream to an event."""
@@ -295,3 +304,10 @@ class EventBody:
 
     async def aclose(self) -> None:
         await self._answer.aclose()
+
+
+def _object_of(data: bytes) -> bytes:
+    """An event with tensors as an object of the generate extension. Raises `BackendError` for an error."""
+    if (message := oip_responses.error_of(data)) is not None:
+        raise BackendError(message)
+    return oip_generate.encode_generate(oip_responses.decode_response(data, None))

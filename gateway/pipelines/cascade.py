@@ -61,7 +61,8 @@ class CascadeNode:
         adds = condition.reads_logprobs and isinstance(stage.node, ModelNode) and not _requests_logprobs(scope)
         field = 1 if isinstance(scope.request.request, CompletionRequest) else True  # the APIs differ
         inputs = {**(scope.inputs or {}), "logprobs": field} if adds else None
-        output = await run_part(stage.node, scope, stage.name, inputs=inputs, is_live=scope.is_live)
+        is_text = isinstance(scope.request.request, GenerateRequest)  # of tensors, the condition reads whole answers
+        output = await run_part(stage.node, scope, stage.name, inputs=inputs, is_live=scope.is_live and is_text)
         try:
             if output.answer is not None and output.answer.body is None:
                 held = HeldStream(output.answer, strip=adds)

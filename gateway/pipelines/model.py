@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from adapters.errors import BackendError
+from adapters.base import Answer
+from adapters.errors import BackendError, Unsupported
 from adapters.requests import InferRequest, ModelQuery, ModelRequest
-from adapters.tensors import Inference, Tensor
+from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import TensorMetadata
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
@@ -20,14 +21,25 @@ class ModelNode:
 
     async def run(self, scope: StepScope) -> Output:
         request = await self._request(scope)
-        assert scope.call.models is not None
-        answer = await scope.call.models.call(self.model, request, scope.call)
+        answer = await self._call(request, scope)
         if scope.call.step is not None:
             scope.call.step.endpoint = answer.endpoint
         if answer.body is None and not scope.is_live:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
         return Output(answer=answer)
+
+    async def _call(self, request: ModelRequest, scope: StepScope) -> Answer:
+        """Call the model. A server that takes tensors only receives a prompt as tensors."""
+        models = scope.call.models
+        assert models is not None
+        try:
+            return await models.call(self.model, request, scope.call)
+        except Unsupported:
+            if not isinstance(request, InferRequest) or request.kind != "generate_stream":
+                raise
+        inference = await scope.request.inference()
+        return await models.call(self.model, scope.request.infer(self.model, inference, live=True), scope.call)
 
     def bound(self, estimate: Estimate) -> Bound:
         return estimate(self.model)
@@ -38,9 +50,8 @@ class ModelNode:
             return await incoming.for_model(self.model, live=scope.is_live)
         try:
             if self._takes_tensors:
-                return incoming.infer(
-                    self.model, Inference(self.model, inputs=await self._tensors(inputs or {}, scope))
-                )
+                tensors = await self._tensors(inputs or {}, scope)
+                return await incoming.inferring(self.model, tensors, live=scope.is_live)
             return incoming.chat(self.model, inputs or {}, live=scope.is_live)
         except UnusableValueError as error:
             raise scope.fail(error) from None

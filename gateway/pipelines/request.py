@@ -20,7 +20,7 @@ from adapters.requests import (
     InferRequest,
     ModelRequest,
 )
-from adapters.tensors import Inference, RequestedOutput
+from adapters.tensors import FRAMING, Inference, RequestedOutput, Tensor
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire import decoding
 from adapters.wire.oip import request_view as oip_view
@@ -53,8 +53,10 @@ class PipelineRequest:
 
     def takes(self, answer: Answer) -> bool:
         """Whether an answer is of the request's own operation, so that it can be forwarded as it is."""
-        wires = ("oip-http", "oip-grpc") if isinstance(self.request, InferRequest) else ("openai",)
-        return answer.form.wire in wires
+        if isinstance(self.request, InferRequest):
+            is_expected = answer.body is None or not self.request.stream
+            return is_expected and answer.form.wire in ("oip-http", "oip-grpc")
+        return answer.form.wire == "openai"
 
     async def inference(self) -> Inference:
         """The tensors of the request, decoded. Raises `CallerError`."""
@@ -102,16 +104,28 @@ class PipelineRequest:
             request.payload.report(self._call.ignored)
             return generate(request, {"model": model}, live=live)
         assert isinstance(request, InferRequest)
-        if request.wire not in ("oip-http", "oip-grpc") or request.kind not in ("infer", "infer_stream"):
-            return self.infer(model, await self.inference())
+        forwarded = ("infer", "infer_stream", "generate_stream") if live else ("infer", "infer_stream")
+        if request.wire not in ("oip-http", "oip-grpc") or request.kind not in forwarded:
+            return self.infer(model, await self.inference(), live=live)
         request = request.codec.rename(request, model)
         return request if live else replace(request, kind="infer", stream=False)
 
-    def infer(self, model: str, inference: Inference, outputs: tuple[str, ...] = ()) -> InferRequest:
-        """A request with tensors for a model."""
+    def infer(
+        self, model: str, inference: Inference, outputs: tuple[str, ...] = (), *, live: bool = False
+    ) -> InferRequest:
+        """A request with tensors for a model. It demands a stream if it is `live` and the client demands a stream."""
         names = [RequestedOutput(name) for name in outputs]
         whole = Inference(model, "", inference.id, inference.parameters, inference.inputs, names)
-        return oip_view.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
+        request = oip_view.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
+        if live and isinstance(self.request, InferRequest) and self.request.stream:
+            return replace(request, kind="infer_stream", stream=True)
+        return request
+
+    async def inferring(self, model: str, tensors: list[Tensor], *, live: bool) -> InferRequest:
+        """A request with a step's own tensors, and the id and the parameters of the client's inference."""
+        client = await self.inference() if isinstance(self.request, InferRequest) else Inference(model)
+        parameters = {name: value for name, value in client.parameters.items() if name not in FRAMING}
+        return self.infer(model, Inference(model, "", client.id, parameters, tensors), live=live)
 
     def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
         """A chat, or a completion for a client's completion, with some fields set by a step.

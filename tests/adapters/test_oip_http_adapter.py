@@ -281,7 +281,7 @@ def streaming(kind: Any = "generate_stream", body: bytes = b'{"text_input":"a"}'
 async def read(answer: bytes, request: InferRequest | None = None) -> list[bytes]:
     async with adapting(answers(answer)) as (adapter, _):
         begun = await adapter.call(request or streaming(), within())
-        assert begun.form == Form("oip-http")
+        assert begun.form == Form("oip-http", generates=(request or streaming()).kind == "generate_stream")
         events = [event async for event in begun]
         assert begun.ended
         assert begun.error is None

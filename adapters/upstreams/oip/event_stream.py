@@ -1,7 +1,7 @@
 """Streams of responses over HTTP: each event is one response in JSON."""
 
 from adapters.http1.client import ClientResponse
-from adapters.types import OIP_JSON, Usage
+from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams.event_stream import EventStream
 from adapters.wire import model_failures, sse
 from adapters.wire.oip import generate as oip_generate
@@ -15,8 +15,8 @@ class ResponseStream(EventStream):
 
     parts_count = True
 
-    def __init__(self, response: ClientResponse, usage: Usage) -> None:
-        super().__init__(response, usage, OIP_JSON)
+    def __init__(self, response: ClientResponse, usage: Usage, form: Form = OIP_JSON) -> None:
+        super().__init__(response, usage, form)
 
     def _passes_on(self, event: bytes) -> bool:
         data = sse.data_of(event)

@@ -17,7 +17,7 @@ from adapters.tensors import Inference
 from adapters.types import OIP_JSON, Form, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
-from adapters.upstreams.inferred import MAX_ANSWER, answer_of, only_event
+from adapters.upstreams.inferred import MAX_ANSWER, answer_of, event_form, only_event
 from adapters.upstreams.oip import orders as oip_orders
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.oip.dialects import PIPELINE, TRITON, Dialect, dialect_of
@@ -119,7 +119,7 @@ class OipHttpAdapter:
         if spliced is None and request.wire == "oip-http":
             # The request may demand binary tensors, which the server does not support, or contain a prompt.
             return await answer_of(request, await codecs.decode_response(body, length), usage)
-        form = Form("oip-http", length, encoding or "")
+        form = Form("oip-http", length, encoding or "", request.kind == "generate")
         content_type = "application/json" if length is None else "application/octet-stream"
         return Answer(content_type=content_type, body=body, usage=usage, form=form)
 
@@ -194,7 +194,8 @@ class OipHttpAdapter:
             await self._refuse(request, response, call)
         if (response.headers.get("content-type") or "").lower().startswith("text/event-stream"):
             kind = ResponseStream if request.kind == "infer_stream" or spliced is not None else PromptedStream
-            return await kind(response, usage_of(request, response, 0)).begun(call.deadline.first_byte)
+            stream = kind(response, usage_of(request, response, 0), event_form(request))
+            return await stream.begun(call.deadline.first_byte)
         check(request, await response.read(MAX_ANSWER))
         raise decoding.bad_response("The upstream's response has the wrong content type.")
 

@@ -5,9 +5,9 @@ import codecs
 from adapters.http1.client import ClientResponse
 from adapters.requests import InferRequest
 from adapters.tensors import Inferred, Tensor, join_bytes
-from adapters.types import OIP_JSON, Usage
+from adapters.types import Usage
 from adapters.upstreams.event_stream import EventStream
-from adapters.upstreams.inferred import written
+from adapters.upstreams.inferred import event_form, written
 from adapters.wire import sse
 
 _MARKS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -22,7 +22,7 @@ class TextStream(EventStream):
     parts_count = True
 
     def __init__(self, response: ClientResponse, request: InferRequest, output: str) -> None:
-        super().__init__(response, Usage(rows=request.row_count, exact=True), OIP_JSON)
+        super().__init__(response, Usage(rows=request.row_count, exact=True), event_form(request))
         self._request = request
         self._output = output
         self._as_events: bool | None = None

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters.errors import CallerError
-from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor
+from adapters.tensors import FINAL, Inference, Inferred, Parameter, Tensor, join_bytes
 from adapters.wire import decoding
 from adapters.wire.oip import json_data as oip_data
 from adapters.wire.oip import parameters as oip_parameters
@@ -23,6 +23,7 @@ from adapters.wire.oip.bodies import TensorMetadata
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _scalar = msgspec.json.Decoder(str | int | float | bool).decode
 _id = msgspec.json.Decoder(str).decode
+_object = msgspec.json.Decoder(dict[str, Any]).decode
 _count = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -86,6 +87,25 @@ def _read(decode: Any, value: Raw, name: str) -> Any:
         return decode(value)
     except decoding.MALFORMED_JSON as error:
         raise CallerError(f"`{name[:64]}` is not valid: {error}.", param=name[:64]) from None
+
+
+def decode_texts(data: bytes) -> Inferred:
+    """Decode a response without metadata: its texts are outputs, its other scalars parameters.
+
+    Values that are neither, nor lists of texts or of numbers, are left out. Raises `BackendError`.
+    """
+    fields = decoding.decode(_object, data)
+    heads = {name: str(fields.pop(name, "")) for name in ("model_name", "model_version", "id")}
+    inferred, parameters = Inferred(heads["model_name"], heads["model_version"], heads["id"]), dict[str, Any]()
+    for name, value in fields.items():
+        elements = value if isinstance(value, list) else [value]
+        if all(isinstance(each, str) for each in elements):
+            content = join_bytes([each.encode("utf-8", "surrogatepass") for each in elements])
+            inferred.outputs.append(Tensor(name, "BYTES", (len(elements),), content))
+        elif all(isinstance(each, int | float) for each in elements):
+            parameters[name] = value
+    inferred.parameters = parameters
+    return inferred
 
 
 def encode_generate(inferred: Inferred) -> bytes:

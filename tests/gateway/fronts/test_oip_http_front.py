@@ -18,7 +18,7 @@ from adapters.errors import (
     UpstreamTimeout,
 )
 from adapters.fake import Script
-from adapters.types import OIP_JSON, Usage
+from adapters.types import OIP_GENERATE, OIP_JSON, Usage
 from adapters.wire.oip.payloads import HttpPayload
 from tests.gateway.fronts.oip import (
     ANSWERED,
@@ -203,8 +203,9 @@ async def test_a_failure_of_the_upstream_has_its_status(error: InferenceError, s
 @pytest.mark.parametrize("kind", ["infer_stream", "generate_stream"])
 async def test_streams_are_forwarded_and_a_break_is_an_error_event(kind: str) -> None:
     events = (b'data: {"outputs":[]}\n\n', b'data: {"outputs":[1]}\n\n')
-    whole = Script(chunks=events, form=OIP_JSON)
-    broken = Script(chunks=events, form=OIP_JSON, fault=BackendError("It broke."), fault_after=1)
+    form = OIP_JSON if kind == "infer_stream" else OIP_GENERATE
+    whole = Script(chunks=events, form=form)
+    broken = Script(chunks=events, form=form, fault=BackendError("It broke."), fault_after=1)
     async with tensor_door(TensorFake(whole, broken)) as d:
         body = INFER_BODY if kind == "infer_stream" else {"text_input": "x"}
         response = await d.post(f"/v2/models/chat/{kind}", body)
@@ -216,7 +217,7 @@ async def test_streams_are_forwarded_and_a_break_is_an_error_event(kind: str) ->
 
 
 async def test_generate_is_one_answer() -> None:
-    async with tensor_door(TensorFake(Script(chunks=(b'{"text_output":"y"}',), form=OIP_JSON))) as d:
+    async with tensor_door(TensorFake(Script(chunks=(b'{"text_output":"y"}',), form=OIP_GENERATE))) as d:
         response = await d.post("/v2/models/chat/generate", {"text_input": "x", "parameters": {"sequence_id": 5}})
         assert await response.json() == {"text_output": "y"}
         (request,) = d.fake.received

@@ -10,19 +10,16 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from adapters.answer import Answer
 from adapters.call import Call
 from adapters.errors import BackendError, ContentFiltered, DeadlineError, InferenceError, StepFailed
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import InferRequest, ModelRequest
-from adapters.tensors import Inferred, Tensor, join_bytes, split_bytes
-from adapters.types import OIP_GRPC, Form, Usage
-from adapters.wire import sse
+from adapters.tensors import Inferred, Tensor, split_bytes
+from adapters.types import Form, Usage
 from adapters.wire.oip import responses as oip_responses
-from adapters.wire.oip.proto_responses import encode_infer_response, encode_stream_response
-from tests.gateway.pipelines.rigs import chunks, infer, rig, says
+from tests.gateway.pipelines.rigs import chunks, rig, says
 from tests.support.gateways import Rig, chat, listening
 
 FORBIDDEN = "SECRET"
@@ -265,61 +262,3 @@ async def test_no_door_lets_a_byte_of_a_forbidden_span_leave(path: str) -> None:
             assert "RET" not in received
             assert "which is not" not in received
             assert "content_filter" in received or "blocked" in received
-
-
-def _events(texts: Sequence[bytes], *, marks: bool) -> tuple[bytes, ...]:
-    """The messages of a stream of tensors over gRPC, one text in each. `marks`: the last one is marked as final."""
-    events = []
-    for index, text in enumerate(texts):
-        final = {"triton_final_response": index == len(texts) - 1} if marks else {}
-        outputs = [Tensor("text_output", "BYTES", (1,), join_bytes([text])), Tensor("n", "INT32", (1,), b"\1\0\0\0")]
-        events.append(encode_stream_response(encode_infer_response(Inferred("m", "1", "", final, outputs))))
-    return tuple(events)
-
-
-@pytest.mark.looptime
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    before=st.text(st.characters(codec="utf-8"), max_size=30),
-    after=st.text(st.characters(codec="utf-8"), max_size=30),
-    forbidden=st.booleans(),
-    places=st.lists(st.integers(0, 200), max_size=10),
-    marks=st.booleans(),
-)
-async def test_no_cut_of_a_stream_of_tensors_lets_a_byte_leave(
-    before: str, after: str, forbidden: bool, places: list[int], marks: bool
-) -> None:
-    """The texts are cut anywhere, also within a character."""
-    text = before + (FORBIDDEN if forbidden else "") + after
-    data = text.encode()
-    ends = [*sorted({place % (len(data) + 1) for place in places}), len(data)]
-    pieces = [data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    fake = FakeAdapter(Script(chunks=_events(pieces, marks=marks), form=OIP_GRPC))
-    guard = {
-        "model": "toxicity",
-        "block_if": "score >= 0.8",
-        "on": "answer",
-        "input": "text",
-        "window": 3,
-        "overlap": 2,
-    }
-    steps = [{"name": "draft", "model": "a"}, {"name": "guard", "guard": guard}]
-    one = rig({"steps": steps}, {"a": fake, "toxicity": Classifier()}, tensors=["a", "toxicity"])
-    request = replace(infer(Tensor("x", "INT32", (1,), b"\1\0\0\0")), kind="infer_stream", stream=True)
-    left, error = b"", None
-    try:
-        answer = await one.core.handle(one.principal, request, {}, one.record())
-        async for piece in answer:
-            for event in filter(None, piece.split(b"\n\n")):
-                response = oip_responses.decode_response(sse.data_of(event), None)
-                texts = [each for each in response.outputs if each.name == "text_output"]
-                left += b"".join(split_bytes(texts[0].data, 1, "text"))
-    except ContentFiltered as block:
-        error = block
-    if FORBIDDEN in text:
-        assert error is not None
-        assert data.startswith(left)
-        assert len(left.decode()) <= text.index(FORBIDDEN)
-    else:
-        assert (left, error) == (data, None)
-    one.assert_idle()
