@@ -3,6 +3,7 @@
 routing/     the pool of a request: routes, splits, rewrites
 balancing/   the endpoint of a request within a pool
 pipelines/   the pure parts of pipelines: combining, guards
+sequential/  tests and intervals that are valid at every look
 limits/      rates, budgets, prices and concurrency
 breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
 outliers.py  ejects an endpoint that fails more often than its peers

@@ -1,0 +1,58 @@
+"""Confidence sequences of the rate of an event, and of the difference of two rates."""
+
+from collections.abc import Callable
+from math import log
+from typing import NamedTuple
+
+from policies.sequential.event_test import log_beta
+
+_HALVINGS = 60
+_PRIOR = 0.5
+
+
+class Proportion(NamedTuple):
+    """How many of some trials had an event."""
+
+    events: int
+    trials: int
+
+
+def rate_interval(counted: Proportion, alpha: float, a: float = _PRIOR, b: float = _PRIOR) -> tuple[float, float]:
+    """The confidence sequence of a rate: all p with ``B(a+S, b+n-S) / (B(a, b) p^S (1-p)^(n-S)) < 1/alpha``.
+
+    The beta-binomial mixture of Howard, Ramdas, McAuliffe and Sekhon, arXiv 1810.08240; `a` and `b`, chosen before
+    the first trial, only decide where the interval is narrow.
+    """
+    events, trials = counted
+    if trials == 0:
+        return 0.0, 1.0
+    mixture = log_beta(a + events, b + trials - events) - log_beta(a, b) + log(alpha)
+
+    def rejected(p: float) -> bool:
+        if p <= 0:
+            return events > 0
+        if p >= 1:
+            return events < trials
+        return mixture - events * log(p) - (trials - events) * log(1 - p) >= 0
+
+    estimate = events / trials
+    return edge(rejected, estimate, 0.0), edge(rejected, estimate, 1.0)
+
+
+def difference_interval(first: Proportion, second: Proportion, alpha: float) -> tuple[float, float]:
+    """The confidence sequence of the second rate less the first: each rate has half of alpha."""
+    (low, high), (other_low, other_high) = rate_interval(first, alpha / 2), rate_interval(second, alpha / 2)
+    return other_low - high, other_high - low
+
+
+def edge(rejected: Callable[[float], bool], inside: float, outside: float) -> float:
+    """The edge of an interval between a point in it and a bound, rounded outward."""
+    if not rejected(outside):
+        return outside
+    for _ in range(_HALVINGS):
+        middle = (inside + outside) / 2
+        if rejected(middle):
+            outside = middle
+        else:
+            inside = middle
+    return outside
