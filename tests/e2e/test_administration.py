@@ -106,12 +106,12 @@ async def test_a_tenant_s_admin_manages_its_keys_and_all_of_it_is_on_record(tmp_
         assert await c.g.stop(signal.SIGTERM) == 0
         _, listed, _ = await command("audit", "list", "--json", "--config", str(c.g.config))
         entries = json.loads(listed)[::-1]
-        told = [(e["action"], e["outcome"]) for e in entries if not e["action"].startswith("GET")]
-        assert [action for action, _ in told if action.startswith("key.")] == ["key.create"] * 3 + [
+        outcomes = [(e["action"], e["outcome"]) for e in entries if not e["action"].startswith("GET")]
+        assert [action for action, _ in outcomes if action.startswith("key.")] == ["key.create"] * 3 + [
             "key.rotate", "key.revoke",
         ]  # fmt: skip
-        assert ("gateway.start", "done") in told
-        assert told[-3:] == [("config.reload", "refused"), ("gateway.drain", "done"), ("gateway.stop", "done")]
+        assert ("gateway.start", "done") in outcomes
+        assert outcomes[-3:] == [("config.reload", "refused"), ("gateway.drain", "done"), ("gateway.stop", "done")]
         accepted = next(e for e in entries if e["action"] == "config.reload" and e["outcome"] == "done")
         assert accepted["detail"]["sha256"] == hashlib.sha256(good.encode()).hexdigest()
         refused = next(e for e in entries if e["action"] == "config.reload" and e["outcome"] == "refused")
@@ -141,7 +141,7 @@ async def test_a_key_that_is_rotated_under_load_is_never_refused(tmp_path: Path)
                 status, new = await c.admin("POST", path, body={"overlap": "1m"})
                 assert status == 201
                 await c.until(new["key"], 200)
-                keys.append(new["key"])  # from here on everybody uses the new one; both are good
+                keys.append(new["key"])  # from here on every client uses the new one; both are valid
                 assert await c.chat(keys[-2]) == 200
             stop.set()
         assert len(answers) > 20
@@ -171,11 +171,11 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
     (tmp_path / "pepper").write_text(PEPPER)
     settings = {"state": {"database": postgres.database()}, "auth": {"pepper": "file:pepper"}}
     async with upstream() as up, running(tmp_path, configuration(up.url, **settings)) as c:
-        kept, ended = await issue(c.g, "--tenant", "acme"), await issue(c.g, "--tenant", "acme")
-        await asyncio.gather(c.until(kept, 200), c.until(ended, 200))
+        active, ended = await issue(c.g, "--tenant", "acme"), await issue(c.g, "--tenant", "acme")
+        await asyncio.gather(c.until(active, 200), c.until(ended, 200))
         await asyncio.to_thread(postgres.crash)
         await c.g.printed("the current keys stay valid", seconds=60)
-        assert {await c.chat(key) for key in (kept, ended) * 10} == {200}
+        assert {await c.chat(key) for key in (active, ended) * 10} == {200}
         assert (await c.admin("GET", "/readyz"))[0] == 200
         assert (await c.g.state())["key_database"] == {"available": False}
         status, body = await c.admin("POST", "/admin/tenants/acme/keys")
@@ -184,7 +184,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         status, _, err = await command("keys", "revoke", ended.split("-")[1], "--config", str(c.g.config))
         assert status == 0, err
         await c.until(ended, 401)
-        assert await c.chat(kept) == 200
+        assert await c.chat(active) == 200
         assert (await c.g.state())["key_database"] == {"available": True}
         async with asyncio.timeout(30):
             while True:  # what was refused while it was away is on record too

@@ -73,21 +73,21 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
 
 async def test_our_own_engine_answers_messages(running: Running) -> None:
     async with running.client as client:
-        asked: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 20, "temperature": 0}
-        asked["system"] = [{"type": "text", "text": "You are brief.", "cache_control": {"type": "ephemeral"}}]
-        asked |= {"extra_body": {"temperature": asked.pop("temperature")}}
-        message = await client.messages.create(**asked)
+        request: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 20, "temperature": 0}
+        request["system"] = [{"type": "text", "text": "You are brief.", "cache_control": {"type": "ephemeral"}}]
+        request |= {"extra_body": {"temperature": request.pop("temperature")}}
+        message = await client.messages.create(**request)
         (block,) = message.content
         assert block.type == "text"
         assert "Paris" in block.text
-        async with client.messages.stream(**asked) as stream:
+        async with client.messages.stream(**request) as stream:
             text = "".join([part async for part in stream.text_stream])
             final = await stream.get_final_message()
         assert text == block.text
         assert final.usage.output_tokens == message.usage.output_tokens
         assert prompt(final.usage) == prompt(message.usage) > 10
         counted = await client.messages.with_raw_response.count_tokens(
-            model="local", messages=CAPITAL, system=asked["system"]
+            model="local", messages=CAPITAL, system=request["system"]
         )
         assert (await counted.parse()).input_tokens == prompt(message.usage)
         assert "x-headrace-estimate" not in counted.headers
@@ -98,7 +98,7 @@ async def test_our_own_engine_answers_messages(running: Running) -> None:
     await running.gateway.until_idle()
 
 
-async def test_what_the_engine_cannot_do_is_told(running: Running) -> None:
+async def test_requests_beyond_the_engines_abilities_are_refused(running: Running) -> None:
     async with running.client as client:
         long: Any = [{"role": "user", "content": "river " * 3000}]
         with pytest.raises(sdk.BadRequestError, match="prompt is too long"):
@@ -111,19 +111,19 @@ async def test_what_the_engine_cannot_do_is_told(running: Running) -> None:
 
 async def test_our_own_engine_calls_tools(running: Running) -> None:
     async with running.client as client:
-        asked: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 60, "tools": TOOLS}
-        asked["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
-        message = await client.messages.create(**asked)
+        request: Any = {"model": "local", "messages": CAPITAL, "max_tokens": 60, "tools": TOOLS}
+        request["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
+        message = await client.messages.create(**request)
         (block,) = message.content
         assert (block.type, message.stop_reason) == ("tool_use", "tool_use")
         assert block.name in ("look", "listen")
         results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "A river."}]
-        asked["messages"] = [
+        request["messages"] = [
             *CAPITAL,
             {"role": "assistant", "content": message.content},
             {"role": "user", "content": results},
         ]
-        async with client.messages.stream(**asked) as stream:
+        async with client.messages.stream(**request) as stream:
             final = await stream.get_final_message()
         assert [part.type for part in final.content] == ["tool_use"]
         counted = await client.messages.with_raw_response.count_tokens(model="local", messages=CAPITAL, tools=TOOLS)
@@ -165,25 +165,25 @@ async def test_a_server_of_messages_answers_both_kinds_of_clients(running: Runni
 
 
 async def test_another_pool_answers_while_anthropic_is_overloaded(running: Running) -> None:
-    """Of another wire: the client notices nothing."""
-    asked: Any = {"messages": [{"role": "user", "content": "!overloaded"}], "max_tokens": 5}
+    """The second pool speaks another protocol; the client notices nothing."""
+    request: Any = {"messages": [{"role": "user", "content": "!overloaded"}], "max_tokens": 5}
     async with running.client as client:
         with pytest.raises(sdk.OverloadedError):
-            await client.messages.create(model="claude", **asked)
-        message = await client.messages.create(model="either", **asked)
+            await client.messages.create(model="claude", **request)
+        message = await client.messages.create(model="either", **request)
         assert message.stop_reason in ("end_turn", "max_tokens")
-        async with client.messages.stream(model="either", **asked) as stream:
+        async with client.messages.stream(model="either", **request) as stream:
             assert (await stream.get_final_message()).usage.output_tokens > 0
     await running.gateway.until_idle()
 
 
 async def test_the_synchronous_client(running: Running) -> None:
-    def ask() -> str:
+    def chat() -> str:
         with sdk.Anthropic(base_url=running.gateway.url, auth_token=running.key, max_retries=0, timeout=120) as client:
             message = client.messages.create(
                 model="claude", max_tokens=5, messages=[{"role": "user", "content": "a b"}], stream=False
             )
             return json.dumps([block.to_dict() for block in message.content])
 
-    assert json.loads(await asyncio.to_thread(ask)) == [{"type": "text", "text": "a b"}]
+    assert json.loads(await asyncio.to_thread(chat)) == [{"type": "text", "text": "a b"}]
     await running.gateway.until_idle()

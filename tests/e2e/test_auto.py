@@ -19,7 +19,7 @@ SUM = {
 }
 
 
-async def test_tensors_over_both_wires_and_a_server_of_which_nothing_is_known(tmp_path: Path) -> None:
+async def test_tensor_servers_are_detected_over_both_wires_and_an_unknown_server_is_not(tmp_path: Path) -> None:
     repository = for_headrace(tmp_path / "models", ("add_sub",))
     with tensor_runtime("--repository", str(repository)) as runtime:
         async with answering({}) as unknown:
@@ -47,5 +47,5 @@ async def test_tensors_over_both_wires_and_a_server_of_which_nothing_is_known(tm
                     async with http.post(f"{g.url}/v2/models/other/infer", json=SUM) as response:
                         assert response.status == 503
                 state = await g.state()
-                told = {one["pool"]: (one["detected"] or {}).get("protocol") for one in state["endpoints"]}
-                assert told == {"http": {"name": "oip-http"}, "grpc": {"name": "oip-grpc"}, "other": None}
+                detected = {one["pool"]: (one["detected"] or {}).get("protocol") for one in state["endpoints"]}
+                assert detected == {"http": {"name": "oip-http"}, "grpc": {"name": "oip-grpc"}, "other": None}

@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 180)]
 
 
 @dataclass
-class Got:
-    """One request's answer."""
+class Exchange:
+    """One request and its answer."""
 
     began: float
     status: int
@@ -44,23 +44,23 @@ class Clients:
         self._url = f"{g.url}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {key}"}
         self._numbers = itertools.count()
-        self.got: list[Got] = []
+        self.exchanges: list[Exchange] = []
 
-    async def ask(self, http: aiohttp.ClientSession, *, stream: bool = False) -> None:
+    async def chat(self, http: aiohttp.ClientSession, *, stream: bool = False) -> None:
         question = f"q{next(self._numbers)}"
         body = {"model": "chat", "messages": [{"role": "user", "content": question}], "stream": stream}
-        got = Got(asyncio.get_running_loop().time(), 0, question=question)
-        self.got.append(got)
+        exchange = Exchange(asyncio.get_running_loop().time(), 0, question=question)
+        self.exchanges.append(exchange)
         async with http.post(self._url, json=body, headers=self._headers) as response:
             text = await response.text()
         if response.content_type == "text/event-stream":
-            got.events = [event.removeprefix("data: ") for event in text.split("\n\n") if event]
+            exchange.events = [event.removeprefix("data: ") for event in text.split("\n\n") if event]
         else:
-            got.body = json.loads(text)
-        got.status = response.status
+            exchange.body = json.loads(text)
+        exchange.status = response.status
 
     async def run(self, rate: float, seconds: float, *, stream: bool = False) -> None:
-        """So many a second, and then wait for the last of them."""
+        """Send `rate` requests a second, then wait for the last answer."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with (
@@ -69,11 +69,11 @@ class Clients:
         ):
             for number in range(int(rate * seconds)):
                 await asyncio.sleep(began + number / rate - loop.time())
-                group.create_task(self.ask(http, stream=stream))
+                group.create_task(self.chat(http, stream=stream))
 
 
 async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
-    """For ever, and never twice at a time."""
+    """Call `act` forever, never twice at a time."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + seconds
@@ -83,7 +83,7 @@ async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
 
 @asynccontextmanager
 async def meanwhile(work: Awaitable[None]) -> AsyncIterator[None]:
-    """Ended at the end; if it fails, so does the block."""
+    """Run `work` until the end of the block; an error of `work` is raised there."""
     task = asyncio.ensure_future(work)
     try:
         yield
@@ -122,12 +122,12 @@ async def test_a_reload_every_100_ms_fails_no_request_and_is_in_force_within_a_s
 
         async with meanwhile(every(0.1, reload)):
             await clients.run(200, SECONDS)
-        assert Counter(got.status for got in clients.got) == {200: int(200 * SECONDS)}
+        assert Counter(exchange.status for exchange in clients.exchanges) == {200: int(200 * SECONDS)}
         ages = []
-        for got in clients.got:
-            version = int(got.body["model"].removeprefix("v"))
-            latest = bisect_right(written, got.began) - 1
-            ages.append(max(0.0, got.began - written[version + 1]) if version < latest else 0.0)
+        for exchange in clients.exchanges:
+            version = int(exchange.body["model"].removeprefix("v"))
+            latest = bisect_right(written, exchange.began) - 1
+            ages.append(max(0.0, exchange.began - written[version + 1]) if version < latest else 0.0)
         reloads = g.output.count("configuration reloaded")
         print(f"{len(written) - 1} reloads written, {reloads} done, oldest decision {max(ages):.3f} s")
         assert reloads > 3 * SECONDS
@@ -167,29 +167,29 @@ async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_
             async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
                 metrics = await response.text()
     assert len(killed) > SECONDS / 3
-    for got in wholes.got:
-        assert got.status == 200, got
-        assert got.body["choices"][0]["message"]["content"] == "".join(words(got.question))
-    ends = Counter(ending(got) for got in streams.got)
-    print(f"{len(killed)} kills, {len(wholes.got)} whole answers, streams: {dict(ends)}")
+    for exchange in wholes.exchanges:
+        assert exchange.status == 200, exchange
+        assert exchange.body["choices"][0]["message"]["content"] == "".join(words(exchange.question))
+    ends = Counter(ending(exchange) for exchange in streams.exchanges)
+    print(f"{len(killed)} kills, {len(wholes.exchanges)} whole answers, streams: {dict(ends)}")
     print([line for line in metrics.splitlines() if line.startswith("headrace_resume")])
-    assert ends["whole"] > 0.8 * len(streams.got)
+    assert ends["whole"] > 0.8 * len(streams.exchanges)
 
 
-def ending(got: Got) -> str:
+def ending(exchange: Exchange) -> str:
     """How a stream ended; AssertionError if its text is wrong."""
-    if got.status != 200:
-        assert got.body["error"]["code"], got
+    if exchange.status != 200:
+        assert exchange.body["error"]["code"], exchange
         return "refused"
-    truth = words(got.question)
-    chunks = [json.loads(event) for event in got.events if event != "[DONE]"]
+    truth = words(exchange.question)
+    chunks = [json.loads(event) for event in exchange.events if event != "[DONE]"]
     choices = [choice for chunk in chunks for choice in chunk.get("choices", ())]
     text = [choice["delta"]["content"] for choice in choices if choice["delta"].get("content")]
-    assert "".join(text) == "".join(truth)[: len("".join(text))], got
+    assert "".join(text) == "".join(truth)[: len("".join(text))], exchange
     reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
-    if got.events[-1] == "[DONE]":
-        assert (len(text), reasons) == (len(truth), ["stop"]), got
+    if exchange.events[-1] == "[DONE]":
+        assert (len(text), reasons) == (len(truth), ["stop"]), exchange
         return "whole"
-    assert chunks[-1]["error"]["code"], got
-    assert not reasons or len(text) == len(truth), got  # it was killed between its last chunk and its [DONE]
+    assert chunks[-1]["error"]["code"], exchange
+    assert not reasons or len(text) == len(truth), exchange  # it was killed between its last chunk and its [DONE]
     return "broken, and said so"

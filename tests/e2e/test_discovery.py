@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from adapters.http1.server import Server
-from tests.e2e.test_operations import ask, until_status
+from tests.e2e.test_operations import chat, until_status
 from tests.support.kubernetes import api_server, endpoint, slice_of
 from tests.support.nameservers import nameserver
 from tests.support.processes import GatewayProcess, gateway, issue
@@ -82,8 +82,8 @@ async def admin(g: GatewayProcess, method: str, path: str, body: object = None) 
 
 
 def id_of(state: dict[str, Any], url: str) -> str:
-    found: str = next(e["endpoint"] for e in state["endpoints"] if e["address"] == url)
-    return found.removeprefix("up/")
+    endpoint: str = next(e["endpoint"] for e in state["endpoints"] if e["address"] == url)
+    return endpoint.removeprefix("up/")
 
 
 async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path: Path) -> None:
@@ -101,15 +101,15 @@ async def test_draining_adding_and_removing_under_load_fails_no_request(tmp_path
             status, drained = await admin(g, "POST", f"/up/endpoints/{first}/drain")
             assert (status, drained["drained"]) == (200, True)
             await g.until(f"[e['in_flight'] for e in s['endpoints'] if e['endpoint'] == 'up/{first}'] == [0]")
-            asked = len(one.received)
+            before = len(one.received)
             await load.more()
-            assert len(one.received) == asked
+            assert len(one.received) == before
             assert (await admin(g, "POST", "/up/endpoints", {"url": three.url, "weight": 2}))[0] == 200
             await g.until("sum(e['health'] == 'healthy' for e in s['endpoints']) == 3")
             assert (await admin(g, "DELETE", f"/up/endpoints/{second}"))[0] == 200
-            asked = len(three.received)
+            before = len(three.received)
             await load.more()
-            assert len(three.received) > asked
+            assert len(three.received) > before
             assert (await admin(g, "POST", f"/up/endpoints/{first}/undrain"))[0] == 200
             await load.more()
             assert (await admin(g, "DELETE", f"/up/endpoints/{id_of(await g.state(), three.url)}"))[0] == 200
@@ -152,7 +152,7 @@ async def test_a_dead_endpoint_whose_removal_was_missed_gets_no_requests(tmp_pat
         assert {e["origin"] for e in (await g.state())["endpoints"]} == {"discovery"}
 
 
-async def test_a_file_of_endpoints_is_followed_and_readiness_says_when_none_is_left(tmp_path: Path) -> None:
+async def test_a_file_of_endpoints_is_followed_and_readiness_reports_an_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "endpoints.yaml"
     async with upstream("one") as one, upstream("two") as two:
 
@@ -183,12 +183,12 @@ async def test_a_file_of_endpoints_is_followed_and_readiness_says_when_none_is_l
             await g.until("s['endpoints'] == []")
             async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/readyz") as response:
                 assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
-            assert (await ask(g, key))[0] == 503
+            assert (await chat(g, key))[0] == 503
             listed(one.url)
             await until_status(g, key, 200, seconds=20)
 
 
-async def test_names_are_followed_and_a_nameserver_that_goes_away_is_no_outage(tmp_path: Path) -> None:
+async def test_names_are_followed_and_the_loss_of_the_nameserver_is_no_outage(tmp_path: Path) -> None:
     async with nameserver() as names, upstream("one") as one:
         names.records = {("models.test", "A"): ["127.0.0.1"]}
         discover = {
@@ -200,14 +200,14 @@ async def test_names_are_followed_and_a_nameserver_that_goes_away_is_no_outage(t
             names.records["models.test", "A"] = ["127.0.0.1", "127.0.0.77"]  # where nothing listens on that port
             await g.until("sorted(e['health'] for e in s['endpoints']) == ['healthy', 'unhealthy']")
             for _ in range(10):
-                assert (await ask(g, key))[0] == 200
+                assert (await chat(g, key))[0] == 200
             names.silent = {"A", "AAAA"}
             names.records = {}
-            asked = names.received.total()
+            before = names.received.total()
             async with asyncio.timeout(60):
-                while names.received.total() < asked + 2:
+                while names.received.total() < before + 2:
                     await asyncio.sleep(0.05)
-            assert (await ask(g, key))[0] == 200
+            assert (await chat(g, key))[0] == 200
             async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
                 assert 'headrace_discovered_endpoints{pool="up"} 2.0' in await response.text()
 
@@ -226,9 +226,9 @@ WRONG: list[tuple[str, str, object, int, str]] = [
 ]
 
 
-async def test_what_operators_get_wrong_is_said(tmp_path: Path) -> None:
+async def test_mistakes_of_operators_are_named(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration({"endpoints": ["http://127.0.0.1:9"]})) as g:
         for method, path, body, status, code in WRONG:
-            found, answer = await admin(g, method, path, body)
-            assert (found, answer["error"]["code"]) == (status, code), (method, path, body)
+            actual, answer = await admin(g, method, path, body)
+            assert (actual, answer["error"]["code"]) == (status, code), (method, path, body)
         assert [e["address"] for e in (await g.state())["endpoints"]] == ["http://127.0.0.1:9"]

@@ -47,14 +47,14 @@ async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
 
 async def test_sentences_are_vectors_that_mean_something(running: GatewayProcess) -> None:
     async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=await running.key()) as client:
-        told = await client.embeddings.create(model="minilm", input=SENTENCES)
-        water, river, money = (np.array(entry.embedding) for entry in told.data)
+        response = await client.embeddings.create(model="minilm", input=SENTENCES)
+        water, river, money = (np.array(entry.embedding) for entry in response.data)
         assert len(water) == 384
         assert np.linalg.norm(water) == pytest.approx(1, abs=1e-4)
         assert water @ river > 0.4 > 0.2 > water @ money
         tokenizer = Tokenizer.from_file(str(running.config.parent / "models/minilm/tokenizer.json"))
         tokenizer.no_padding()
-        assert told.usage.prompt_tokens == sum(len(tokenizer.encode(sentence).ids) for sentence in SENTENCES)
+        assert response.usage.prompt_tokens == sum(len(tokenizer.encode(sentence).ids) for sentence in SENTENCES)
         plain = await client.embeddings.create(model="minilm", input=SENTENCES, encoding_format="float")
         np.testing.assert_allclose(plain.data[1].embedding, river, atol=1e-5)
         alone = await client.embeddings.create(model="minilm", input=SENTENCES[0], dimensions=64)
@@ -79,15 +79,15 @@ async def test_the_llm_runtime_makes_them_too(tmp_path: Path) -> None:
     async with gateway(tmp_path, encoder()) as made:
         await made.printed("Ready.", seconds=240)
         async with openai.AsyncOpenAI(base_url=f"{made.url}/v1", api_key=await made.key(), max_retries=0) as client:
-            told = await client.embeddings.create(model="minilm", input=SENTENCES)
-            water, river, money = (np.array(entry.embedding) for entry in told.data)
+            response = await client.embeddings.create(model="minilm", input=SENTENCES)
+            water, river, money = (np.array(entry.embedding) for entry in response.data)
             assert np.linalg.norm(water) == pytest.approx(1, abs=1e-4)
             assert water @ river > 0.4 > 0.2 > water @ money
             # A path beside OpenAI's is called as an app's.
             counted = await client.with_options(base_url=f"{made.url}/apps/minilm").post(
                 "/tokenize", body={"model": "minilm", "prompt": SENTENCES[0]}, cast_to=dict[str, Any]
             )
-            assert told.usage.prompt_tokens > counted["count"] == len(counted["tokens"]) == 10
+            assert response.usage.prompt_tokens > counted["count"] == len(counted["tokens"]) == 10
             with pytest.raises(openai.BadRequestError, match="makes embeddings and no text"):
                 await client.chat.completions.create(model="minilm", messages=[{"role": "user", "content": "hi"}])
             with pytest.raises(openai.BadRequestError, match="256"):

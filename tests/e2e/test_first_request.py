@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 
 async def executed(lines: str) -> str:
-    """What the command prints. Fails where the status is an error."""
+    """The output of the command. Fails where the status is an error."""
     arguments = shlex.split(lines.replace("\\\n", " "))
     process = await asyncio.create_subprocess_exec(
         arguments[0], "--silent", "--show-error", "--fail-with-body", *arguments[1:], stdout=asyncio.subprocess.PIPE
@@ -61,11 +61,11 @@ async def test_the_printed_command_works_for_every_first_model(tmp_path: Path) -
 )
 def test_an_input_without_a_short_form_in_json_has_no_command(described: dict[str, Any], body: bool) -> None:
     try:
-        asked = first_request._inference(described, {})
+        request = first_request._inference(described, {})
     except first_request._Unknown:
         assert not body
     else:
         assert body
-        line = first_request._curl("http://h/v2/models/m/infer", "hr-1", asked)[-1]
+        line = first_request._curl("http://h/v2/models/m/infer", "hr-1", request)[-1]
         assert shlex.split(line)[0] == "-d"
         assert re.search(r"inputs", line)

@@ -23,7 +23,7 @@ JSON = [("content-type", "application/json")]
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As pip leaves a distribution: its module, its metadata, its entry points."""
+    """Install a distribution as pip does: its module, its metadata, its entry points."""
     (code,) = [
         text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "AbacusAdapter" in text
     ]
@@ -76,14 +76,14 @@ async def test_requests_reach_it_through_a_gateway(installed: Path, tmp_path: Pa
         await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
         async with aiohttp.ClientSession(headers=headers) as http:
 
-            async def ask(*numbers: float) -> tuple[int, Any]:
+            async def infer(*numbers: float) -> tuple[int, Any]:
                 tensor = {"name": "NUMBERS", "datatype": "FP64", "shape": [len(numbers)], "data": list(numbers)}
                 async with http.post(f"{g.url}/v2/models/sum/infer", json={"inputs": [tensor]}) as response:
                     return response.status, await response.json()
 
-            status, answer = await ask(1.5, 2)
+            status, answer = await infer(1.5, 2)
             assert (status, answer["outputs"][0]["data"]) == (200, [3.5])
-            status, answer = await ask(1, 2, 3, 4)
+            status, answer = await infer(1, 2, 3, 4)
             assert (status, answer["error"]) == (400, "`NUMBERS` has more than 3 elements.")
 
 

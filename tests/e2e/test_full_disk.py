@@ -20,7 +20,7 @@ MOUNT = 'mount -t tmpfs -o size=2m tmpfs "$0" && exec "$@"'
 
 
 def on_a_small_disk(folder: Path) -> list[str]:
-    """What a command is put behind so that `folder` is a disk of 2 MiB, which only the command sees."""
+    """The prefix of a command that mounts a disk of 2 MiB on `folder`, visible to the command only."""
     unshare = shutil.which("unshare")
     assert unshare is not None, "util-linux is needed for a small disk"
     return [unshare, "--user", "--map-root-user", "--mount", "sh", "-c", MOUNT, str(folder)]

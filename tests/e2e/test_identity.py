@@ -37,7 +37,7 @@ def issuer(url: str, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def ask(g: GatewayProcess, *, tls: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
+async def chat(g: GatewayProcess, *, tls: ssl.SSLContext | None = None, **headers: str) -> tuple[int, str]:
     """Status, and the error's message."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
     url = f"{g.url}/v1/chat/completions"
@@ -50,7 +50,7 @@ async def ask(g: GatewayProcess, *, tls: ssl.SSLContext | None = None, **headers
 
 
 async def bearer(g: GatewayProcess, token: str, **more: Any) -> tuple[int, str]:
-    return await ask(g, authorization=f"Bearer {token}", **more)
+    return await chat(g, authorization=f"Bearer {token}", **more)
 
 
 async def until_accepted(g: GatewayProcess, token: str) -> None:
@@ -69,10 +69,10 @@ async def test_a_token_is_a_way_in_and_its_keys_rotate_and_survive_an_outage(tmp
         settings = configuration(up.url, auth={"jwt": [issuer(server.url)]})
         async with gateway(tmp_path, settings) as g:
             assert await bearer(g, old.token(roles=["ops"])) == (200, "")
-            assert await ask(g, x_api_key=old.token(tenant="beta", sub="Jo <jo@b>")) == (200, "")
+            assert await chat(g, x_api_key=old.token(tenant="beta", sub="Jo <jo@b>")) == (200, "")
             for wrong in (old.token(tenant="nobody"), old.token(exp=time.time() - HOUR), "a.b.c", "abc", "hr-a.b.c"):
                 assert await bearer(g, wrong) == (401, REFUSED)
-            assert await ask(g) == (401, MISSING)
+            assert await chat(g) == (401, MISSING)
             server.body = jwk_set(new)
             assert await bearer(g, new.token()) == (401, REFUSED)
             await until_accepted(g, new.token())
@@ -166,7 +166,7 @@ async def test_a_client_certificate_is_a_tenants_where_no_key_is_given(tmp_path:
     cert, key = await signed(ca, "server", ["subjectAltName=IP:127.0.0.1"])
     acme = await signed(ca, "acme", [CLIENT], cn="app.acme")
     beta = await signed(ca, "beta", [CLIENT, "subjectAltName=URI:spiffe://example.org/beta"])
-    nobody = await signed(ca, "nobody", [CLIENT])
+    unknown = await signed(ca, "nobody", [CLIENT])
     server_only = await signed(ca, "server-only", ["extendedKeyUsage=serverAuth"], cn="app.acme")
     forged = await signed(other_ca, "forged", [CLIENT], cn="app.acme")
     listen = {
@@ -182,14 +182,14 @@ async def test_a_client_certificate_is_a_tenants_where_no_key_is_given(tmp_path:
         upstream() as up,
         gateway(tmp_path, configuration(up.url, listen=listen, tenants=tenants)) as g,
     ):
-        assert await ask(g, tls=client(ca, acme)) == (200, "")
-        assert await ask(g, tls=client(ca, beta)) == (200, "")
-        assert await ask(g, tls=client(ca, nobody)) == (401, REFUSED)
-        assert await ask(g, tls=client(ca)) == (401, MISSING)
+        assert await chat(g, tls=client(ca, acme)) == (200, "")
+        assert await chat(g, tls=client(ca, beta)) == (200, "")
+        assert await chat(g, tls=client(ca, unknown)) == (401, REFUSED)
+        assert await chat(g, tls=client(ca)) == (401, MISSING)
         assert await bearer(g, "wrong", tls=client(ca, acme)) == (401, REFUSED)  # it does not help a wrong key
         for bad in (forged, server_only):
             with pytest.raises(aiohttp.ClientError):
-                await ask(g, tls=client(ca, bad))
+                await chat(g, tls=client(ca, bad))
         status, issued, _ = await command("keys", "create", "--config", str(g.config), "--tenant", "beta")
         assert status == 0
         async with asyncio.timeout(5):
@@ -200,16 +200,16 @@ async def test_a_client_certificate_is_a_tenants_where_no_key_is_given(tmp_path:
         del written["tenants"][0]["certificates"]
         g.config.write_text(yaml.safe_dump(written, sort_keys=False))
         await g.printed("configuration reloaded", seconds=10)
-        assert await ask(g, tls=client(ca, acme)) == (401, REFUSED)
-        assert await ask(g, tls=client(ca, beta)) == (200, "")
+        assert await chat(g, tls=client(ca, acme)) == (401, REFUSED)
+        assert await chat(g, tls=client(ca, beta)) == (200, "")
 
         ca.write_bytes(ca.read_bytes() + other_ca.read_bytes())
         await g.printed("listen.tls.client_ca: a change of the file needs a restart", seconds=10)
         with pytest.raises(aiohttp.ClientError):
-            await ask(g, tls=client(ca, forged))
-    who = [(line["tenant"], line["key"]) for line in logged(tmp_path) if line["status"] == 200]
-    assert who[:2] == [("acme", "cert:app.acme"), ("beta", "cert:spiffe://example.org/beta")]
-    assert who[2] == ("beta", issued.split("-")[1])  # a key counts before a certificate
+            await chat(g, tls=client(ca, forged))
+    principals = [(line["tenant"], line["key"]) for line in logged(tmp_path) if line["status"] == 200]
+    assert principals[:2] == [("acme", "cert:app.acme"), ("beta", "cert:spiffe://example.org/beta")]
+    assert principals[2] == ("beta", issued.split("-")[1])  # a key counts before a certificate
 
 
 async def test_a_required_certificate_is_needed_to_connect_at_all(tmp_path: Path) -> None:
@@ -220,11 +220,11 @@ async def test_a_required_certificate_is_needed_to_connect_at_all(tmp_path: Path
     listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0", "tls": tls}
     async with upstream() as up, gateway(tmp_path, configuration(up.url, listen=listen)) as g:
         with pytest.raises(aiohttp.ClientError):
-            await ask(g, tls=client(ca))
-        assert (await ask(g, tls=client(ca, app)))[0] == 401
+            await chat(g, tls=client(ca))
+        assert (await chat(g, tls=client(ca, app)))[0] == 401
 
 
-async def test_an_operator_may_be_known_by_a_certificate(tmp_path: Path) -> None:
+async def test_a_certificate_identifies_an_operator(tmp_path: Path) -> None:
     ca = await authority(tmp_path, "ca")
     cert, key = await signed(ca, "server", ["subjectAltName=IP:127.0.0.1"])
     ops, app = await signed(ca, "ops", [CLIENT]), await signed(ca, "app", [CLIENT])

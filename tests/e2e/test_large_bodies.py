@@ -52,7 +52,7 @@ ECHO = 'class Model:\n    def infer(self, inputs):\n        return {"OUT": input
 QUICK = ("FP32", "INT64", "BYTES")
 DATATYPES = tuple(ELEMENT) if "HEADRACE_LARGE_ELEMENTS" in os.environ else QUICK
 
-Ask = Callable[[str, int], int]
+Send = Callable[[str, int], int]
 """Sends so many elements of a datatype, and returns how many come back."""
 
 
@@ -77,7 +77,7 @@ class Doors:
         self._headers = headers
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.insecure_channel(rpc, options=options)
-        self.asks: dict[str, Ask] = {
+        self.calls: dict[str, Send] = {
             "json": self.json,
             "binary": self.binary,
             "raw": self.raw,
@@ -85,7 +85,7 @@ class Doors:
         }
 
     def with_gateway(self) -> "Doors":
-        self.asks |= {"predict": self.predict, "rows": self.rows, "tfserving": self.tfserving, "stream": self.stream}
+        self.calls |= {"predict": self.predict, "rows": self.rows, "tfserving": self.tfserving, "stream": self.stream}
         return self
 
     # ── over HTTP ─────────────────────────────────────────────────────────────────────────────────────
@@ -129,7 +129,7 @@ class Doors:
     # ── over gRPC ─────────────────────────────────────────────────────────────────────────────────────
 
     def _call(self, path: str, message: bytes) -> bytes:
-        method = self._channel.unary_unary(path, lambda sent: sent, lambda got: got)
+        method = self._channel.unary_unary(path, lambda sent: sent, lambda raw: raw)
         return bytes(method(message, timeout=600, metadata=tuple(self._headers.items())))
 
     def raw(self, datatype: str, count: int) -> int:
@@ -155,12 +155,12 @@ class Doors:
         message = self._message(datatype, sent)
         message.raw_input_contents.append(ELEMENT[datatype] * sent)
         path = METHODS["ModelStreamInfer"].path
-        method = self._channel.stream_stream(path, lambda sent: sent, lambda got: got)
+        method = self._channel.stream_stream(path, lambda sent: sent, lambda raw: raw)
         calls = method(iter([message.SerializeToString()]), timeout=600, metadata=tuple(self._headers.items()))
         (answer,) = [inference.ModelStreamInferResponse.FromString(each) for each in calls]
         assert not answer.error_message
-        found = len(answer.infer_response.raw_output_contents[0]) // len(ELEMENT[datatype])
-        return count if found == sent else found
+        received = len(answer.infer_response.raw_output_contents[0]) // len(ELEMENT[datatype])
+        return count if received == sent else received
 
     def _message(self, datatype: str, count: int) -> Any:
         message = inference.ModelInferRequest(model_name=datatype.lower())
@@ -178,16 +178,16 @@ class Doors:
 
     # ── what others wait ──────────────────────────────────────────────────────────────────────────────
 
-    def waits(self, ask: Ask, datatype: str, count: int) -> float:
+    def waits(self, send: Send, datatype: str, count: int) -> float:
         """Seconds that a small request waits at the most. The first answer has all elements."""
-        found = []
+        longest = []
         for _ in range(TRIES):
             self.prober.begin()
-            assert ask(datatype, count) == count
-            found.append(self.prober.worst())
-            if found[-1] < BOUND:
+            assert send(datatype, count) == count
+            longest.append(self.prober.worst())
+            if longest[-1] < BOUND:
                 break
-        return min(found)
+        return min(longest)
 
 
 @pytest.fixture(scope="module")
@@ -200,12 +200,12 @@ CASES = list(itertools.product(("json", "binary", "raw", "typed"), DATATYPES))
 
 
 @pytest.mark.parametrize(("door", "datatype"), CASES)
-def test_nobody_waits_for_a_large_request_at_the_runtime(direct: Doors, door: str, datatype: str) -> None:
-    assert direct.waits(direct.asks[door], datatype, ELEMENTS) < BOUND
+def test_a_large_request_delays_no_other_at_the_runtime(direct: Doors, door: str, datatype: str) -> None:
+    assert direct.waits(direct.calls[door], datatype, ELEMENTS) < BOUND
 
 
 @pytest.mark.parametrize("wire", ["http", "grpc"])
-async def test_nobody_waits_for_a_large_request_at_the_gateway(
+async def test_a_large_request_delays_no_other_at_the_gateway(
     runtime: TensorRuntime, tmp_path: Path, wire: str
 ) -> None:
     address = runtime.http if wire == "http" else runtime.grpc
@@ -221,8 +221,8 @@ async def test_nobody_waits_for_a_large_request_at_the_gateway(
         with Prober(f"{made.url}/v2/health/live", made.process.pid) as prober:
             doors = Doors(made.url.removeprefix("http://"), made.grpc, headers, prober).with_gateway()
             waited = {
-                (door, datatype): doors.waits(ask, datatype, ELEMENTS)
-                for door, ask in doors.asks.items()
+                (door, datatype): doors.waits(send, datatype, ELEMENTS)
+                for door, send in doors.calls.items()
                 for datatype in DATATYPES
             }
         assert {case: round(seconds, 3) for case, seconds in waited.items() if seconds >= BOUND} == {}

@@ -102,26 +102,26 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> int:
 
 def waits(prober: Prober, url: str, body: Body, headers: dict[str, str]) -> tuple[float, int]:
     """Seconds that a small request waits at the most, and the status of the large one."""
-    sent, found, status = body(VALUES), list[float](), 0
+    sent, longest, status = body(VALUES), list[float](), 0
     for _ in range(TRIES):
         prober.begin()
         status = post(url, sent, headers)
-        found.append(prober.worst())
-        if found[-1] < BOUND:
+        longest.append(prober.worst())
+        if longest[-1] < BOUND:
             break
-    return round(min(found), 3), status
+    return round(min(longest), 3), status
 
 
 def all_waits(prober: Prober, url: str, doors: dict[str, tuple[Body, ...]], **headers: str) -> dict[Any, Any]:
-    found = {
+    measured = {
         (path, body.__name__): waits(prober, url + path, body, headers)
         for path, bodies in doors.items()
         for body in bodies
     }
-    assert {status for _, status in found.values()} <= {200, 400, 404, 413, 422}, found
+    assert {status for _, status in measured.values()} <= {200, 400, 404, 413, 422}, measured
     if "HEADRACE_SHOW" in os.environ:
-        print(*found.items(), sep="\n")
-    return {case: seconds for case, (seconds, _) in found.items() if seconds >= BOUND}
+        print(*measured.items(), sep="\n")
+    return {case: seconds for case, (seconds, _) in measured.items() if seconds >= BOUND}
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +144,13 @@ def runtime() -> Iterator[tuple[str, int]]:
         process.communicate(timeout=60)
 
 
-def test_nobody_waits_for_many_values_at_the_runtime(runtime: tuple[str, int]) -> None:
+def test_many_values_delay_no_other_request_at_the_runtime(runtime: tuple[str, int]) -> None:
     url, pid = runtime
     with Prober(f"{url}/health", pid) as prober:
         assert all_waits(prober, url, {**DOORS, "/tokenize": (turns, parts)}) == {}
 
 
-async def test_nobody_waits_for_many_values_at_the_gateway(runtime: tuple[str, int], tmp_path: Path) -> None:
+async def test_many_values_delay_no_other_request_at_the_gateway(runtime: tuple[str, int], tmp_path: Path) -> None:
     configuration: dict[str, Any] = {
         "pools": [{"name": "llm", "protocol": "openai", "endpoints": [runtime[0]]}],
         "models": [{"name": "m", "routes": [{"to": "llm"}]}],

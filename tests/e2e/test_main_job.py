@@ -81,19 +81,22 @@ async def test_the_official_client_gets_sensible_english(running: tuple[GatewayP
             stream=True,
             stream_options={"include_usage": True},
         )
-        seen = [c async for c in chunks]
-        assert "".join(c.choices[0].delta.content or "" for c in seen if c.choices) == answer.choices[0].message.content
-        assert seen[-1].usage is not None
-        assert seen[-1].usage.total_tokens == answer.usage.total_tokens
+        received = [c async for c in chunks]
+        assert (
+            "".join(c.choices[0].delta.content or "" for c in received if c.choices)
+            == answer.choices[0].message.content
+        )
+        assert received[-1].usage is not None
+        assert received[-1].usage.total_tokens == answer.usage.total_tokens
         assert [m.id async for m in sdk.models.list()] == ["smollm2"]
     await running[0].until_idle()
 
 
-async def test_what_is_kept_of_a_prompt_is_found_by_its_own_tenant_only(running: tuple[GatewayProcess, str]) -> None:
+async def test_the_cache_of_a_prompt_serves_its_own_tenant_only(running: tuple[GatewayProcess, str]) -> None:
     g, key = running
     question = "What did the miller say to the woman who had come from the city in the north to ask for work? " * 3
 
-    async def found(key: str) -> int:
+    async def cached_tokens(key: str) -> int:
         async with client((g, key)) as sdk:
             messages: Any = [{"role": "user", "content": question}]
             answer = await sdk.chat.completions.create(model="smollm2", messages=messages, max_tokens=1)
@@ -101,17 +104,17 @@ async def test_what_is_kept_of_a_prompt_is_found_by_its_own_tenant_only(running:
         assert answer.usage.prompt_tokens_details is not None
         return answer.usage.prompt_tokens_details.cached_tokens or 0
 
-    await found(key)
-    assert await found(key) > 48
-    assert await found(await g.key("other")) == 0
-    assert await found(key) > 48
+    await cached_tokens(key)
+    assert await cached_tokens(key) > 48
+    assert await cached_tokens(await g.key("other")) == 0
+    assert await cached_tokens(key) > 48
 
 
 async def test_responses_are_the_same_answers_in_other_words(running: tuple[GatewayProcess, str]) -> None:
     async with client(running) as sdk:
-        asked = CAPITAL[0]["content"]
+        question = CAPITAL[0]["content"]
         chat = await sdk.chat.completions.create(model="smollm2", messages=CAPITAL, temperature=0, max_tokens=20)
-        answer = await sdk.responses.create(model="smollm2", input=asked, temperature=0, max_output_tokens=20)
+        answer = await sdk.responses.create(model="smollm2", input=question, temperature=0, max_output_tokens=20)
         assert answer.output_text == chat.choices[0].message.content
         assert answer.usage is not None
         assert chat.usage is not None
@@ -121,7 +124,7 @@ async def test_responses_are_the_same_answers_in_other_words(running: tuple[Gate
             final = await stream.get_final_response()
         assert "".join(texts) == final.output_text == answer.output_text
         assert final.usage == answer.usage
-        parsed = await sdk.responses.parse(model="smollm2", input=asked, temperature=0, max_output_tokens=20)
+        parsed = await sdk.responses.parse(model="smollm2", input=question, temperature=0, max_output_tokens=20)
         assert parsed.output_text == answer.output_text
         cut = await sdk.responses.create(model="smollm2", input="Count to a hundred.", max_output_tokens=3)
         assert (cut.status, cut.incomplete_details and cut.incomplete_details.reason) == (
@@ -132,7 +135,7 @@ async def test_responses_are_the_same_answers_in_other_words(running: tuple[Gate
             await sdk.responses.create(model="smollm2", input="river " * 3000)
         assert refused.value.code == "context_length_exceeded"
         formed = await sdk.responses.parse(
-            model="smollm2", input=asked, temperature=0, max_output_tokens=60, text_format=City
+            model="smollm2", input=question, temperature=0, max_output_tokens=60, text_format=City
         )
         assert formed.output_parsed is not None
         assert formed.output_parsed.country in ("France", "Italy")
@@ -146,18 +149,18 @@ async def test_answers_of_a_schema_and_calls_of_tools(running: tuple[GatewayProc
         )
         assert answer.choices[0].message.parsed is not None
         tool: Any = {"type": "function", "function": {"name": "visit", "parameters": City.model_json_schema()}}
-        asked: Any = {"model": "smollm2", "messages": CAPITAL, "tools": [tool], "temperature": 0, "max_tokens": 90}
-        async with sdk.chat.completions.stream(**asked, tool_choice="required", parallel_tool_calls=False) as stream:
+        request: Any = {"model": "smollm2", "messages": CAPITAL, "tools": [tool], "temperature": 0, "max_tokens": 90}
+        async with sdk.chat.completions.stream(**request, tool_choice="required", parallel_tool_calls=False) as stream:
             pieces = [event async for event in stream if event.type == "tool_calls.function.arguments.delta"]
             final = await stream.get_final_completion()
         assert len(pieces) > 3
         assert final.choices[0].finish_reason == "tool_calls"
         (call,) = final.choices[0].message.tool_calls or []
         assert City.model_validate_json(call.function.arguments)
-        said = final.choices[0].message.model_dump(exclude_unset=True, exclude_none=True)
-        said["tool_calls"] = [{"id": call.id, "type": "function", "function": {"name": "visit", "arguments": "{}"}}]
-        turns: Any = [*CAPITAL, said, {"role": "tool", "tool_call_id": call.id, "content": "It rains."}]
-        after = await sdk.chat.completions.create(**(asked | {"messages": turns, "tool_choice": "none"}))
+        turn = final.choices[0].message.model_dump(exclude_unset=True, exclude_none=True)
+        turn["tool_calls"] = [{"id": call.id, "type": "function", "function": {"name": "visit", "arguments": "{}"}}]
+        turns: Any = [*CAPITAL, turn, {"role": "tool", "tool_call_id": call.id, "content": "It rains."}]
+        after = await sdk.chat.completions.create(**(request | {"messages": turns, "tool_choice": "none"}))
         assert after.choices[0].message.content
         broken: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strnig"}}}
         with pytest.raises(openai.BadRequestError) as refused:
@@ -169,7 +172,7 @@ async def test_answers_of_a_schema_and_calls_of_tools(running: tuple[GatewayProc
 async def test_the_synchronous_client_and_completions(running: tuple[GatewayProcess, str]) -> None:
     g, key = running
 
-    def ask() -> str:
+    def complete() -> str:
         with openai.OpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0) as sdk:
             return (
                 sdk.completions.create(model="smollm2", prompt="The capital of France is", temperature=0)
@@ -177,7 +180,7 @@ async def test_the_synchronous_client_and_completions(running: tuple[GatewayProc
                 .text
             )
 
-    assert "Paris" in await asyncio.to_thread(ask)
+    assert "Paris" in await asyncio.to_thread(complete)
 
 
 async def test_the_curl_line_works_as_printed(running: tuple[GatewayProcess, str]) -> None:

@@ -36,7 +36,7 @@ def made_up(dice: Random, key: str) -> bytes:
 
 
 async def flood(g: GatewayProcess, key: str, requests: int, seed: int) -> None:
-    """So many on one connection, a few at a time."""
+    """Send `count` requests on one connection, a few at a time."""
     dice = Random(seed)
     host, port = g.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -55,7 +55,7 @@ async def series(g: GatewayProcess) -> int:
         return sum(not line.startswith("#") for line in (await response.text()).splitlines())
 
 
-async def test_memory_and_metrics_do_not_grow_with_what_clients_make_up(tmp_path: Path) -> None:
+async def test_memory_and_metrics_do_not_grow_with_values_that_clients_invent(tmp_path: Path) -> None:
     async with upstream() as up:
         configuration = {
             "pools": [{"name": "up", "endpoints": [up.url], "balance": {"by": "prefix_affinity"}}],
@@ -82,8 +82,8 @@ async def test_memory_and_metrics_do_not_grow_with_what_clients_make_up(tmp_path
                 await g.until_idle()
                 return process.memory_info().rss / MiB, await series(g)
 
-            before, known = await floods(0.6, 1)  # every map that has a bound has reached it
+            before, series_before = await floods(0.6, 1)  # every map that has a bound has reached it
             after, then = await floods(0.4, 2)
-    print(f"{REQUESTS} requests: {before:.1f} MiB, then {after:.1f} MiB; {known} series, then {then}")
-    assert then == known
+    print(f"{REQUESTS} requests: {before:.1f} MiB, then {after:.1f} MiB; {series_before} series, then {then}")
+    assert then == series_before
     assert after - before < 5

@@ -165,7 +165,7 @@ async def test_many_of_the_largest_bodies_stay_within_the_budget(tmp_path: Path)
         await g.until_idle()
 
 
-async def test_a_tenant_beyond_its_concurrency_makes_nobody_read_its_bodies(tmp_path: Path) -> None:
+async def test_bodies_of_a_tenant_beyond_its_concurrency_are_not_read(tmp_path: Path) -> None:
     body = chat(LARGEST)
     config = configuration("http://127.0.0.1:9", limits={"concurrency": 2})
     async with backend() as url:

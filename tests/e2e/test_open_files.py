@@ -17,7 +17,7 @@ IDLE = 260
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_more_idle_connections_than_files_harm_nobody(tmp_path: Path, workers: int) -> None:
+async def test_more_idle_connections_than_files_harm_no_request(tmp_path: Path, workers: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * IDLE)), hard))
     limited = ["prlimit", f"--nofile=100:{FILES}"]

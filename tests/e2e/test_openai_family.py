@@ -35,7 +35,7 @@ class Family(NamedTuple):
 
 @asynccontextmanager
 async def family(folder: Path) -> AsyncIterator[Family]:
-    """One gateway, a model for each service, and one that is spread over two of which one is not there."""
+    """One gateway, a model for each service, and a model over two servers, one of them absent."""
     (folder / "secret.txt").write_text(f"{KEY}\n")
     async with AsyncExitStack() as stack:
         servers = {
@@ -95,12 +95,12 @@ async def test_the_official_client_over_every_service(tmp_path: Path) -> None:
 
 
 async def _passed(f: Family, model: str) -> None:
-    heard = await f.sdk.audio.transcriptions.create(model=model, file=("a.wav", SOUND), language="en")
-    assert heard.text == f"{len(SOUND)} bytes"
+    transcription = await f.sdk.audio.transcriptions.create(model=model, file=("a.wav", SOUND), language="en")
+    assert transcription.text == f"{len(SOUND)} bytes"
     form = f.servers[model].received[-1]
     assert (form["model"], form["file"], form["language"]) == (MODEL, SOUND, "en")
     translated = await f.sdk.audio.translations.create(model=model, file=("a.wav", SOUND))
-    assert translated.text == heard.text
+    assert translated.text == transcription.text
     spoken = await f.sdk.audio.speech.create(model=model, voice="alloy", input="hi")
     assert spoken.content == SOUND
     drawn = await f.sdk.images.generate(model=model, prompt="a bird")
@@ -116,8 +116,8 @@ async def _passed(f: Family, model: str) -> None:
 @pytest.mark.timeout(300)
 async def test_calls_beside_text_have_keys_fallbacks_and_counts_like_chats(tmp_path: Path) -> None:
     async with family(tmp_path) as f:
-        heard = await f.sdk.audio.transcriptions.create(model="spread", file=("a.wav", SOUND))
-        assert heard.text == f"{len(SOUND)} bytes"
+        transcription = await f.sdk.audio.transcriptions.create(model="spread", file=("a.wav", SOUND))
+        assert transcription.text == f"{len(SOUND)} bytes"
         with pytest.raises(openai.NotFoundError):
             await f.sdk.audio.transcriptions.create(model="nobody", file=("a.wav", SOUND))
         with pytest.raises(openai.AuthenticationError):

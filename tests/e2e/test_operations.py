@@ -1,4 +1,4 @@
-"""What ops do with a running gateway: edit the file, issue and revoke keys, stop it, get it wrong."""
+"""Operations on a running gateway: edits of the file, keys issued and revoked, stops, and mistakes."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def configuration(up: Upstream, **changes: Any) -> dict[str, Any]:
     }
 
 
-async def ask(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+async def chat(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **fields}
     headers = {"authorization": f"Bearer {key}"}
     async with (
@@ -43,7 +43,7 @@ async def until_status(g: GatewayProcess, key: str, status: int, seconds: float,
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with asyncio.timeout(seconds):
-        while (await ask(g, key, **fields))[0] != status:
+        while (await chat(g, key, **fields))[0] != status:
             await asyncio.sleep(0.02)
     return loop.time() - started
 
@@ -56,10 +56,10 @@ async def test_keys_are_issued_rotated_and_revoked_while_it_runs(tmp_path: Path)
         status, new, _ = await command("keys", "rotate", key_id, "--overlap", "1h", "--config", str(g.config))
         assert status == 0
         await until_status(g, new.strip(), 200, seconds=1.0)
-        assert (await ask(g, key))[0] == 200
+        assert (await chat(g, key))[0] == 200
         assert (await command("keys", "revoke", key_id, "--config", str(g.config)))[0] == 0
         assert await until_status(g, key, 401, seconds=1.0) < 1.0
-        assert (await ask(g, new.strip()))[0] == 200
+        assert (await chat(g, new.strip()))[0] == 200
         log = (tmp_path / "access.log").read_text()
         assert key not in log + g.output
         assert all("authorization" not in line for line in log.splitlines())
@@ -75,7 +75,7 @@ async def test_the_file_is_followed_whole_or_not_at_all(tmp_path: Path) -> None:
         written["models"] = [{"name": "chat", "routes": [{"to": "two"}]}]
         g.config.write_text(yaml.safe_dump(written, sort_keys=False))
         await g.printed("configuration reloaded", seconds=10)
-        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from two"
+        assert (await chat(g, key))[1]["choices"][0]["message"]["content"] == "from two"
 
         written["models"][0]["routes"][0]["to"] = "twoo"
         written["tenants"][0]["limit"] = {}
@@ -84,19 +84,19 @@ async def test_the_file_is_followed_whole_or_not_at_all(tmp_path: Path) -> None:
         state = await g.until("s['configuration']['last_error']")
         assert "twoo" in state["configuration"]["last_error"]
         assert "limits" in state["configuration"]["last_error"]  # every error, each with its suggestion
-        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from two"
+        assert (await chat(g, key))[1]["choices"][0]["message"]["content"] == "from two"
 
         written["models"][0]["routes"][0]["to"] = "up"
         del written["tenants"][0]["limit"]
         g.config.write_text(yaml.safe_dump(written, sort_keys=False))
         g.process.send_signal(signal.SIGHUP)
         await g.until("s['configuration']['last_error'] == ''", seconds=10)
-        assert (await ask(g, key))[1]["choices"][0]["message"]["content"] == "from one"
+        assert (await chat(g, key))[1]["choices"][0]["message"]["content"] == "from one"
 
         written["listen"]["http"] = "127.0.0.1:1"
         g.config.write_text(yaml.safe_dump(written, sort_keys=False))
         await g.printed("listen: a change needs a restart", seconds=10)
-        assert (await ask(g, key))[0] == 200
+        assert (await chat(g, key))[0] == 200
 
 
 async def test_a_stream_outlives_the_reload_that_drops_its_pool(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_a_stream_outlives_the_reload_that_drops_its_pool(tmp_path: Path) 
         await g.printed("configuration reloaded", seconds=10)
         text = "".join([c.choices[0].delta.content or "" async for c in chunks])
         assert text.split() == words.split()[1:]
-        assert (await ask(g, client.api_key))[1]["choices"][0]["message"]["content"] == "from two"
+        assert (await chat(g, client.api_key))[1]["choices"][0]["message"]["content"] == "from two"
         await client.close()
         await g.until("[e['pool'] for e in s['endpoints']] == ['two']")
         await g.until_idle()
@@ -168,20 +168,20 @@ async def test_an_upstream_that_dies_before_the_first_byte_is_covered_by_another
             key = await issue(g)
             await until_status(g, key, 200, seconds=2.0)
             for _ in range(20):
-                status, answer = await ask(g, key)
+                status, answer = await chat(g, key)
                 assert (status, answer["choices"][0]["message"]["content"]) == (200, "good")
             state = await g.until_idle()
             assert [e["breaker"] for e in state["endpoints"]] == ["open", "closed"]
     assert died == 3  # then the breaker was open
 
 
-async def test_probes_tell_readiness_and_a_503_says_when(tmp_path: Path) -> None:
+async def test_probes_report_readiness_and_a_503_has_a_retry_after(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
         key = await issue(g)
         await until_status(g, key, 200, seconds=2.0)
         up.healthy = False
         await g.until("s['endpoints'][0]['health'] == 'unhealthy'")
-        assert (await ask(g, key))[0] == 503
+        assert (await chat(g, key))[0] == 503
         async with aiohttp.ClientSession() as http:
             async with http.get(f"{g.admin}/readyz") as response:
                 assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
@@ -223,7 +223,7 @@ async def test_the_demo_key_is_for_loopback_only(tmp_path: Path) -> None:
     assert "loopback" in err
 
 
-async def test_an_address_in_use_is_said_plainly(tmp_path: Path) -> None:
+async def test_the_error_of_an_address_in_use_names_the_address(tmp_path: Path) -> None:
     async with upstream() as up:
         taken = up.url.removeprefix("http://")
         path = tmp_path / "taken.yaml"

@@ -27,12 +27,12 @@ class Model:
     def infer(self, inputs):
         with open(Path(__file__).parents[3] / "executions", "a") as file:
             file.write("x")
-        what = int(inputs["X"][0, 0])
-        if what == 1:
+        value = int(inputs["X"][0, 0])
+        if value == 1:
             raise ValueError("boom at http://10.0.0.5:8000, token=abcdefgh12345678")
-        if what == 2:
+        if value == 2:
             os._exit(3)
-        while what == 3:
+        while value == 3:
             time.sleep(0.01)
         return {"Y": inputs["X"]}
 """
@@ -50,7 +50,7 @@ DOORS = ("infer", "generate", "generate_stream", "infer_stream", "predict", "grp
 
 
 class Setting:
-    """A gateway over one runtime, by three pools, and what the model has computed."""
+    """A gateway over one runtime, by three pools, and the record of the model's executions."""
 
     def __init__(self, process: GatewayProcess, folder: Path, key: str) -> None:
         self.process = process
@@ -61,18 +61,18 @@ class Setting:
     def count(self) -> int:
         return len(self.executions.read_text()) if self.executions.exists() else 0
 
-    async def ask(self, door: str, what: int, wire: str) -> tuple[bool, str]:
+    async def infer(self, door: str, value: int, wire: str) -> tuple[bool, str]:
         """Whether the request succeeds, and the message where it does not."""
         headers = {**self.key, "x-wire": wire}
         if door.startswith("grpc"):
-            return await self._rpc(door, what, headers)
-        tensor = {"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [what]}
+            return await self._rpc(door, value, headers)
+        tensor = {"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [value]}
         path, body = {
             "infer": ("v2/models/poison/infer", {"inputs": [tensor]}),
             "infer_stream": ("v2/models/poison/infer_stream", {"inputs": [tensor]}),
-            "generate": ("v2/models/poison/generate", {"X": what}),
-            "generate_stream": ("v2/models/poison/generate_stream", {"X": what}),
-            "predict": ("v1/models/poison:predict", {"instances": [[what]]}),
+            "generate": ("v2/models/poison/generate", {"X": value}),
+            "generate_stream": ("v2/models/poison/generate_stream", {"X": value}),
+            "predict": ("v1/models/poison:predict", {"instances": [[value]]}),
         }[door]
         async with (
             aiohttp.ClientSession(headers=headers) as http,
@@ -83,17 +83,17 @@ class Setting:
                 return True, ""
             return False, json.loads(text.removeprefix("data: "))["error"]
 
-    async def _rpc(self, door: str, what: int, headers: dict[str, str]) -> tuple[bool, str]:
+    async def _rpc(self, door: str, value: int, headers: dict[str, str]) -> tuple[bool, str]:
         inputs = [pb.ModelInferRequest.InferInputTensor(name="X", datatype="INT32", shape=[1, 1])]
-        raw = [np.array([what], np.int32).tobytes()]
-        asked = pb.ModelInferRequest(model_name="poison", inputs=inputs, raw_input_contents=raw)
+        raw = [np.array([value], np.int32).tobytes()]
+        request = pb.ModelInferRequest(model_name="poison", inputs=inputs, raw_input_contents=raw)
         async with grpc.aio.insecure_channel(self.process.grpc) as channel:
             stub, metadata = stubs.GRPCInferenceServiceStub(channel), list(headers.items())
             try:
                 if door == "grpc":
-                    await stub.ModelInfer(asked, metadata=metadata)
+                    await stub.ModelInfer(request, metadata=metadata)
                     return True, ""
-                (answer,) = [one async for one in stub.ModelStreamInfer(iter([asked]), metadata=metadata)]
+                (answer,) = [one async for one in stub.ModelStreamInfer(iter([request]), metadata=metadata)]
             except grpc.aio.AioRpcError as error:
                 return False, error.details() or ""
             return not answer.error_message, answer.error_message
@@ -101,7 +101,7 @@ class Setting:
     async def works(self) -> None:
         """Wait until the model answers: a copy that died is replaced."""
         async with asyncio.timeout(60):
-            while not (await self.ask("infer", 0, "grpc"))[0]:
+            while not (await self.infer("infer", 0, "grpc"))[0]:
                 await asyncio.sleep(0.05)
 
     def logged(self) -> list[dict[str, Any]]:
@@ -164,21 +164,21 @@ async def running(runtime: tuple[TensorRuntime, Path], tmp_path: Path) -> AsyncI
 async def test_a_request_that_makes_the_model_raise_is_computed_once(running: Setting, wire: str) -> None:
     for door in DOORS:
         before = running.count()
-        ok, message = await running.ask(door, RAISES, wire)
+        ok, message = await running.infer(door, RAISES, wire)
         assert not ok, door
         assert message == BOOM, (door, message)
         assert running.count() == before + 1, door
-        assert (await running.ask(door, 0, wire))[0], door  # the endpoint is not blamed
+        assert (await running.infer(door, 0, wire))[0], door  # the endpoint is not blamed
 
 
 @pytest.mark.parametrize("wire", ["http", "grpc"])
-@pytest.mark.parametrize("what", [ENDS, HANGS])
+@pytest.mark.parametrize("value", [ENDS, HANGS])
 async def test_a_request_that_ends_the_copy_of_the_model_is_computed_once(
-    running: Setting, wire: str, what: int
+    running: Setting, wire: str, value: int
 ) -> None:
     for door in ("infer", "grpc_stream", "predict"):
         before = running.count()
-        ok, message = await running.ask(door, what, wire)
+        ok, message = await running.infer(door, value, wire)
         assert not ok
         assert "died or took too long" in message, (door, message)
         assert running.count() == before + 1, door
@@ -187,7 +187,7 @@ async def test_a_request_that_ends_the_copy_of_the_model_is_computed_once(
 
 async def test_the_log_has_the_report_and_a_route_may_hide_it_from_clients(running: Setting) -> None:
     for door in ("infer", "infer_stream", "grpc", "grpc_stream"):
-        ok, message = await running.ask(door, RAISES, "hidden")
+        ok, message = await running.infer(door, RAISES, "hidden")
         assert (ok, message) == (False, "The model failed."), door
     async with asyncio.timeout(30):
         while sum("detail" in line for line in running.logged()) < 4:

@@ -38,7 +38,7 @@ def vllm(folder: Path, **more: Any) -> dict[str, Any]:
     return {"kind": "vllm", "model": "hf:org/model@main", "venv": str(folder / "venv"), **more}
 
 
-async def ask(g: GatewayProcess, key: str) -> tuple[int, dict[str, Any]]:
+async def chat(g: GatewayProcess, key: str) -> tuple[int, dict[str, Any]]:
     body = {"model": "chat", "messages": [{"role": "user", "content": "w"}]}
     headers = {"authorization": f"Bearer {key}"}
     async with (
@@ -51,7 +51,7 @@ async def ask(g: GatewayProcess, key: str) -> tuple[int, dict[str, Any]]:
 async def answered(g: GatewayProcess, key: str) -> dict[str, Any]:
     """The first answer; a server that starts, or was killed a moment ago, may take a while."""
     async with asyncio.timeout(60):
-        while (reply := await ask(g, key))[0] != 200:
+        while (reply := await chat(g, key))[0] != 200:
             await asyncio.sleep(0.1)
     return reply[1]
 
@@ -95,7 +95,7 @@ async def test_a_command_s_server_is_started_watched_started_again_and_stopped(t
         await gone(everyone)
 
 
-async def test_what_came_of_a_server_does_not_outlive_a_gateway_that_is_killed(tmp_path: Path) -> None:
+async def test_processes_of_a_server_do_not_outlive_a_killed_gateway(tmp_path: Path) -> None:
     async with gateway(tmp_path, configuration(vllm(tmp_path, args=["--max-model-len", 4096]))) as g:
         key = (await g.printed(KEY))[1]
         await answered(g, key)
@@ -106,7 +106,7 @@ async def test_what_came_of_a_server_does_not_outlive_a_gateway_that_is_killed(t
         await gone(everyone)
 
 
-async def test_what_came_of_a_server_does_not_outlive_the_guard_that_is_killed(tmp_path: Path) -> None:
+async def test_processes_of_a_server_do_not_outlive_the_killed_guard(tmp_path: Path) -> None:
     line = "sleep 1000 & exec " + " ".join(MORTAL)
     runtime = {"kind": "command", "command": ["/bin/sh", "-c", f"{line} $0", "{port}"], "ready": "/health"}
     async with gateway(tmp_path, configuration(runtime)) as g:
@@ -139,7 +139,7 @@ async def test_one_server_for_all_workers(tmp_path: Path) -> None:
 
         rewrite(g, {**second, "venv": str(tmp_path / "none")})
         await g.printed(r"not reloaded[^\n]*\n?[^\n]*pool theirs: runtime: vLLM is not installed in \S+none: run `pip")
-        assert (await ask(g, key))[0] == 200
+        assert (await chat(g, key))[0] == 200
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -156,7 +156,7 @@ async def test_one_server_for_all_workers(tmp_path: Path) -> None:
         ),
     ],
 )
-async def test_what_is_not_installed_keeps_the_gateway_from_starting(
+async def test_a_missing_program_prevents_the_start(
     tmp_path: Path, workers: int, runtime: dict[str, Any], reason: str
 ) -> None:
     path = tmp_path / "headrace.yaml"
@@ -164,6 +164,6 @@ async def test_what_is_not_installed_keeps_the_gateway_from_starting(
     state = {"database": f"sqlite:///{tmp_path}/state.db"}
     written = configuration(runtime, version=1, listen=listen, state=state, workers=workers)
     path.write_text(yaml.safe_dump(written))
-    status, _, told = await command("serve", "--config", str(path))
+    status, _, errors = await command("serve", "--config", str(path))
     assert status == 2
-    assert f"pool theirs: runtime: {reason}" in told
+    assert f"pool theirs: runtime: {reason}" in errors

@@ -39,7 +39,7 @@ def described(kind: str) -> list[dict[str, Any]]:
 
 
 def configuration(servers: dict[str, Started]) -> dict[str, Any]:
-    """The same model in six pools, a model of the gateway for each, and one that is split over all of them."""
+    """The same model in six pools, a gateway's model for each, and a model that is split over all of them."""
     first = {"name": "kserve-v1", "inputs": described("INPUT"), "outputs": described("OUTPUT")}
     spoken: dict[str, tuple[Any, str]] = {
         "bento": ("bentoml", servers["bento"].url()),
@@ -105,9 +105,9 @@ async def test_tritons_clients_reach_every_server(running: Setting) -> None:
     ):
         for name in [*POOLS, *["everywhere"] * 12]:
             for client, module in ((http, over_http), (grpc, over_grpc)):
-                told = await client.infer(name, given(module), headers=dict(running.headers), request_id="r")
-                assert (told.as_numpy("OUTPUT0") == RAMP * 2).all(), name
-                assert (told.as_numpy("OUTPUT1") == 0).all(), name
+                response = await client.infer(name, given(module), headers=dict(running.headers), request_id="r")
+                assert (response.as_numpy("OUTPUT0") == RAMP * 2).all(), name
+                assert (response.as_numpy("OUTPUT1") == 0).all(), name
         for name in POOLS:
             metadata = await http.get_model_metadata(name, headers=running.headers)
             assert {one["name"]: one["shape"] for one in metadata["inputs"]} == {"INPUT0": [-1, 16], "INPUT1": [-1, 16]}
@@ -122,10 +122,10 @@ async def test_kserves_own_clients_work_unchanged(running: Setting) -> None:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     async with asyncio.timeout(300):
-        said = (await process.communicate())[0].decode()
-    assert process.returncode == 0, said
-    assert said.count("v2 ") == said.count("grpc ") == len(POOLS)
-    assert "explained kserve-first" in said
+        output = (await process.communicate())[0].decode()
+    assert process.returncode == 0, output
+    assert output.count("v2 ") == output.count("grpc ") == len(POOLS)
+    assert "explained kserve-first" in output
 
 
 async def test_mlservers_codecs_work_unchanged(running: Setting) -> None:
@@ -136,19 +136,19 @@ async def test_mlservers_codecs_work_unchanged(running: Setting) -> None:
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     async with asyncio.timeout(300):
-        said = (await process.communicate())[0].decode()
-    assert "all right" in said, said
+        output = (await process.communicate())[0].decode()
+    assert "all right" in output, output
 
 
 async def test_streams(running: Setting) -> None:
-    """Of a generator of BentoML's, and of a model of MLServer's, by a prompt."""
+    """A prompt streams from a generator of BentoML and from a model of MLServer."""
     url = running.process.url
     async with aiohttp.ClientSession(headers=running.headers) as http:
-        for name, asked, key, pieces in (
+        for name, body, key, pieces in (
             ("count", {"upto": 3, "pause": 0.05}, "output", ["0 ", "1 ", "2 "]),
             ("words", {"text": "one two"}, "text", ["one", "two"]),
         ):
-            async with http.post(f"{url}/v2/models/{name}/generate_stream", json=asked) as response:
+            async with http.post(f"{url}/v2/models/{name}/generate_stream", json=body) as response:
                 events = (await response.text()).strip().split("\n\n")
             assert "".join(json.loads(event[6:])[key] for event in events) == "".join(pieces)
             assert len(events) > 1

@@ -1,4 +1,4 @@
-"""Waiting for a full pool, in a real gateway: two tenants, a reload among those that wait, and one that leaves."""
+"""Queues of a full pool in a real gateway: two tenants, a reload while requests wait, and a client that leaves."""
 
 import asyncio
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from adapters.http1.message import Response
-from tests.e2e.test_operations import ask, until_status
+from tests.e2e.test_operations import chat, until_status
 from tests.support.processes import gateway, issue
 from tests.support.upstreams import upstream, whole
 
@@ -46,10 +46,10 @@ async def test_those_that_wait_are_served_in_turns_across_a_reload(tmp_path: Pat
             while not gate.locked():
                 await gate.acquire()
 
-            calls = [asyncio.create_task(ask(g, keys["flood"], user="flood")) for _ in range(5)]
+            calls = [asyncio.create_task(chat(g, keys["flood"], user="flood")) for _ in range(5)]
             await g.until("s['queues'][0]['waiting'] == 4", seconds=60)
-            calls.append(asyncio.create_task(ask(g, keys["light"], user="light")))
-            leaving = asyncio.create_task(ask(g, keys["light"], user="light"))
+            calls.append(asyncio.create_task(chat(g, keys["light"], user="light")))
+            leaving = asyncio.create_task(chat(g, keys["light"], user="light"))
             await g.until("s['queues'][0]['by_tenant'] == {'flood': 4, 'light': 2}", seconds=60)
             assert await metric(g.admin, 'headrace_queue_depth{pool="up",priority="normal"}') == 6
 
@@ -57,7 +57,7 @@ async def test_those_that_wait_are_served_in_turns_across_a_reload(tmp_path: Pat
             written["pools"][0]["queue"]["max"] = 6
             g.config.write_text(yaml.safe_dump(written, sort_keys=False))
             await g.printed("configuration reloaded", seconds=30)
-            status, refused = await ask(g, keys["flood"], user="flood")
+            status, refused = await chat(g, keys["flood"], user="flood")
             assert (status, refused["error"]["code"]) == (503, "overloaded")
             leaving.cancel()
             await g.until("s['queues'][0]['waiting'] == 5", seconds=60)
@@ -65,8 +65,8 @@ async def test_those_that_wait_are_served_in_turns_across_a_reload(tmp_path: Pat
             for _ in calls:
                 gate.release()
             assert [status for status, _ in await asyncio.gather(*calls)] == [200] * 6
-            asked = [body["user"] for body in up.received]
-            assert asked.index("light") <= 2  # four of the other's came before
+            users = [body["user"] for body in up.received]
+            assert users.index("light") <= 2  # four of the other's came before
             state = await g.until_idle()
             assert state["queues"][0]["waiting"] == 0
             assert await metric(g.admin, 'headrace_queue_ended_total{end="cancelled",pool="up"') == 1

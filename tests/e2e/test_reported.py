@@ -1,4 +1,4 @@
-"""What users of other gateways have suffered, in front of a real one. docs/failures.md lists all of it."""
+"""Failures that users of other gateways reported, against a real gateway. docs/failures.md lists them all."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def configuration(*pools: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {"pools": list(pools), "models": models, "tenants": [{"name": "acme", "models": ["*"]}], **changes}
 
 
-async def ask(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
+async def chat(g: GatewayProcess, key: str, **fields: Any) -> tuple[int, dict[str, Any]]:
     headers = {"authorization": f"Bearer {key}"}
     async with (
         aiohttp.ClientSession() as http,
@@ -87,18 +87,18 @@ async def test_a_pool_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
         pools = [{"name": "hung", "endpoints": [bad.url]}, {"name": "good", "endpoints": [good.url]}]
         async with gateway(tmp_path, configuration(*pools)) as g:
             key = await g.key()
-            hanging = [asyncio.create_task(ask(g, key)) for _ in range(50)]
+            hanging = [asyncio.create_task(chat(g, key)) for _ in range(50)]
             await g.until("s['in_flight'] == 50")
             for _ in range(20):
                 async with asyncio.timeout(20):
-                    status, answer = await ask(g, key, model="good")
+                    status, answer = await chat(g, key, model="good")
                 assert (status, answer["choices"][0]["message"]["content"]) == (200, "here")
             assert await ready(g) == 200
             gate.set()
             assert [status for status, _ in await asyncio.gather(*hanging)] == [200] * 50
 
 
-async def test_a_dead_server_that_discovery_keeps_listing_costs_no_request_and_readiness_tells(tmp_path: Path) -> None:
+async def test_a_dead_server_in_discovery_costs_no_request_and_readiness_reports_it(tmp_path: Path) -> None:
     """Reported elsewhere: a missed removal gave a dead server its share for a day, and health was green."""
     listed = tmp_path / "endpoints.yaml"
     async with mortals(2) as servers:
@@ -112,22 +112,22 @@ async def test_a_dead_server_that_discovery_keeps_listing_costs_no_request_and_r
             await g.until("len(s['endpoints']) == 2 and all(e['health'] == 'healthy' for e in s['endpoints'])")
             await servers[0].kill()
             for _ in range(20):  # at first only passive failures know of it
-                assert (await ask(g, key))[0] == 200
+                assert (await chat(g, key))[0] == 200
             await g.until("sum(e['health'] == 'unhealthy' for e in s['endpoints']) == 1")
             assert await ready(g) == 200
             await servers[1].kill()
             await g.until("all(e['health'] == 'unhealthy' for e in s['endpoints'])")
-            status, body = await ask(g, key)
+            status, body = await chat(g, key)
             assert (status, body["error"]["code"]) == (503, "no_healthy_endpoint")
             assert await ready(g) == 503
             await servers[1].start()  # it was never listed anew
             await g.until("any(e['health'] == 'healthy' for e in s['endpoints'])")
-            assert (await ask(g, key))[0] == 200
+            assert (await chat(g, key))[0] == 200
             assert await ready(g) == 200
             await servers[0].start()
 
 
-async def test_no_header_of_a_server_comes_through_and_none_comes_twice(tmp_path: Path) -> None:
+async def test_headers_of_a_server_are_not_forwarded_and_none_is_doubled(tmp_path: Path) -> None:
     """Elsewhere: two `Server` headers, the length of another body, and fields of one hop sent on to the next."""
     theirs = [
         ("server", "uvicorn"), ("date", "Mon, 01 Jan 2001 00:00:00 GMT"), ("connection", "x-secret"),
@@ -150,9 +150,9 @@ async def test_no_header_of_a_server_comes_through_and_none_comes_twice(tmp_path
                         names = [name.decode().lower() for name, _ in response.raw_headers]
                         size = len(await response.read())
                     assert len(names) == len(set(names)), names
-                    known = {"content-type", "date", "transfer-encoding", "content-length", "cache-control"}
-                    known |= {"x-request-id", "x-accel-buffering"}
-                    assert {n for n in names if not n.startswith("x-headrace-")} <= known
+                    allowed = {"content-type", "date", "transfer-encoding", "content-length", "cache-control"}
+                    allowed |= {"x-request-id", "x-accel-buffering"}
+                    assert {n for n in names if not n.startswith("x-headrace-")} <= allowed
                     assert response.headers["date"] != theirs[1][1]
                     assert streamed or int(response.headers["content-length"]) == size
 
@@ -161,5 +161,5 @@ async def test_a_prompt_of_a_megabyte_is_no_large_body(tmp_path: Path) -> None:
     """Elsewhere: 413 for everything over 32 KiB."""
     long = [{"role": "user", "content": "x" * 1_000_000}]
     async with upstream("read it") as up, gateway(tmp_path, configuration({"name": "up", "endpoints": [up.url]})) as g:
-        assert (await ask(g, await g.key(), messages=long))[0] == 200
+        assert (await chat(g, await g.key(), messages=long))[0] == 200
         assert up.received[0]["messages"] == long

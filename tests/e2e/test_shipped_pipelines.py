@@ -85,9 +85,9 @@ async def test_the_cascade_answers_the_request_of_the_page(running: GatewayProce
 async def test_the_cascade_escalates_where_the_small_model_is_not_sure(running: GatewayProcess, key: str) -> None:
     async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
         escalated = 0
-        for known in questions()[::12]:
+        for problem in questions()[::12]:
             small, large, cascade = [
-                await spent(running, client, model, known.question) for model in ("small", "large", "cascade")
+                await spent(running, client, model, problem.question) for model in ("small", "large", "cascade")
             ]
             assert cascade in (small, (large[0], small[1] + large[1]))
             escalated += cascade != small
@@ -137,7 +137,7 @@ async def test_retrieval_answers_the_request_of_the_page(running: GatewayProcess
     assert "11:30" in answer["choices"][0]["message"]["content"]
 
 
-async def test_voice_finds_the_speech_of_the_page(running: GatewayProcess, key: str) -> None:
+async def test_voice_detects_the_speech_of_the_page(running: GatewayProcess, key: str) -> None:
     [program] = re.findall(r"```python voice\n(.*?)```", PAGE, re.DOTALL)
     printed = await output(running, key, sys.executable, "-c", program)
     begin, end = map(float, re.findall(r"^\[\[([\d.]+) +([\d.]+)\]\] \[b.+\]$", printed, re.DOTALL)[0])

@@ -61,10 +61,10 @@ async def test_chats_move_on_from_a_stopped_upstream(stream: bool, tmp_path: Pat
                 await g.until_idle()
             finally:
                 servers[0].process.send_signal(signal.SIGCONT)
-    assert Counter(got.status for got in clients.got) == {200: int(RATE * SECONDS)}
+    assert Counter(exchange.status for exchange in clients.exchanges) == {200: int(RATE * SECONDS)}
     if stream:
         # A stream that stops behind its last word cannot be carried on, and ends with an error event.
-        assert Counter(map(ending, clients.got))["whole"] > 0.95 * len(clients.got)
+        assert Counter(map(ending, clients.exchanges))["whole"] > 0.95 * len(clients.exchanges)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from tests.e2e.test_operations import configuration
-from tests.e2e.test_workers import known, until_ready
+from tests.e2e.test_workers import shared_key, until_ready
 from tests.support.processes import gateway
 from tests.support.upstreams import upstream
 
@@ -22,7 +22,7 @@ async def test_any_worker_continues_what_another_has_stored(tmp_path: Path) -> N
         configured = configuration(up, workers=2)
         async with gateway(tmp_path, configured) as g:
             await until_ready(g, 2)
-            key = await known(g)
+            key = await shared_key(g)
             previous: str | None = None
             for _ in range(10):  # each over a new connection, so to some worker
                 async with client(g.url, key) as sdk:

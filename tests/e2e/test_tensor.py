@@ -53,7 +53,7 @@ class Setting:
         self.headers = headers
 
     def to(self, wire: str) -> dict[str, str]:
-        """To the servers of that wire."""
+        """Metadata that routes to the servers of that wire."""
         return {**self.headers, "x-wire": wire}
 
     @asynccontextmanager
@@ -94,11 +94,11 @@ async def test_every_bridge_answers_the_same(running: Setting) -> None:
                     options = {"binary_data": binary} if client is http else {}
                     outputs = [module.InferRequestedOutput(name, **options) for name in ("OUTPUT0", "OUTPUT1")]
                     inputs = given(module, INPUT0=RAMP, INPUT1=RAMP)
-                    told = await client.infer("add_sub", inputs, outputs=outputs, headers=headers, request_id="r")
-                    assert (told.as_numpy("OUTPUT0") == RAMP * 2).all()
-                    assert (told.as_numpy("OUTPUT1") == 0).all()
-                told = await client.infer("text", given(module, TEXT=texts), headers=headers)
-                assert told.as_numpy("SAME").tolist() == texts.tolist()
+                    response = await client.infer("add_sub", inputs, outputs=outputs, headers=headers, request_id="r")
+                    assert (response.as_numpy("OUTPUT0") == RAMP * 2).all()
+                    assert (response.as_numpy("OUTPUT1") == 0).all()
+                response = await client.infer("text", given(module, TEXT=texts), headers=headers)
+                assert response.as_numpy("SAME").tolist() == texts.tolist()
                 wrong = given(module, INPUT0=RAMP, INPUT1=RAMP[:, :8])
                 with pytest.raises(InferenceServerException, match="INPUT1"):
                     await client.infer("add_sub", wrong, headers=headers)
@@ -106,7 +106,7 @@ async def test_every_bridge_answers_the_same(running: Setting) -> None:
                     await client.infer("nobody", given(module, INPUT0=RAMP), headers=headers)
 
 
-async def test_questions_are_answered_alike_over_every_bridge(running: Setting) -> None:
+async def test_metadata_is_the_same_over_every_bridge(running: Setting) -> None:
     async with running.http() as http, running.grpc() as grpc:
         for wire in WIRES:
             headers = running.to(wire)
@@ -120,8 +120,8 @@ async def test_questions_are_answered_alike_over_every_bridge(running: Setting) 
             assert (await grpc.get_model_config("add_sub", headers=headers)).config.max_batch_size == 8
             statistics = await http.get_inference_statistics("add_sub", headers=headers)
             assert statistics["model_stats"][0]["name"] == "add_sub"
-            told = await grpc.get_inference_statistics("add_sub", headers=headers)
-            assert told.model_stats[0].name == "add_sub"
+            response = await grpc.get_inference_statistics("add_sub", headers=headers)
+            assert response.model_stats[0].name == "add_sub"
 
 
 async def test_each_tenant_sees_its_models(running: Setting) -> None:
@@ -130,8 +130,8 @@ async def test_each_tenant_sees_its_models(running: Setting) -> None:
         for headers, names in ((running.headers, set(NAMES)), (few, {"text"})):
             index = await http.get_model_repository_index(headers=headers)
             assert {entry["name"] for entry in index} == names
-            told = await grpc.get_model_repository_index(headers=headers)
-            assert {entry.name for entry in told.models} == names
+            response = await grpc.get_model_repository_index(headers=headers)
+            assert {entry.name for entry in response.models} == names
         with pytest.raises(InferenceServerException, match="does not exist"):
             await http.get_model_metadata("add_sub", headers=few)
 
@@ -140,16 +140,16 @@ async def test_decoupled_models_stream_over_every_bridge(running: Setting) -> No
     async with running.grpc() as grpc:
         for wire in WIRES:
 
-            async def asked() -> AsyncIterator[dict[str, Any]]:
+            async def requests() -> AsyncIterator[dict[str, Any]]:
                 for number, values in enumerate(([1, 2, 3], [], [7])):
                     inputs = given(over_grpc, IN=np.array(values, dtype=np.int32))
                     yield {"model_name": "repeat", "inputs": inputs, "request_id": str(number)}
 
-            found: dict[str, list[int]] = {}
-            async for told, error in grpc.stream_infer(asked(), headers=running.to(wire)):
+            values_by_id: dict[str, list[int]] = {}
+            async for streamed, error in grpc.stream_infer(requests(), headers=running.to(wire)):
                 assert error is None
-                found.setdefault(told.get_response().id, []).extend(told.as_numpy("OUT").tolist())
-            assert {id_: values for id_, values in found.items() if values} == {"0": [1, 2, 3], "2": [7]}
+                values_by_id.setdefault(streamed.get_response().id, []).extend(streamed.as_numpy("OUT").tolist())
+            assert {id_: values for id_, values in values_by_id.items() if values} == {"0": [1, 2, 3], "2": [7]}
     body = {"inputs": [{"name": "IN", "shape": [2], "datatype": "INT32", "data": [4, 5]}]}
     async with aiohttp.ClientSession() as http:
         for wire in WIRES:
@@ -167,9 +167,9 @@ def message(model: str, id_: str, enabled: bool, **tensors: np.ndarray[Any, Any]
         for name, array in tensors.items()
     ]
     raw = [array.tobytes() for array in tensors.values()]
-    asked = pb.ModelInferRequest(model_name=model, id=id_, inputs=inputs, raw_input_contents=raw)
-    asked.parameters["triton_enable_empty_final_response"].bool_param = enabled
-    return asked
+    request = pb.ModelInferRequest(model_name=model, id=id_, inputs=inputs, raw_input_contents=raw)
+    request.parameters["triton_enable_empty_final_response"].bool_param = enabled
+    return request
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -185,9 +185,9 @@ async def test_streams_mark_the_final_response_over_every_bridge(running: Settin
         for wire in WIRES:
             marks: dict[str, list[tuple[bool, bool]]] = {}
             stub = stubs.GRPCInferenceServiceStub(channel)
-            async for told in stub.ModelStreamInfer(iter(requests), metadata=list(running.to(wire).items())):
-                assert not told.error_message
-                response = told.infer_response
+            async for streamed in stub.ModelStreamInfer(iter(requests), metadata=list(running.to(wire).items())):
+                assert not streamed.error_message
+                response = streamed.infer_response
                 final = response.parameters["triton_final_response"].bool_param
                 marks.setdefault(response.id, []).append((final, bool(response.outputs)))
             assert marks == {id_: answers for id_, answers in expected.items() if answers}
@@ -202,7 +202,7 @@ async def test_sequences_keep_their_state_over_every_bridge(running: Setting) ->
                 sums = []
                 for i in range(4):
                     inputs = given(module, INPUT=np.array([[i + 1]], dtype=np.int32))
-                    told = await client.infer(
+                    response = await client.infer(
                         "accumulate",
                         inputs,
                         sequence_id=number,
@@ -210,10 +210,10 @@ async def test_sequences_keep_their_state_over_every_bridge(running: Setting) ->
                         sequence_end=i == 3,
                         headers=running.to(wire),
                     )
-                    sums.append(int(told.as_numpy("SUM")[0, 0]))
+                    sums.append(int(response.as_numpy("SUM")[0, 0]))
                 assert sums == [1, 3, 6, 10]
                 alone = given(module, INPUT=np.array([[1]], dtype=np.int32))
-                with pytest.raises(InferenceServerException):  # nothing of it is left
+                with pytest.raises(InferenceServerException):  # no state remains
                     await client.infer("accumulate", alone, sequence_id=number, headers=running.to(wire))
 
 
@@ -237,7 +237,7 @@ async def test_operators_load_and_unload_on_the_admin_listener(running: Setting)
 
 
 async def _audited(config: str) -> list[str]:
-    """What the audit log has of models, the oldest first."""
+    """The entries of the audit log about models, oldest first."""
     _, listed, _ = await command("audit", "list", "--limit", "100", "--json", "--config", config)
     return [entry["action"] for entry in json.loads(listed)[::-1] if entry["action"].startswith("model.")]
 
@@ -246,15 +246,15 @@ async def test_plain_json_of_the_older_protocols(running: Setting) -> None:
     async with aiohttp.ClientSession(headers=running.headers) as http:
         row = {"INPUT0": list(range(16)), "INPUT1": [1] * 16}
         async with http.post(f"{running.process.url}/v1/models/add_sub:predict", json={"instances": [row]}) as response:
-            told = await response.json()
-        assert told["predictions"][0]["OUTPUT0"] == [i + 1 for i in range(16)]
+            body = await response.json()
+        assert body["predictions"][0]["OUTPUT0"] == [i + 1 for i in range(16)]
         async with http.get(f"{running.process.url}/v1/models/add_sub") as response:
             status = await response.json()
         assert (status["ready"], status["kind"]) == (True, "tensor")
         assert status["model_version_status"][0]["state"] == "AVAILABLE"
 
 
-async def test_what_the_device_did_is_charged(running: Setting) -> None:
+async def test_device_time_is_charged(running: Setting) -> None:
     async with running.http() as http:
         for wire in WIRES:
             await http.infer("add_sub", given(over_http, INPUT0=RAMP, INPUT1=RAMP), headers=running.to(wire))

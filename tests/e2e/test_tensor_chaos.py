@@ -44,7 +44,7 @@ execution_timeout: 3s
 """
 
 
-KNOWN = """
+PID_FILE = """
 
 import os
 from pathlib import Path
@@ -52,14 +52,14 @@ from pathlib import Path
 here = Path(__file__)
 (here.parents[2] / f"{here.parents[1].name}-{os.getpid()}.pid").touch()
 """
-"""Ends a model's code: which process computes for which model is written beside the models."""
+"""The end of a model's code: it writes the process that computes for the model beside the models."""
 
 
 def repository(folder: Path) -> Path:
     """Two models that add and subtract, and a model that takes as long as the request states, up to three seconds."""
     for name, source, config in (("add_sub", "add_sub", ROWS), ("other", "add_sub", ROWS), ("slow", "slow", SLOW)):
         (folder / name / "1").mkdir(parents=True)
-        (folder / name / "1/model.py").write_text((MODELS / source / "model.py").read_text() + KNOWN)
+        (folder / name / "1/model.py").write_text((MODELS / source / "model.py").read_text() + PID_FILE)
         (folder / name / "model.yaml").write_text(config)
     return folder
 
@@ -74,11 +74,11 @@ def lives(process: psutil.Process) -> bool:
 
 def copies(folder: Path, model: str = "*") -> list[psutil.Process]:
     """The processes that compute, of one model or of all."""
-    found = []
+    processes = []
     for file in folder.glob(f"{model}-*.pid"):
         with contextlib.suppress(psutil.NoSuchProcess):
-            found.append(psutil.Process(int(file.stem.rpartition("-")[2])))
-    return [process for process in found if lives(process)]
+            processes.append(psutil.Process(int(file.stem.rpartition("-")[2])))
+    return [process for process in processes if lives(process)]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -177,7 +177,7 @@ async def test_a_runtime_that_is_killed_leaves_no_process_behind(tmp_path: Path)
         await until(lambda: not copies(tmp_path))
 
 
-async def test_a_runtime_that_is_killed_under_the_gateway_fails_what_it_held_and_comes_back(tmp_path: Path) -> None:
+async def test_a_killed_runtime_fails_its_requests_and_restarts(tmp_path: Path) -> None:
     models = repository(tmp_path / "models")
     configuration = {
         "pools": [{"name": "models", "runtime": {"kind": "tensor", "repository": str(models)}}],

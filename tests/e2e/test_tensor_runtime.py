@@ -36,7 +36,7 @@ async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
         yield made
 
 
-def asked() -> list[client.InferInput]:
+def inputs_of_add_sub() -> list[client.InferInput]:
     inputs = [client.InferInput(f"INPUT{at}", [1, 16], "INT32") for at in (0, 1)]
     for one in inputs:
         one.set_data_from_numpy(RAMP)
@@ -46,11 +46,11 @@ def asked() -> list[client.InferInput]:
 async def test_a_client_of_triton_is_answered_through_the_gateway(running: GatewayProcess) -> None:
     headers = {"authorization": f"Bearer {await running.key()}"}
     async with client.InferenceServerClient(running.url.removeprefix("http://"), conn_timeout=60) as triton:
-        result = await triton.infer("add_sub", asked(), headers=headers)
+        result = await triton.infer("add_sub", inputs_of_add_sub(), headers=headers)
     assert (result.as_numpy("OUTPUT0") == RAMP * 2).all()
 
 
-async def test_a_runtime_that_is_killed_comes_back_and_answers(running: GatewayProcess) -> None:
+async def test_a_killed_runtime_restarts_and_answers(running: GatewayProcess) -> None:
     headers = {"authorization": f"Bearer {await running.key()}"}
     state = await running.state()
     before = state["endpoints"][0]["pid"]

@@ -49,24 +49,24 @@ def configuration(url: str, **changes: Any) -> dict[str, Any]:
     }
 
 
-async def ask(running: GatewayProcess, key: str) -> list[int]:
-    """Over a connection of its own."""
+async def infer(running: GatewayProcess, key: str) -> list[int]:
+    """Send a request over a connection of its own."""
     async with grpc.aio.insecure_channel(running.grpc) as channel:
         stub = stubs.GRPCInferenceServiceStub(channel)
-        told = await stub.ModelInfer(
+        response = await stub.ModelInfer(
             pb.ModelInferRequest(model_name="m"), metadata=[("authorization", f"Bearer {key}")], timeout=60
         )
-        return list(told.raw_output_contents[0])
+        return list(response.raw_output_contents[0])
 
 
-async def test_every_worker_answers_and_a_rolling_restart_loses_nobody(tmp_path: Path) -> None:
+async def test_every_worker_answers_and_a_rolling_restart_loses_no_request(tmp_path: Path) -> None:
     async with server() as url, gateway(tmp_path, configuration(url)) as running:
         await running.printed("Ready.")
         key = await running.key()
-        assert await asyncio.gather(*(ask(running, key) for _ in range(16))) == [[7, 0, 0, 0]] * 16
+        assert await asyncio.gather(*(infer(running, key) for _ in range(16))) == [[7, 0, 0, 0]] * 16
         running.process.send_signal(signal.SIGUSR2)
         while "all workers restarted" not in running.output:
-            assert await ask(running, key) == [7, 0, 0, 0]
+            assert await infer(running, key) == [7, 0, 0, 0]
         assert await running.stop() == 0
 
 
@@ -91,10 +91,10 @@ async def _answered(stub: Any, key: str) -> bytes:
         while True:
             metadata = [("authorization", f"Bearer {key}")]
             try:
-                told = await stub.ModelInfer(pb.ModelInferRequest(model_name="m"), metadata=metadata, timeout=60)
+                response = await stub.ModelInfer(pb.ModelInferRequest(model_name="m"), metadata=metadata, timeout=60)
             except grpc.aio.AioRpcError as error:
                 if error.code() != grpc.StatusCode.UNAUTHENTICATED:
                     raise
                 await asyncio.sleep(0.05)
             else:
-                return bytes(told.raw_output_contents[0])
+                return bytes(response.raw_output_contents[0])

@@ -31,7 +31,7 @@ class Running(NamedTuple):
     gateway: GatewayProcess
     servers: list[Tgi]
     received: list[dict[str, Any]]
-    """Of the server of completions."""
+    """The requests that the server of completions received."""
 
     async def client(self) -> Any:
         """OpenAI's client, untyped: the tests pass arguments that its overloads do not accept."""
@@ -70,10 +70,10 @@ def configuration(servers: list[Tgi], server: Triton, completions: str, template
 
 @pytest.fixture
 async def running(tmp_path: Path, real_triton: Triton) -> AsyncIterator[Running]:
-    asked: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
 
     async def complete(http: web.Request) -> web.Response:
-        asked.append(await http.json())
+        received.append(await http.json())
         choice = {"index": 0, "text": "made of a prompt", "logprobs": None, "finish_reason": "stop"}
         usage = {"prompt_tokens": 7, "completion_tokens": 4, "total_tokens": 11}
         head = {"id": "1", "object": "text_completion", "created": 1, "model": "base"}
@@ -92,7 +92,7 @@ async def running(tmp_path: Path, real_triton: Triton) -> AsyncIterator[Running]
         completions = await stack.enter_async_context(serving(app))
         config = configuration(servers, real_triton, completions, template)
         made = await stack.enter_async_context(gateway(tmp_path, config))
-        yield Running(made, servers, asked)
+        yield Running(made, servers, received)
         await made.until_idle()
 
 
@@ -109,15 +109,15 @@ async def test_chats_and_completions(running: Running, model: str) -> None:
         assert whole.usage.prompt_tokens > 0
         text = await client.completions.create(model=model, prompt="one two three", max_tokens=9, stop="three")
         assert text.choices[0].text.rstrip() == "one two"
-        said, ends = "", []
+        content, ends = "", []
         usage = {"include_usage": True}
         async for chunk in await client.chat.completions.create(
             model=model, messages=MESSAGES, stream=True, stream_options=usage, max_tokens=2
         ):
             for choice in chunk.choices:
-                said += choice.delta.content or ""
+                content += choice.delta.content or ""
                 ends.append(choice.finish_reason)
-        assert (said, ends[-1]) == ("one two", "length")
+        assert (content, ends[-1]) == ("one two", "length")
         assert chunk.usage is not None
         assert chunk.usage.completion_tokens == 2
 
@@ -149,13 +149,13 @@ async def test_a_full_server_is_left_for_another(running: Running) -> None:
     async with await running.client() as client:
         for stream in (False, True, False, True):
             answer: Any = await client.chat.completions.create(model="tgi", messages=MESSAGES, stream=stream)
-            told = [chunk async for chunk in answer] if stream else [answer]
-            assert told
+            chunks = [chunk async for chunk in answer] if stream else [answer]
+            assert chunks
         assert len(running.servers[1].received) == 4
 
 
 async def test_a_stream_that_breaks_is_carried_on(running: Running) -> None:
-    """By another server, which is given the conversation's prompt and what the client has of the answer."""
+    """Another server continues: its request has the conversation's prompt and the client's part of the answer."""
     first, second = running.servers
     first.cut_after = 2
     async with await running.client() as client:
@@ -163,13 +163,13 @@ async def test_a_stream_that_breaks_is_carried_on(running: Running) -> None:
             stream = await client.chat.completions.create(model="tgi", messages=MESSAGES, stream=True)
             ends = [chunk.choices[0].finish_reason async for chunk in stream]
             assert ends[-1] == "stop"
-    [asked] = first.received
+    [request] = first.received
     carried_on = second.received[-1]
-    assert carried_on["inputs"] == asked["inputs"] + "one two"
-    assert carried_on["parameters"] == asked["parameters"]
+    assert carried_on["inputs"] == request["inputs"] + "one two"
+    assert carried_on["parameters"] == request["parameters"]
 
 
-async def test_a_template_that_is_none_keeps_the_gateway_from_starting(tmp_path: Path) -> None:
+async def test_an_invalid_template_prevents_the_start(tmp_path: Path) -> None:
     template = tmp_path / "broken.jinja"
     template.write_text("{% for %}")
     config = {
@@ -182,8 +182,8 @@ async def test_a_template_that_is_none_keeps_the_gateway_from_starting(tmp_path:
     }
     path = tmp_path / "headrace.yaml"
     path.write_text(yaml.safe_dump(config))
-    status, _, told = await command("serve", "--config", str(path))
+    status, _, errors = await command("serve", "--config", str(path))
     assert status != 0
-    assert "pool strict: chat_template" in told
-    assert "is not valid Jinja" in told
-    assert "Traceback" not in told
+    assert "pool strict: chat_template" in errors
+    assert "is not valid Jinja" in errors
+    assert "Traceback" not in errors

@@ -1,6 +1,6 @@
 """Models of TensorFlow behind a gateway process: its serving's stand-in over both wires, and our own runtime.
 
-Every client hears the same of each.
+Every client receives the same answers from each.
 """
 
 import json
@@ -37,10 +37,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
     small(folder / "half")
     try:
-        found = add(PITCH, tmp_path_factory.mktemp("catalogue"))
+        source = add(PITCH, tmp_path_factory.mktemp("catalogue"))
     except ModelUnavailable as error:
         absent(error)
-    shutil.copytree(found / "1/model.savedmodel", folder / "pitch/1")
+    shutil.copytree(source / "1/model.savedmodel", folder / "pitch/1")
     return folder
 
 
@@ -85,26 +85,26 @@ async def running(theirs: TfServing, ours: TensorRuntime, tmp_path: Path) -> Asy
 
 
 async def tensors(running: GatewayProcess, headers: dict[str, str], wire: str, model: str, x: Any) -> dict[str, Any]:
-    """By Triton's own client."""
+    """The outputs of a call by Triton's own client."""
     module, address = (over_http, running.url.removeprefix("http://")) if wire == "http" else (over_grpc, running.grpc)
     name = "x" if model == "half" else "input_2"
     given = module.InferInput(name, list(x.shape), "FP32")
     given.set_data_from_numpy(x)
     async with module.InferenceServerClient(address) as client:
-        told = await client.infer(model, [given], headers=dict(headers))
-        outputs = told.get_response()["outputs"] if wire == "http" else told.get_response().outputs
+        result = await client.infer(model, [given], headers=dict(headers))
+        outputs = result.get_response()["outputs"] if wire == "http" else result.get_response().outputs
         names = [one["name"] if wire == "http" else one.name for one in outputs]
-        return {name: told.as_numpy(name) for name in names}
+        return {name: result.as_numpy(name) for name in names}
 
 
-async def test_every_server_says_the_same_to_every_client(running: GatewayProcess) -> None:
+async def test_every_server_answers_every_client_alike(running: GatewayProcess) -> None:
     keyed = {"authorization": f"Bearer {await running.key()}"}
     async with aiohttp.ClientSession(headers=keyed) as http:
         for server in ALL:
             headers = {**keyed, "x-server": server}
             for wire in ("http", "grpc"):
-                found = await tensors(running, headers, wire, "half", X)
-                assert {name: array.tolist() for name, array in found.items()} == {
+                arrays = await tensors(running, headers, wire, "half", X)
+                assert {name: array.tolist() for name, array in arrays.items()} == {
                     "y": [[5, 10], [15, 20]], "sum": [3, 7],
                 }, (server, wire)  # fmt: skip
             for path, scale in (("half", 5), ("half/versions/1", 3)):
@@ -114,8 +114,8 @@ async def test_every_server_says_the_same_to_every_client(running: GatewayProces
                     assert [row["y"] for row in rows] == (scale * X).tolist()
                     assert [row["sum"] for row in rows] == [3, 7]
             async with http.get(f"{running.url}/v1/models/half", headers=headers) as response:
-                told = (await response.json())["model_version_status"]
-                assert sorted(one["version"] for one in told) == ["1", "2"]
+                versions = (await response.json())["model_version_status"]
+                assert sorted(one["version"] for one in versions) == ["1", "2"]
 
 
 async def test_a_real_model_hears_the_same_everywhere(running: GatewayProcess) -> None:
@@ -138,8 +138,8 @@ async def test_a_real_model_hears_the_same_everywhere(running: GatewayProcess) -
 async def test_the_published_client_unchanged(running: GatewayProcess, server: str) -> None:
     """Its requests are forwarded unchanged over gRPC, and encoded anew for REST."""
     key = await running.key()
-    told = json.loads(run(f"{STAND_IN}.client", running.grpc, key, "half", server).splitlines()[-1])
-    assert told == {
+    printed = json.loads(run(f"{STAND_IN}.client", running.grpc, key, "half", server).splitlines()[-1])
+    assert printed == {
         "predict": {"y": [[5, 10], [15, 20]], "sum": [3, 7]},
         "label": {"y": [[3, 6], [9, 12]], "sum": [3, 7]},
         "shout": ["hi3!"],

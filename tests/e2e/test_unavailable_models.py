@@ -63,8 +63,8 @@ def configuration(protocol: str, addresses: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def told(reason: str) -> bool:
-    """With the server's reason, and without addresses and paths."""
+def has_reason(reason: str) -> bool:
+    """Whether a text has the server's reason, and neither addresses nor paths."""
     return REASON in reason and "10.0.0.5" not in reason and "/srv" not in reason
 
 
@@ -87,26 +87,26 @@ async def _over_http(http: aiohttp.ClientSession, *, ours: bool) -> None:
         entries = {entry["name"]: entry for entry in await answer.json()}
     assert entries["add_sub"]["state"] == "READY"
     assert entries["broken"]["state"] == "UNAVAILABLE"
-    assert told(entries["broken"]["reason"])
+    assert has_reason(entries["broken"]["reason"])
     async with http.post("/v2/repository/index", json={"ready": True}) as answer:
         assert [entry["name"] for entry in await answer.json()] == ["add_sub"]
     async with http.get("/v2/models/broken/ready") as answer:
         assert answer.status == 503
-        assert told((await answer.json())["error"])
-    asked: list[tuple[str, Any]] = [("/v2/models/broken/infer", {"inputs": TENSORS})]
+        assert has_reason((await answer.json())["error"])
+    requests: list[tuple[str, Any]] = [("/v2/models/broken/infer", {"inputs": TENSORS})]
     if ours:
-        asked.append(("/v1/models/broken:predict", {"instances": [{"INPUT0": [1] * 16, "INPUT1": [1] * 16}]}))
-        asked.append(("/v2/models/broken/infer_stream", {"inputs": TENSORS}))
-    for path, body in asked:
+        requests.append(("/v1/models/broken:predict", {"instances": [{"INPUT0": [1] * 16, "INPUT1": [1] * 16}]}))
+        requests.append(("/v2/models/broken/infer_stream", {"inputs": TENSORS}))
+    for path, body in requests:
         async with http.post(path, json=body) as answer:
             text = (await answer.json())["error"]
             assert (answer.status, answer.headers["x-headrace-error"]) == (503, "model_not_ready"), (path, text)
-            assert told(text) or not ours, text
+            assert has_reason(text) or not ours, text
             assert "retry-after" not in answer.headers or not ours
     async with http.get("/v1/models/broken") as answer:
         status = await answer.json()
     assert (status["ready"], status["model_version_status"][0]["state"]) == (False, "END")
-    assert told(status["model_version_status"][0]["status"]["error_message"])
+    assert has_reason(status["model_version_status"][0]["status"]["error_message"])
     async with http.get("/v1/models/add_sub") as answer:
         assert (await answer.json())["ready"]
     async with http.post("/v2/models/add_sub/infer", json={"inputs": TENSORS}) as answer:
@@ -120,22 +120,22 @@ async def _over_grpc(running: GatewayProcess, headers: dict[str, str], *, ours: 
         index = await stub.RepositoryIndex(pb.RepositoryIndexRequest(), metadata=metadata)
         entries = {entry.name: entry for entry in index.models}
         assert (entries["add_sub"].state, entries["broken"].state) == ("READY", "UNAVAILABLE")
-        assert told(entries["broken"].reason)
+        assert has_reason(entries["broken"].reason)
         assert not (await stub.ModelReady(pb.ModelReadyRequest(name="broken"), metadata=metadata)).ready
         inputs = [
             pb.ModelInferRequest.InferInputTensor(name=t["name"], datatype="INT32", shape=[1, 16]) for t in TENSORS
         ]
-        asked = pb.ModelInferRequest(model_name="broken", inputs=inputs, raw_input_contents=[bytes(64)] * 2)
+        request = pb.ModelInferRequest(model_name="broken", inputs=inputs, raw_input_contents=[bytes(64)] * 2)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.ModelInfer(asked, metadata=metadata)
+            await stub.ModelInfer(request, metadata=metadata)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
-        assert told(caught.value.details() or "") or not ours
-        (answer,) = [one async for one in stub.ModelStreamInfer(iter([asked]), metadata=metadata)]
-        assert told(answer.error_message) or not ours
+        assert has_reason(caught.value.details() or "") or not ours
+        (answer,) = [one async for one in stub.ModelStreamInfer(iter([request]), metadata=metadata)]
+        assert has_reason(answer.error_message) or not ours
         method = MODEL["GetModelStatus"]
         status = channel.unary_unary(method.path, lambda m: m.SerializeToString(), method.response.FromString)
         spec = serving.GetModelStatusRequest()
         spec.model_spec.name = "broken"
         (version,) = (await status(spec, metadata=metadata)).model_version_status
         assert version.State.Name(version.state) == "END"
-        assert told(version.status.error_message)
+        assert has_reason(version.status.error_message)

@@ -27,7 +27,7 @@ REASONS = {
     "ray-serve": REASON,
     "kserve-v1": REASON,
 }
-"""What each server reports. TorchServe's management API has no reason, only the state of its workers."""
+"""The reason that each server reports. TorchServe's management API has no reason, only the state of its workers."""
 
 
 def pools(url: str, rpc: str) -> list[dict[str, Any]]:
@@ -110,9 +110,9 @@ async def _over_grpc(running: GatewayProcess, headers: dict[str, str]) -> None:
         for name in REASONS:
             assert entries[name].state == "UNAVAILABLE"
             assert has(name, entries[name].reason)
-            asked = pb.ModelInferRequest(model_name=name, inputs=[tensor], raw_input_contents=[bytes(4)])
+            infer = pb.ModelInferRequest(model_name=name, inputs=[tensor], raw_input_contents=[bytes(4)])
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.ModelInfer(asked, metadata=metadata)
+                await stub.ModelInfer(infer, metadata=metadata)
             assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
             assert has(name, caught.value.details() or "")
             spec = serving.GetModelStatusRequest()

@@ -15,7 +15,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.http1.message import Response
-from tests.e2e.test_operations import ask, configuration, until_status
+from tests.e2e.test_operations import chat, configuration, until_status
 from tests.support.processes import GatewayProcess, command, gateway, issue
 from tests.support.traffic import traffic
 from tests.support.upstreams import Upstream, stream, upstream, whole
@@ -28,7 +28,7 @@ async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:
     return await g.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}", seconds=120)
 
 
-async def known(g: GatewayProcess) -> str:
+async def shared_key(g: GatewayProcess) -> str:
     """A key that every worker knows."""
     key = await issue(g)
     for _ in range(20):  # each over a new connection, so to some worker
@@ -69,7 +69,7 @@ async def test_workers_serve_together_as_one_gateway(tmp_path: Path) -> None:
         assert all(line.startswith("{") and line.endswith("}") for line in lines)
 
 
-async def test_one_worker_gives_an_order_and_says_how_it_went(tmp_path: Path) -> None:
+async def test_one_worker_applies_an_order_and_reports_the_result(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g, aiohttp.ClientSession() as http:
         await until_ready(g, 2)
         for model, code in (("chat", "unsupported_operation"), ("nobody", "model_not_found")):
@@ -87,8 +87,8 @@ async def test_new_connections_spread_over_the_workers(tmp_path: Path) -> None:
             await g.until("s['connections'] >= 200")
             shares = Counter({worker["pid"]: 0 for worker in state["workers"]})
             for pid in shares:
-                found = psutil.Process(pid).net_connections("tcp")
-                shares[pid] = sum(one.status == psutil.CONN_ESTABLISHED and one.laddr[1] == port for one in found)
+                connections = psutil.Process(pid).net_connections("tcp")
+                shares[pid] = sum(one.status == psutil.CONN_ESTABLISHED and one.laddr[1] == port for one in connections)
             assert sum(shares.values()) == 200
             assert min(shares.values()) > 20, shares  # 50 on average; less is one in a million
         finally:
@@ -96,20 +96,20 @@ async def test_new_connections_spread_over_the_workers(tmp_path: Path) -> None:
                 one.close()
 
 
-async def test_a_key_is_known_and_revoked_in_all_workers(tmp_path: Path) -> None:
+async def test_a_key_is_valid_and_revoked_in_all_workers(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
         await until_ready(g, 3)
-        key = await known(g)
+        key = await shared_key(g)
         assert (await command("keys", "revoke", key.split("-")[1], "--config", str(g.config)))[0] == 0
         async with asyncio.timeout(20):
-            while {(await ask(g, key))[0] for _ in range(20)} != {401}:
+            while {(await chat(g, key))[0] for _ in range(20)} != {401}:
                 pass
 
 
 async def test_a_killed_worker_costs_its_own_requests_and_nothing_else(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
         victim, *others = (await until_ready(g, 3))["workers"]
-        key = await known(g)
+        key = await shared_key(g)
         async with traffic(g.url, key, clients=30, pause=0.01) as load:
             await load.until_answered(100)
             os.kill(victim["pid"], signal.SIGKILL)
@@ -130,7 +130,7 @@ async def test_a_killed_worker_costs_its_own_requests_and_nothing_else(tmp_path:
 async def test_a_rolling_restart_loses_no_request_and_no_count(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
         before = {worker["pid"] for worker in (await until_ready(g, 3))["workers"]}
-        key = await known(g)
+        key = await shared_key(g)
         counted_before = await counted(g, "headrace_requests_total")
         async with traffic(g.url, key, clients=30, renew=50, pause=0.01) as load:
             await load.until_answered(100)
@@ -149,7 +149,7 @@ async def test_a_rolling_restart_loses_no_request_and_no_count(tmp_path: Path) -
 
 async def test_a_stream_outlives_the_restart_of_its_worker(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
-        key = await known(g)
+        key = await shared_key(g)
         words = " ".join(f"w{i}" for i in range(60))
         up.behaviour = lambda body: asyncio.sleep(0, stream(words, gap=0.05))
         body = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
@@ -171,7 +171,7 @@ async def test_a_stream_outlives_the_restart_of_its_worker(tmp_path: Path) -> No
 async def test_sigterm_under_load_drops_no_request(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=3)) as g:
         workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 3))["workers"]]
-        key = await known(g)
+        key = await shared_key(g)
         async with traffic(g.url, key, clients=30, renew=5) as load:
             await load.until_answered(200)
             assert await g.stop() == 0
@@ -185,15 +185,15 @@ async def test_sigterm_under_load_drops_no_request(tmp_path: Path) -> None:
 async def test_a_second_signal_cuts_all_workers(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
         workers = [psutil.Process(worker["pid"]) for worker in (await until_ready(g, 2))["workers"]]
-        key = await known(g)
+        key = await shared_key(g)
         up.behaviour = lambda body: asyncio.sleep(3600, stream("never"))
-        asked = asyncio.create_task(ask(g, key))
+        pending = asyncio.create_task(chat(g, key))
         await g.until("s['in_flight'] == 1")
         g.process.send_signal(signal.SIGTERM)
         await g.printed("draining")
         assert await g.stop() == 0
         with pytest.raises(aiohttp.ClientError):
-            await asked
+            await pending
         assert not any(worker.is_running() for worker in workers)
 
 
@@ -208,7 +208,7 @@ async def test_no_worker_outlives_a_killed_supervisor(tmp_path: Path) -> None:
 async def test_a_reload_reaches_all_workers_at_once_and_drops_nothing(tmp_path: Path) -> None:
     async with upstream("one") as one, upstream("two") as two, gateway(tmp_path, configuration(one, workers=3)) as g:
         await until_ready(g, 3)
-        key = await known(g)
+        key = await shared_key(g)
         pools = [{"name": name, "endpoints": [up.url]} for name, up in (("up", one), ("two", two))]
         async with traffic(g.url, key, clients=20, pause=0.01) as load:
             await load.until_answered(100)
@@ -229,10 +229,10 @@ async def test_a_reload_reaches_all_workers_at_once_and_drops_nothing(tmp_path: 
             assert (load_.dropped, load_.statuses) == ([], {200: load_.sent})
 
 
-async def test_what_a_worker_reads_at_its_start_only_is_taken_by_new_workers(tmp_path: Path) -> None:
+async def test_new_workers_apply_settings_that_are_read_at_start(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up, workers=2)) as g:
         before = {worker["pid"] for worker in (await until_ready(g, 2))["workers"]}
-        key = await known(g)
+        key = await shared_key(g)
         async with traffic(g.url, key, clients=20, pause=0.01) as load:
             await load.until_answered(100)
             rewrite(g, workers=3, http={"max_body": "1KiB"})
@@ -243,10 +243,10 @@ async def test_what_a_worker_reads_at_its_start_only_is_taken_by_new_workers(tmp
             await load.until_answered(100)
         assert before.isdisjoint(worker["pid"] for worker in state["workers"])
         assert (load.dropped, load.statuses) == ([], {200: load.sent})
-        assert (await ask(g, key, user="u" * 2000))[0] == 413
+        assert (await chat(g, key, user="u" * 2000))[0] == 413
         rewrite(g, listen={"http": "127.0.0.1:1", "admin": "127.0.0.1:0"})
         await g.printed("listen.http: a change needs a restart", seconds=20)
-        assert (await ask(g, key))[0] == 200
+        assert (await chat(g, key))[0] == 200
 
 
 async def test_new_workers_that_cannot_start_change_nothing(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ async def test_new_workers_that_cannot_start_change_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("shared", [False, True])
-async def test_a_port_in_use_is_said_plainly_even_if_it_would_be_shared(tmp_path: Path, shared: bool) -> None:
+async def test_the_error_of_a_port_in_use_names_it_even_if_it_would_be_shared(tmp_path: Path, shared: bool) -> None:
     with socket.socket() as holder:
         if shared:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -300,7 +300,7 @@ async def test_an_absurd_number_of_workers_is_refused(tmp_path: Path, workers: o
     assert "workers" in out
 
 
-async def test_one_process_is_told_that_more_need_a_restart(tmp_path: Path) -> None:
+async def test_a_single_process_reports_that_more_workers_need_a_restart(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
         rewrite(g, workers=2)
         await g.printed("workers: a change needs a restart", seconds=20)
@@ -309,10 +309,10 @@ async def test_one_process_is_told_that_more_need_a_restart(tmp_path: Path) -> N
         assert "workers" not in await g.state()
 
 
-async def test_what_operators_change_in_a_pool_counts_in_every_worker_and_in_its_successor(tmp_path: Path) -> None:
+async def test_changes_of_a_pool_by_operators_apply_in_every_worker_and_its_successor(tmp_path: Path) -> None:
     async with upstream("one") as one, upstream("two") as two, gateway(tmp_path, configuration(one, workers=3)) as g:
         await until_ready(g, 3)
-        key = await known(g)
+        key = await shared_key(g)
         async with aiohttp.ClientSession(g.admin) as http:
             async with http.post("/admin/pools/up/endpoints", json={"url": two.url, "weight": 2}) as response:
                 assert (await response.json())["origin"] == "operator"
@@ -369,7 +369,7 @@ async def admit_a_thousand(folder: Path, up: Upstream, config: dict[str, Any]) -
         assert await counted(g, "headrace_requests_total", status="200") == 1000
 
 
-async def test_what_a_killed_worker_held_of_a_limit_is_given_back(tmp_path: Path) -> None:
+async def test_the_reservations_of_a_killed_worker_are_released(tmp_path: Path) -> None:
     tenants = [{"name": "acme", "models": ["*"], "limits": {"concurrency": 16}}]
     config = {"workers": 2, "tenants": tenants, "auth": {"demo_key": True}}
     async with upstream() as up, gateway(tmp_path, configuration(up, **config)) as g:
@@ -382,16 +382,16 @@ async def test_what_a_killed_worker_held_of_a_limit_is_given_back(tmp_path: Path
             return whole("at last")
 
         up.behaviour = wait
-        first = [asyncio.create_task(ask(g, key)) for _ in range(16)]
+        first = [asyncio.create_task(chat(g, key)) for _ in range(16)]
         await g.until("s['in_flight'] == 16")
-        assert (await ask(g, key))[0] == 429
+        assert (await chat(g, key))[0] == 429
         os.kill(victim["pid"], signal.SIGKILL)
         state = await g.until("s['workers'][0]['restarts'] == 1 and s['workers'][0]['state'] == 'ready'")
         lost = 16 - state["in_flight"]
         assert 0 < lost < 16  # all went to one worker once in 30,000 times
-        second = [asyncio.create_task(ask(g, key)) for _ in range(lost)]
+        second = [asyncio.create_task(chat(g, key)) for _ in range(lost)]
         await g.until("s['in_flight'] == 16")
-        assert (await ask(g, key))[0] == 429
+        assert (await chat(g, key))[0] == 429
         release.set()
         ended = await asyncio.gather(*first, *second, return_exceptions=True)
         assert sum(isinstance(end, aiohttp.ClientError) for end in ended) == lost
@@ -415,7 +415,7 @@ async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:
         async def engine() -> tuple[psutil.Process, int]:
             """Its process and restarts, when all workers find it healthy and answer from it."""
             async with asyncio.timeout(240):  # a worker may consider the killed engine healthy until its next request
-                while {(await ask(g, key, max_tokens=4))[0] for _ in range(6)} != {200}:
+                while {(await chat(g, key, max_tokens=4))[0] for _ in range(6)} != {200}:
                     await asyncio.sleep(0.1)
             state = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=240)
             [endpoint] = state["endpoints"]

@@ -1,4 +1,4 @@
-"""What a test needs and this machine cannot get."""
+"""Skips of tests that need what this machine cannot install."""
 
 import os
 from typing import NoReturn

@@ -115,7 +115,7 @@ class Rig:
         return made
 
     def left(self, unit: Rated) -> float:
-        """What the first tenant's first limit for all of its requests has left."""
+        """The rest of the first tenant's first limit for all of its requests."""
         allowance = self.ledger.accounts[self.principal.tenant].always[0]
         return allowance.buckets[unit].remaining(self.core.clock())
 

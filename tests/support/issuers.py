@@ -41,7 +41,7 @@ class SigningKey:
         return {**{k: v for k, v in made.items() if k != "key_ops"}, "kid": self.kid, **changes}
 
     def token(self, headers: dict[str, Any] | None = None, /, **claims: Any) -> str:
-        """A token that is right but for `claims`; one that is None is left out."""
+        """A valid token, with `claims` replaced; a claim of None is omitted."""
         body = json.dumps(payload(**claims)).encode()  # `jwt.encode` would not make a wrong one
         return jwt.api_jws.encode(body, self.private, self.algorithm, {"kid": self.kid, **(headers or {})})
 

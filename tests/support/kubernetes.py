@@ -37,7 +37,7 @@ class ApiServer:
         self.slices: dict[str, Slice] = {}
         self.lists = self.watches = 0
         self.versions: list[str] = []
-        """Where each watch began."""
+        """The resource version at which each watch began."""
         self.tokens: list[str | None] = []
         self.selectors: list[str | None] = []
         self.status = 200

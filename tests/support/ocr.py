@@ -11,7 +11,7 @@ from scipy import ndimage
 
 Array = npt.NDArray[Any]
 Infer = Callable[[str, Array], Array]
-"""Of a model, with its only input, its only output."""
+"""A session of a model, with its only input and its only output."""
 
 HEIGHT = 48
 """The picture of a line in the form that the models require."""
@@ -30,7 +30,7 @@ def picture() -> Array:
 
 
 def characters(metadata: str) -> list[str]:
-    """What the recogniser's classes mean: nothing, those of the model's own list, a space."""
+    """The characters of the recogniser's classes: none, the model's own list, a space."""
     return ["", *metadata.splitlines(), " "]
 
 

@@ -16,7 +16,7 @@ from psycopg import sql
 from tests.support.debian import binary
 
 _FOLDERS = "/usr/lib/postgresql/*/bin"
-# As fast as a test may be: nothing of it outlives the run.
+# Durability is off: no data outlives the run.
 _SETTINGS = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=60")
 
 

@@ -52,7 +52,7 @@ class Prober:
 
 
 def _waited(pid: str) -> float:
-    """Seconds for which the main thread of a process has waited for a core."""
+    """The seconds that the main thread of a process has waited for a core."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
     return 0.0

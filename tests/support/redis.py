@@ -13,7 +13,7 @@ from tests.support.debian import binary
 
 
 class RedisServer:
-    """On a socket in a folder, with nothing on disk: one that is killed forgets everything."""
+    """A Redis server on a socket in a folder, with nothing on disk: its data ends with its process."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "redis.sock"
@@ -43,7 +43,7 @@ class RedisServer:
                 return False
 
     def kill(self) -> None:
-        """At once. Its socket stays behind, as after a crash."""
+        """Kill the server at once. Its socket file remains, as after a crash."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

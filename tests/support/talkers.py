@@ -101,8 +101,8 @@ class Talker(FakeAdapter):
             choice["token_ids"] = [id_]
         return self._event_of(fields, choices=[choice])
 
-    def _event_of(self, fields: dict[str, Any], **what: Any) -> bytes:
-        body = {"id": f"{self.name}-{len(self.calls)}", "created": len(self.calls), "model": self.name, **what}
+    def _event_of(self, fields: dict[str, Any], **extra: Any) -> bytes:
+        body = {"id": f"{self.name}-{len(self.calls)}", "created": len(self.calls), "model": self.name, **extra}
         return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
 
 
@@ -122,8 +122,8 @@ def _usage_of(usage: Usage) -> dict[str, int]:
     }
 
 
-class Heard:
-    """What a client made of a stream; AssertionError for one that no single server would have sent."""
+class StreamTranscript:
+    """The decoded stream of a client; AssertionError for a stream that no single server would have sent."""
 
     def __init__(self, stream: bytes) -> None:
         events = [event.removeprefix(b"data: ") for event in stream.split(b"\n\n") if event]

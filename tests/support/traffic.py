@@ -31,7 +31,7 @@ class Traffic:
         self.statuses: Counter[int] = Counter()
         self.texts: Counter[str] = Counter()
         self.dropped: list[str] = []
-        """Of requests that were sent and not answered."""
+        """The errors of requests that were sent and not answered."""
         self.refused = 0
         """Connections that could not be made."""
         self.stopping = False
@@ -87,7 +87,7 @@ class Traffic:
 
 @asynccontextmanager
 async def traffic(url: str, key: str, clients: int, **options: Any) -> AsyncIterator[Traffic]:
-    """That many clients, until the end of the block; then every answer that is due has come."""
+    """Run `clients` clients until the end of the block; after it, every request is answered."""
     made = Traffic(url, key, **options)
     tasks = [asyncio.create_task(made.client()) for _ in range(clients)]
     try:

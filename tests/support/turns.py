@@ -1,4 +1,4 @@
-"""What each turn of the event loop costs, and floods that come from outside the loop."""
+"""The cost of each turn of the event loop, and floods from outside the loop."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""In the place of vLLM's program: `serve MODEL --served-model-name NAME --uds PATH …`, and as vLLM does, with a process
+"""A stand-in for vLLM's program: `serve MODEL --served-model-name NAME --uds PATH …`, and as vLLM does, with a process
 of its own for the engine."""
 
 import argparse

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapters.errors import BackendError, InferenceError
 from adapters.fake import FakeAdapter
 from tests.support.gateways import Rig, chat, config
-from tests.support.talkers import Heard, Talker
+from tests.support.talkers import StreamTranscript, Talker
 
 TOKENS = ["Ri", "vers", " run", " to", " the", " sea", "."]
 REQUESTS = 24
@@ -77,7 +77,7 @@ def test_each_request_ends_once_truthfully_and_within_every_budget(seed: int, il
                     await answer.aclose()
         except (StopAsyncIteration, RuntimeError, TimeoutError, InferenceError):
             pass
-        heard = Heard(b"".join(pieces))
+        heard = StreamTranscript(b"".join(pieces))
         assert "".join(TOKENS).startswith(heard.text)
         assert not heard.done or heard.text == "".join(TOKENS)
         assert not record.trace.first_chunk or heard.done or record.error is not None

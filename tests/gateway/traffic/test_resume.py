@@ -21,7 +21,7 @@ from adapters.types import Usage
 from adapters.wire.openai import chat as wire
 from policies.resume import MOST
 from tests.support.gateways import Rig, chat, config
-from tests.support.talkers import PROMPT, Heard, Talker, talkers
+from tests.support.talkers import PROMPT, StreamTranscript, Talker, talkers
 
 TOKENS = ["Ri", "vers", " run", " “down", "”", " 😀", '"', "\n\n", " to", " the", " sea", "."]
 TEXT = "".join(TOKENS)
@@ -43,7 +43,7 @@ def completion(**fields: Any) -> GenerateRequest:
     return wire.decode_completion(wire._encode({"model": "chat", "prompt": "Once", "stream": True, **fields}))
 
 
-async def hear(one: Rig, request: GenerateRequest) -> tuple[Heard, Any, InferenceError | None]:
+async def hear(one: Rig, request: GenerateRequest) -> tuple[StreamTranscript, Any, InferenceError | None]:
     """The stream to its end, whole or broken, and its record."""
     record, pieces = one.record(), list[bytes]()
     answer = await one.core.handle(one.principal, request, {}, record)
@@ -51,9 +51,9 @@ async def hear(one: Rig, request: GenerateRequest) -> tuple[Heard, Any, Inferenc
         try:
             pieces.append(await answer.__anext__())
         except StopAsyncIteration:
-            return Heard(b"".join(pieces)), record, None
+            return StreamTranscript(b"".join(pieces)), record, None
         except InferenceError as error:
-            return Heard(b"".join(pieces)), record, error
+            return StreamTranscript(b"".join(pieces)), record, error
 
 
 @pytest.mark.looptime
@@ -101,7 +101,7 @@ def test_any_breaks_any_limit_any_client(
         except (StopAsyncIteration, InferenceError):
             pass
         await answer.aclose()
-        heard = Heard(b"".join(pieces))
+        heard = StreamTranscript(b"".join(pieces))
         assert unbroken.startswith(heard.text)
         assert not heard.done or heard.text == unbroken
         if record.error is None:
