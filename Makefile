@@ -37,7 +37,7 @@ format: $(VENV)/.dev
 # What the suite finds of every system that there is is written down, and the page that shows it anew.
 conformance: $(VENV)/.dev
 	HEADRACE_RECORD_CONFORMANCE=1 $(BIN)/pytest tests/conformance --deselect tests/conformance/test_page.py $(ARGS)
-	$(BIN)/python -m tests.conformance.kept
+	$(BIN)/python -m tests.conformance.recorded
 
 # The descriptors of the published gRPC messages, from their .proto files.
 PROTOS := adapters/wire/protos

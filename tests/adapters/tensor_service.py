@@ -57,10 +57,10 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
     def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
-        told = service_pb2.ModelMetadataResponse(name=request.name, versions=["1"], platform="test")
+        reply = service_pb2.ModelMetadataResponse(name=request.name, versions=["1"], platform="test")
         for name, datatype, shape in self.inputs:
-            told.inputs.add(name=name, datatype=datatype, shape=shape)
-        return told
+            reply.inputs.add(name=name, datatype=datatype, shape=shape)
+        return reply
 
     def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
@@ -68,9 +68,9 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
 
     def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
         self._note(request, context)
-        told = service_pb2.ModelStatisticsResponse()
-        told.model_stats.add(name=request.name, version="1", inference_count=2**40)
-        return told
+        reply = service_pb2.ModelStatisticsResponse()
+        reply.model_stats.add(name=request.name, version="1", inference_count=2**40)
+        return reply
 
     def _note(self, request: Any, context: Any) -> None:
         self.received.append(request)

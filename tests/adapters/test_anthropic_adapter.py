@@ -68,9 +68,9 @@ async def chatted(body: bytes, **options: Any) -> tuple[Object, Anthropic]:
         answer = await adapter.call(openai.decode_chat(body), within())
         assert answer.form == OPENAI
         assert answer.body is not None
-        told = json.loads(answer.body)
-        assert answer.usage.total_tokens == told["usage"]["total_tokens"]
-        return told, server
+        completion = json.loads(answer.body)
+        assert answer.usage.total_tokens == completion["usage"]["total_tokens"]
+        return completion, server
 
 
 async def chunks(body: bytes) -> tuple[list[Object], Answer]:
@@ -96,9 +96,9 @@ async def test_a_client_of_the_same_wire_has_its_own_bytes_sent_on() -> None:
     answer, server = await native(message(**fields), betas="a-1, b-2")
     assert answer.form == ANTHROPIC
     assert answer.body is not None
-    told = json.loads(answer.body)
-    assert told["content"] == [{"type": "text", "text": "hi there"}]
-    cost = told["usage"]
+    body = json.loads(answer.body)
+    assert body["content"] == [{"type": "text", "text": "hi there"}]
+    cost = body["usage"]
     assert cost["cache_read_input_tokens"] == 5
     assert answer.usage == Usage(cost["input_tokens"] + 5, cost["output_tokens"], exact=True, bytes=len(answer.body))
     (sent,) = server.bodies
@@ -113,7 +113,7 @@ async def test_the_pool_s_betas_go_with_the_client_s() -> None:
         assert server.headers["anthropic-beta"] == "z-9,a-1,b-2"
 
 
-async def test_a_stream_s_events_go_on_as_they_came_and_are_counted() -> None:
+async def test_events_of_a_stream_are_forwarded_unchanged_and_counted() -> None:
     async with adapting() as (adapter, _):
         answer = await adapter.call(wire.decode_message(message(stream=True)), within())
         assert answer.form == ANTHROPIC
@@ -127,12 +127,12 @@ async def test_a_stream_s_events_go_on_as_they_came_and_are_counted() -> None:
     assert f'"output_tokens": {answer.usage.completion_tokens}' in events[-2]
 
 
-async def test_a_stream_that_is_left_counts_what_was_told() -> None:
+async def test_an_abandoned_stream_counts_the_tokens_that_were_sent() -> None:
     async with adapting() as (adapter, _):
         answer = await adapter.call(wire.decode_message(message("slow " * 30, stream=True)), within())
-        got = b""
-        while b"content_block_delta" not in got:
-            got += await answer.__anext__()
+        received = b""
+        while b"content_block_delta" not in received:
+            received += await answer.__anext__()
         await answer.aclose()
     assert answer.usage.completion_tokens >= 1
     assert not answer.usage.exact
@@ -149,7 +149,7 @@ async def test_tokens_are_counted_by_the_server() -> None:
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
-async def test_a_server_that_does_not_count_says_so(status: int) -> None:
+async def test_a_server_without_token_counts_is_unsupported(status: int) -> None:
     async with scripted(answers(http(b"{}", status=status))) as upstream:
         adapter = AnthropicAdapter(Client(upstream.url))
         with pytest.raises(Unsupported):
@@ -157,7 +157,7 @@ async def test_a_server_that_does_not_count_says_so(status: int) -> None:
         await adapter.aclose()
 
 
-async def test_what_a_route_changed_is_what_is_sent() -> None:
+async def test_a_routes_changes_are_sent() -> None:
     async with adapting() as (adapter, server):
         request = wire.decode_message(message(stop_sequences=["x"], metadata={"user_id": "u"}))
         fields = request.codec.fields(request)
@@ -180,52 +180,52 @@ TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": 
 
 
 async def test_a_chat_is_answered_as_one() -> None:
-    told, server = await chatted(chat(user="u", stop=["zzz"], temperature=0.5), max_tokens=77)
-    assert told["object"] == "chat.completion"
-    (choice,) = told["choices"]
+    completion, server = await chatted(chat(user="u", stop=["zzz"], temperature=0.5), max_tokens=77)
+    assert completion["object"] == "chat.completion"
+    (choice,) = completion["choices"]
     assert choice["message"]["content"] == "hi there"
     assert choice["finish_reason"] == "stop"
-    assert told["usage"]["prompt_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
+    assert completion["usage"]["prompt_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
     (sent,) = server.bodies
     assert (sent["max_tokens"], sent["metadata"], sent["stop_sequences"]) == (77, {"user_id": "u"}, ["zzz"])
 
 
 async def test_the_ends_that_an_answer_may_have() -> None:
-    told, _ = await chatted(chat("one two three", max_tokens=2))
-    assert told["choices"][0]["finish_reason"] == "length"
-    told, _ = await chatted(chat("one STOP three", stop="STOP"))
-    assert (told["choices"][0]["finish_reason"], told["choices"][0]["stop_reason"]) == ("stop", "STOP")
-    assert told["choices"][0]["message"]["content"] == "one "
+    completion, _ = await chatted(chat("one two three", max_tokens=2))
+    assert completion["choices"][0]["finish_reason"] == "length"
+    completion, _ = await chatted(chat("one STOP three", stop="STOP"))
+    assert (completion["choices"][0]["finish_reason"], completion["choices"][0]["stop_reason"]) == ("stop", "STOP")
+    assert completion["choices"][0]["message"]["content"] == "one "
 
 
 async def test_tools_are_called_and_their_results_brought_back() -> None:
-    told, _ = await chatted(chat("call them", tools=TOOLS, tool_choice="required"))
-    said = told["choices"][0]["message"]
-    assert told["choices"][0]["finish_reason"] == "tool_calls"
-    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in said["tool_calls"]]
+    completion, _ = await chatted(chat("call them", tools=TOOLS, tool_choice="required"))
+    turn = completion["choices"][0]["message"]
+    assert completion["choices"][0]["finish_reason"] == "tool_calls"
+    calls = [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in turn["tool_calls"]]
     assert calls == [("toolu_0", "f", "{}"), ("toolu_1", "g", '{"n":1}')]
     results = [{"role": "tool", "tool_call_id": call[0], "content": f"found by {call[1]}"} for call in calls]
-    messages = [{"role": "user", "content": "call them"}, said, *results]
-    told, server = await chatted(json.dumps({"model": "ours", "messages": messages, "tools": TOOLS}).encode())
-    assert told["choices"][0]["message"]["content"] == "what the tool found"
+    messages = [{"role": "user", "content": "call them"}, turn, *results]
+    completion, server = await chatted(json.dumps({"model": "ours", "messages": messages, "tools": TOOLS}).encode())
+    assert completion["choices"][0]["message"]["content"] == "what the tool found"
     blocks = server.bodies[0]["messages"][2]["content"]
     assert [block["tool_use_id"] for block in blocks] == ["toolu_0", "toolu_1"]
 
 
-async def test_thoughts_come_with_what_proves_them() -> None:
-    told, _ = await chatted(chat("think", thinking={"type": "adaptive"}))
-    said = told["choices"][0]["message"]
-    assert said["reasoning_content"] == "Let me see."
-    messages = [{"role": "user", "content": "think"}, said, {"role": "user", "content": "more"}]
-    told, server = await chatted(json.dumps({"model": "ours", "messages": messages}).encode())
+async def test_thoughts_have_their_signature() -> None:
+    completion, _ = await chatted(chat("think", thinking={"type": "adaptive"}))
+    turn = completion["choices"][0]["message"]
+    assert turn["reasoning_content"] == "Let me see."
+    messages = [{"role": "user", "content": "think"}, turn, {"role": "user", "content": "more"}]
+    completion, server = await chatted(json.dumps({"model": "ours", "messages": messages}).encode())
     assert server.bodies[0]["messages"][1]["content"][0]["thinking"] == "Let me see."
-    assert told["choices"][0]["message"]["content"] == "more"
+    assert completion["choices"][0]["message"]["content"] == "more"
 
 
-async def test_a_schema_is_asked_for_as_the_api_does() -> None:
-    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
-    told, server = await chatted(chat(response_format=wanted, reasoning_effort="minimal"))
-    assert json.loads(told["choices"][0]["message"]["content"]) == {"said": "hi there"}
+async def test_a_schema_is_sent_in_the_apis_form() -> None:
+    response_format = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+    completion, server = await chatted(chat(response_format=response_format, reasoning_effort="minimal"))
+    assert json.loads(completion["choices"][0]["message"]["content"]) == {"said": "hi there"}
     assert server.bodies[0]["output_config"] == {
         "effort": "low",
         "format": {"type": "json_schema", "schema": {"type": "object"}},
@@ -233,34 +233,34 @@ async def test_a_schema_is_asked_for_as_the_api_does() -> None:
 
 
 async def test_a_streamed_chat() -> None:
-    seen, answer = await chunks(chat("a b c", stream=True, stream_options={"include_usage": True}))
-    assert seen[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert "".join(c["choices"][0]["delta"].get("content", "") for c in seen if c["choices"]) == "a b c"
-    assert seen[-2]["choices"][0]["finish_reason"] == "stop"
-    assert seen[-1]["choices"] == []
-    assert seen[-1]["usage"]["completion_tokens"] == answer.usage.completion_tokens > 1
+    streamed, answer = await chunks(chat("a b c", stream=True, stream_options={"include_usage": True}))
+    assert streamed[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in streamed if c["choices"]) == "a b c"
+    assert streamed[-2]["choices"][0]["finish_reason"] == "stop"
+    assert streamed[-1]["choices"] == []
+    assert streamed[-1]["usage"]["completion_tokens"] == answer.usage.completion_tokens > 1
     assert answer.usage.exact
-    assert {c["id"] for c in seen} == {"msg_stand_in"}
+    assert {c["id"] for c in streamed} == {"msg_stand_in"}
 
 
-async def test_a_chat_that_did_not_ask_for_usage_gets_none() -> None:
-    seen, _ = await chunks(chat("a b c", stream=True))
-    assert not any("usage" in c for c in seen)
+async def test_a_chat_without_include_usage_has_no_usage() -> None:
+    streamed, _ = await chunks(chat("a b c", stream=True))
+    assert not any("usage" in c for c in streamed)
 
 
 async def test_streamed_calls_of_several_tools() -> None:
-    seen, _ = await chunks(chat("call", stream=True, tools=TOOLS))
-    said: dict[int, list[str]] = {}
-    for c in seen:
+    streamed, _ = await chunks(chat("call", stream=True, tools=TOOLS))
+    arguments: dict[int, list[str]] = {}
+    for c in streamed:
         for call in c["choices"][0]["delta"].get("tool_calls", ()):
-            said.setdefault(call["index"], []).append(call["function"]["arguments"])
-    assert {index: "".join(parts) for index, parts in said.items()} == {0: "{}", 1: '{"n": 1}'}
-    assert seen[-1]["choices"][0]["finish_reason"] == "tool_calls"
+            arguments.setdefault(call["index"], []).append(call["function"]["arguments"])
+    assert {index: "".join(parts) for index, parts in arguments.items()} == {0: "{}", 1: '{"n": 1}'}
+    assert streamed[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
 async def test_streamed_thoughts() -> None:
-    seen, _ = await chunks(chat("think", stream=True, thinking={"type": "enabled", "budget_tokens": 1024}))
-    deltas = [c["choices"][0]["delta"] for c in seen]
+    streamed, _ = await chunks(chat("think", stream=True, thinking={"type": "enabled", "budget_tokens": 1024}))
+    deltas = [c["choices"][0]["delta"] for c in streamed]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "Let me see."
     (signed,) = [delta["thinking_blocks"][0] for delta in deltas if "thinking_blocks" in delta]
     assert signed["signature"]
@@ -284,7 +284,7 @@ async def test_streamed_thoughts() -> None:
         ({"messages": [{"role": "assistant"}]}, "messages"),
     ],
 )  # fmt: skip
-async def test_what_the_wire_has_no_word_for_is_refused(fields: Object, param: str) -> None:
+async def test_fields_that_the_wire_lacks_are_refused(fields: Object, param: str) -> None:
     async with adapting() as (adapter, server):
         with pytest.raises(CallerError) as refused:
             await adapter.call(openai.decode_chat(chat(**fields)), within())
@@ -307,7 +307,7 @@ async def test_other_requests_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "code"),
+    ("text", "kind", "code"),
     [
         ("!overloaded", CapacityError, "overloaded"),
         ("!rate", CapacityError, "overloaded"),
@@ -321,13 +321,13 @@ async def test_other_requests_are_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("decode", [wire.decode_message, openai.decode_chat])
-async def test_refusals_have_their_kind(said: str, kind: type[InferenceError], code: str, decode: Any) -> None:
+async def test_refusals_have_their_kind(text: str, kind: type[InferenceError], code: str, decode: Any) -> None:
     async with adapting() as (adapter, _):
         with pytest.raises(kind) as failed:
-            await adapter.call(decode(message(said)), within())
+            await adapter.call(decode(message(text)), within())
     assert type(failed.value) is kind
     assert failed.value.code == code
-    assert failed.value.retry_after == (7 if said == "!rate" else None)
+    assert failed.value.retry_after == (7 if text == "!rate" else None)
 
 
 async def test_a_wrong_key_and_a_wrong_model_are_the_gateway_s_own_fault() -> None:
@@ -337,13 +337,13 @@ async def test_a_wrong_key_and_a_wrong_model_are_the_gateway_s_own_fault() -> No
         assert failed.value.code == code
 
 
-async def test_what_the_server_says_of_a_wrong_field_is_told() -> None:
+async def test_the_servers_message_about_a_wrong_field_is_forwarded() -> None:
     with pytest.raises(CallerError, match=r"nonsense: Extra inputs are not permitted"):
         await native(message(nonsense=1))
 
 
 @pytest.mark.parametrize("decode", [wire.decode_message, openai.decode_chat])
-async def test_a_stream_that_breaks_off_says_so(decode: Any) -> None:
+async def test_a_broken_stream_raises(decode: Any) -> None:
     async with adapting() as (adapter, _):
         with pytest.raises(CapacityError):
             await whole(adapter, decode(message("well !broken here", stream=True)))
@@ -412,7 +412,7 @@ async def test_errors_of_a_stream_have_their_kind(type_: bytes, kind: type[Infer
 )
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("decode", [wire.decode_message, openai.decode_chat])
-async def test_what_cannot_be_read_is_the_server_s_failure(answer: bytes, stream: bool, decode: Any) -> None:
+async def test_an_unreadable_answer_is_the_servers_failure(answer: bytes, stream: bool, decode: Any) -> None:
     async with scripted(answers(answer)) as upstream:
         adapter = AnthropicAdapter(Client(upstream.url))
         with pytest.raises((BackendError, TransportError)):

@@ -48,7 +48,7 @@ def test_ray_serve(status: int, body: bytes, kind: type[InferenceError] | None, 
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "version", "kind", "code"),
+    ("status", "kind_of_error", "version", "kind", "code"),
     [
         (400, "InvalidKeyException", "", BackendError, "upstream_credential"),
         (400, "BadRequestException", "", CallerError, "invalid_request"),
@@ -64,8 +64,14 @@ def test_ray_serve(status: int, body: bytes, kind: type[InferenceError] | None, 
         (507, "InternalServerException", "", ModelFailed, "model_failed"),
     ],
 )
-def test_torchserve(status: int, told: str, version: str, kind: type[InferenceError] | None, code: str) -> None:
-    body = json.dumps({"code": status, "type": told, "message": "at 10.0.0.5"}).encode() if told else b"\xff"
+def test_torchserve(
+    status: int, kind_of_error: str, version: str, kind: type[InferenceError] | None, code: str
+) -> None:
+    body = (
+        json.dumps({"code": status, "type": kind_of_error, "message": "at 10.0.0.5"}).encode()
+        if kind_of_error
+        else b"\xff"
+    )
     error = torchserve_refusals.judged(AppRequest(model="m", version=version), status, Headers({}), body)
     assert type(error) is (kind or type(None))
     if error is not None:

@@ -14,12 +14,12 @@ class Ends:
     """Records how an answer ended at each notification."""
 
     def __init__(self) -> None:
-        self.heard: list[BaseException | None] = []
+        self.errors: list[BaseException | None] = []
 
     def __call__(self, answer: Answer, error: BaseException | None) -> None:
         assert answer.ended
         assert answer.error is error
-        self.heard.append(error)
+        self.errors.append(error)
 
 
 def stream() -> Answer:
@@ -33,7 +33,7 @@ def test_the_first_end_is_the_end(errors: list[InferenceError | None]) -> None:
     for error in errors:
         answer.end(error)
     answer.when_ended(after)
-    assert before.heard == after.heard == [errors[0]]
+    assert before.errors == after.errors == [errors[0]]
 
 
 def test_callbacks_run_in_order_at_the_end_and_not_before() -> None:
@@ -51,14 +51,14 @@ def test_a_callback_that_ends_it_again_changes_nothing() -> None:
     answer.when_ended(lambda a, _: a.end(BackendError("again")))
     answer.when_ended(ends)
     answer.end(None)
-    assert (ends.heard, answer.error) == ([None], None)
+    assert (ends.errors, answer.error) == ([None], None)
 
 
 async def test_a_whole_answer_has_ended() -> None:
     answer, ends = Answer(content_type="application/json", body=b"{}"), Ends()
     answer.when_ended(ends)
     await answer.aclose()
-    assert ends.heard == [None]
+    assert ends.errors == [None]
     assert [piece async for piece in answer] == []
 
 
@@ -67,7 +67,7 @@ async def test_leaving_is_an_end() -> None:
     answer.when_ended(ends)
     await answer.aclose()
     await answer.aclose()
-    [error] = ends.heard
+    [error] = ends.errors
     assert isinstance(error, ClientGone)
 
 

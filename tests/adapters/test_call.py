@@ -44,7 +44,7 @@ def test_seconds_end_with_the_first_chunk() -> None:
     assert (trace.upstream_seconds, trace.queue_seconds) == (2.0, 0.0)
 
 
-def test_an_attempt_shares_the_trace_and_what_was_tried() -> None:
+def test_an_attempt_shares_the_trace_and_the_tried_endpoints() -> None:
     call = Call(FOREVER, "id", "acme", "key", {"a": "b"}, "salt", 2.0, "low", "p/1")
     call.sent("p/0", 1.0)
     other = call.attempt()

@@ -92,7 +92,7 @@ class Expected:
 
 
 @pytest.mark.parametrize("group", range(4))
-async def test_random_graphs_run_as_their_model_says(group: int) -> None:
+async def test_random_graphs_run_like_their_model(group: int) -> None:
     ends = set()
     for seed in range(group * 500, group * 500 + 500):
         ends.add(await _run_and_compare(Script(seed)))

@@ -22,7 +22,7 @@ HEADS = st.sampled_from([*PREFIXES, "MY_", "", "OPENAI_"])
 TAILS = st.sampled_from(["", "_2", "_FILE", "_VALUE"])
 
 
-def test_what_a_machine_needs_is_inherited_and_no_credential() -> None:
+def test_needed_variables_are_inherited_and_credentials_are_not() -> None:
     assert inherited({**NEEDED, **SECRETS}) == NEEDED
 
 

@@ -51,7 +51,7 @@ async def test_scripts_play_in_order_and_the_last_for_ever() -> None:
     assert bodies == [b"1", b"2", b"2", b"2"]
 
 
-async def test_what_one_call_cost_is_its_own() -> None:
+async def test_each_call_has_its_own_usage() -> None:
     fake = FakeAdapter()
     first = await fake.call(request(stream=False), within())
     first.usage.completion_tokens = 99

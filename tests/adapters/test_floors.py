@@ -24,7 +24,7 @@ OPEN = {
     "statuses",
     "temporary",
 }
-"""What runtimes may import of it."""
+"""The parts that runtimes may import."""
 
 
 def test_no_module_is_forgotten() -> None:

@@ -49,7 +49,7 @@ from tests.adapters.wire.tensors import load_body, same
 X = Tensor("x", "INT32", (2, 1), b"\x01\0\0\0\x02\0\0\0")
 
 
-def asked(kind: Any = "infer", version: str = "", **more: Any) -> InferRequest:
+def grpc_request(kind: Any = "infer", version: str = "", **more: Any) -> InferRequest:
     """A request that came over gRPC, under names of its client's own."""
     inference = Inference("its-client-says", "7", "id-1", inputs=[X], **more)
     message = oip_proto.encode_infer_request(inference)
@@ -72,20 +72,20 @@ async def adapting(service: Service, *handlers: Any, **options: Any) -> AsyncIte
 
 async def call(service: Service, request: Any = None, **options: Any) -> Answer:
     async with adapting(service, **options) as adapter:
-        return await adapter.call(request or asked(), within())
+        return await adapter.call(request or grpc_request(), within())
 
 
 # ── tensors ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None:
+async def test_a_message_is_forwarded_under_the_pools_names() -> None:
     service = Service()
-    answer = await call(service, asked(version="3"))
-    request, told = service.received[0], service.metadata[0]
+    answer = await call(service, grpc_request(version="3"))
+    request, metadata = service.received[0], service.metadata[0]
     assert (request.model_name, request.model_version, request.id) == ("m", "3", "id-1")
     assert list(request.raw_input_contents) == [X.data]
-    assert told["x-request-id"] == "req-1"
-    assert 0 < told["left"] <= PATIENCE + 1
+    assert metadata["x-request-id"] == "req-1"
+    assert 0 < metadata["left"] <= PATIENCE + 1
     assert answer.form == OIP_GRPC
     assert answer.body is not None
     inferred = oip_proto_answers.decode_infer_response(answer.body)
@@ -93,14 +93,14 @@ async def test_a_message_goes_on_as_it_came_under_the_names_that_count() -> None
     assert answer.usage == Usage(rows=2, bytes=len(answer.body), device_ms=1.5, exact=True)
 
 
-async def test_a_pools_name_for_the_model_goes_before_the_clients() -> None:
+async def test_a_pools_name_for_the_model_replaces_the_clients() -> None:
     service = Service()
     await call(service, model="theirs")
     assert (service.received[0].model_name, service.received[0].model_version) == ("theirs", "")
 
 
 @pytest.mark.parametrize("binary", [True, False])
-async def test_what_came_over_http_is_written_as_a_message(binary: bool) -> None:
+async def test_a_request_over_http_is_encoded_as_a_message(binary: bool) -> None:
     service = Service()
     answer = await call(service, over_http(*oip.encode_request(Inference("m", inputs=[X]), binary=binary)))
     assert answer.form == OIP_GRPC
@@ -108,7 +108,7 @@ async def test_what_came_over_http_is_written_as_a_message(binary: bool) -> None
     assert (service.received[0].model_name, dict(service.received[0].parameters)) == ("m", {})
 
 
-async def test_a_raw_body_has_the_shape_that_the_server_tells() -> None:
+async def test_a_raw_body_has_the_shape_that_the_server_reports() -> None:
     service = Service()
     async with adapting(service) as adapter:
         for _ in range(2):
@@ -118,7 +118,7 @@ async def test_a_raw_body_has_the_shape_that_the_server_tells() -> None:
     assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("x", "INT32", [2, 1])
 
 
-async def test_a_prompt_has_the_shapes_that_the_server_tells() -> None:
+async def test_a_prompt_has_the_shapes_that_the_server_reports() -> None:
     service = Service()
     answer = await call(service, over_http(b'{"x": [5, 6], "temperature": 0.5}', kind="generate"))
     request = service.received[1]
@@ -162,7 +162,7 @@ async def test_statuses(code: int, error: type[InferenceError], words: str, kind
     service = Service()
     service.behaviour = service.stream = failing(code, "at fault: /models/x.py")
     with pytest.raises(error, match=words) as caught:
-        await call(service, asked(kind))
+        await call(service, grpc_request(kind))
     assert type(caught.value) is error
     assert ("/models" in caught.value.message) == (caught.value.kind == "caller")
 
@@ -174,12 +174,12 @@ async def test_a_message_that_is_too_large_for_the_server() -> None:
         await call(service)
 
 
-@pytest.mark.parametrize(("told", "seconds"), [("1500", 1.5), ("-1", None), ("soon", None)])
-async def test_a_full_server_may_say_when_to_come_back(told: str, seconds: float | None) -> None:
+@pytest.mark.parametrize(("pushback", "seconds"), [("1500", 1.5), ("-1", None), ("soon", None)])
+async def test_a_full_server_may_set_the_retry_delay(pushback: str, seconds: float | None) -> None:
     service = Service()
 
     def full(request: Any, context: Any) -> Any:
-        context.set_trailing_metadata((("grpc-retry-pushback-ms", told),))
+        context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback),))
         context.abort(grpc.StatusCode.UNAVAILABLE, "full")
 
     service.behaviour = full
@@ -192,14 +192,14 @@ async def test_an_unknown_version_was_the_callers_choice() -> None:
     service = Service()
     service.behaviour = failing(5, "no")
     with pytest.raises(NotFound, match="`m` has no version `9`"):
-        await call(service, asked(version="9"))
+        await call(service, grpc_request(version="9"))
 
 
-async def test_a_failure_of_the_server_for_what_nobody_can_read_is_the_callers() -> None:
+async def test_a_servers_failure_on_an_unreadable_request_is_the_callers() -> None:
     service = Service()
     service.behaviour = failing(13, "cannot parse")
     message = service_pb2.ModelInferRequest(inputs=[{"name": "x", "datatype": "INT31"}])
-    request = replace(asked(), payload=GrpcPayload(body=message.SerializeToString()))
+    request = replace(grpc_request(), payload=GrpcPayload(body=message.SerializeToString()))
     with pytest.raises(CallerError, match="INT31"):
         await call(service, request)
 
@@ -215,7 +215,7 @@ async def test_time_that_is_up_is_the_requests_own() -> None:
     service.behaviour = hang
     async with adapting(service) as adapter:
         with pytest.raises(DeadlineError):
-            await adapter.call(asked(), within(0.2))
+            await adapter.call(grpc_request(), within(0.2))
 
 
 async def test_a_request_that_is_cancelled_is_cancelled_at_the_server() -> None:
@@ -230,7 +230,7 @@ async def test_a_request_that_is_cancelled_is_cancelled_at_the_server() -> None:
 
     service.behaviour = hang
     async with adapting(service) as adapter:
-        task = asyncio.create_task(adapter.call(asked(), within()))
+        task = asyncio.create_task(adapter.call(grpc_request(), within()))
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -241,13 +241,13 @@ async def test_a_request_that_is_cancelled_is_cancelled_at_the_server() -> None:
 async def test_a_server_that_is_not_there() -> None:
     async with calling("http://127.0.0.1:9") as channel:
         with pytest.raises(TransportError):
-            await OipGrpcAdapter(channel).call(asked(), within())
+            await OipGrpcAdapter(channel).call(grpc_request(), within())
 
 
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def told(number: int, **more: Any) -> Any:
+def streamed_response(number: int, **more: Any) -> Any:
     return service_pb2.ModelStreamInferResponse(infer_response={"model_name": "m", "id": str(number), **more})
 
 
@@ -256,11 +256,11 @@ async def test_a_stream_has_one_request_and_any_number_of_responses() -> None:
 
     def three(request: Any, context: Any) -> Iterator[Any]:
         context.set_trailing_metadata((("headrace-device-ms", "3"),))
-        yield from map(told, range(3))
+        yield from map(streamed_response, range(3))
 
     service.stream = three
     async with adapting(service) as adapter:
-        answer = await adapter.call(asked("infer_stream"), within())
+        answer = await adapter.call(grpc_request("infer_stream"), within())
         messages = [message async for message in answer]
     assert [service_pb2.ModelStreamInferResponse.FromString(m).infer_response.id for m in messages] == ["0", "1", "2"]
     assert answer.form == OIP_GRPC
@@ -273,7 +273,7 @@ async def test_a_stream_may_have_no_responses() -> None:
     service = Service()
     service.stream = lambda request, context: iter(())
     async with adapting(service) as adapter:
-        answer = await adapter.call(asked("infer_stream"), within())
+        answer = await adapter.call(grpc_request("infer_stream"), within())
         assert [message async for message in answer] == []
         assert answer.ended
 
@@ -287,18 +287,18 @@ async def test_a_prompt_streams_too() -> None:
 
 
 @pytest.mark.parametrize("with_status", [True, False])
-async def test_what_came_before_a_failure_is_an_answer(with_status: bool) -> None:
+async def test_responses_before_a_failure_are_delivered(with_status: bool) -> None:
     service = Service()
 
     def late(request: Any, context: Any) -> Iterator[Any]:
-        yield told(1)
+        yield streamed_response(1)
         if with_status:
             context.abort(grpc.StatusCode.INTERNAL, "CUDA out of memory at 10.0.0.5")
         yield service_pb2.ModelStreamInferResponse(error_message="CUDA out of memory at 10.0.0.5")
 
     service.stream = late
     async with adapting(service) as adapter:
-        answer = await adapter.call(asked("infer_stream"), within())
+        answer = await adapter.call(grpc_request("infer_stream"), within())
         await anext(answer)
         with pytest.raises(ModelFailed, match=r"^CUDA out of memory at \[address\]$") as caught:
             await anext(answer)
@@ -324,14 +324,14 @@ async def test_a_failure_before_any_response_has_no_status(
     failed = service_pb2.ModelStreamInferResponse(error_message=words, infer_response={"model_name": model})
     service.stream = lambda request, context: iter([failed])
     with pytest.raises(error) as caught:
-        await call(service, asked("infer_stream", version))
+        await call(service, grpc_request("infer_stream", version))
     assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("kind", ["infer", "infer_stream"])
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("code", "error"), [("model_failed", PoisonRequest), ("instance_lost", ComputationLost)])
-async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
+async def test_a_failure_that_a_runtime_reports_is_not_retried(
     kind: str, streamed: bool, code: str, error: type[InferenceError]
 ) -> None:
     service = Service()
@@ -345,16 +345,16 @@ async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
         failed = service_pb2.ModelStreamInferResponse.FromString(encode_stream_error("ValueError: boom", "7", "", code))
         service.stream = lambda request, context: iter([failed])
     with pytest.raises(error, match=r"^ValueError: boom$") as caught:
-        await call(service, asked(kind))
+        await call(service, grpc_request(kind))
     assert (caught.value.retryable, caught.value.blames_endpoint, caught.value.code) == (False, False, code)
 
 
-async def test_a_server_without_streams_is_asked_for_one_response() -> None:
+async def test_a_server_without_streams_has_unary_calls() -> None:
     service = Service()
     service.stream = failing(12, "Method not found!")
     async with adapting(service) as adapter:
         for _ in range(2):
-            answer = await adapter.call(asked("infer_stream"), within())
+            answer = await adapter.call(grpc_request("infer_stream"), within())
             (message,) = [message async for message in answer]
             response = service_pb2.ModelStreamInferResponse.FromString(message).infer_response
             assert (response.id, list(response.raw_output_contents)) == ("id-1", [X.data])
@@ -366,12 +366,12 @@ async def test_a_client_that_leaves_cancels_the_upstreams_call() -> None:
     service = Service()
 
     def endless(request: Any, context: Any) -> Iterator[Any]:
-        yield told(1)
+        yield streamed_response(1)
         service.left.wait(PATIENCE)
 
     service.stream = endless
     async with adapting(service) as adapter:
-        answer = await adapter.call(asked("infer_stream"), within())
+        answer = await adapter.call(grpc_request("infer_stream"), within())
         await anext(answer)
         await answer.aclose()
         assert await asyncio.to_thread(service.left.wait, PATIENCE)
@@ -389,7 +389,7 @@ async def test_mlservers_bare_responses_are_put_as_others_send_them() -> None:
             )
 
     async with adapting(Service(), Bare()) as adapter:
-        answer = await adapter.call(asked("infer_stream"), within())
+        answer = await adapter.call(grpc_request("infer_stream"), within())
         messages = [service_pb2.ModelStreamInferResponse.FromString(message) async for message in answer]
     assert messages == [service_pb2.ModelStreamInferResponse(infer_response=bare)]
 
@@ -436,7 +436,7 @@ async def test_configuration_and_statistics_are_as_triton_writes_them() -> None:
     assert stats["model_stats"][0]["inference_count"] == 2**40
 
 
-async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -> None:
+async def test_orders_are_messages_and_discard_the_models_metadata() -> None:
     service = Service()
     body = load_body("{}", {"1/model.py": b"\0code"})
     async with adapting(service, model="theirs") as adapter:
@@ -449,8 +449,8 @@ async def test_orders_are_messages_and_what_was_known_of_models_is_forgotten() -
         assert (answer.body, answer.form) == (b"{}", OIP_JSON)
         with pytest.raises(CallerError, match="Unknown load parameter"):
             await adapter.call(ModelOrder(model="m", order="load", body=b'{"parameters":{"x":"y"}}'), within())
-    metadata, infer, again, load, asked_again, _, unload = service.received
-    assert [type(one).__name__ for one in (metadata, infer, again, asked_again)] == [
+    metadata, infer, again, load, infer_again, _, unload = service.received
+    assert [type(one).__name__ for one in (metadata, infer, again, infer_again)] == [
         "ModelMetadataRequest", "ModelInferRequest", "ModelInferRequest", "ModelMetadataRequest"
     ]  # fmt: skip
     assert (load.model_name, load.parameters["config"].string_param) == ("theirs", "{}")

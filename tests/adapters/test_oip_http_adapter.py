@@ -35,7 +35,7 @@ from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.payloads import GrpcPayload
 from adapters.wire.oip.request_view import request_of
-from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
+from tests.adapters.http1.scripted import Peer, Play, ReceivedRequest, Upstream, answers, scripted
 from tests.adapters.test_openai_adapter import END, HEAD, chat, http, piece
 from tests.adapters.wire.tensors import same
 
@@ -53,7 +53,7 @@ def within(total: float = LONG, first_byte: float = LONG) -> Call:
     return Call(Deadline(asyncio.get_running_loop().time() + total, first_byte, LONG), "id-1")
 
 
-def asked(
+def http_request(
     body: bytes = JSON, length: int | None = None, model: str = "m", version: str = "", **more: Any
 ) -> InferRequest:
     return request_of(body, model=model, version=version, header_length=length, **more)
@@ -83,106 +83,112 @@ async def adapting(play: Play, **options: Any) -> AsyncIterator[tuple[OipHttpAda
 async def call(answer: bytes, request: Any = None, **options: Any) -> Answer:
     """One call to an upstream that sends `answer` and closes."""
     async with adapting(answers(answer), **options) as (adapter, _):
-        return await adapter.call(request or asked(), within())
+        return await adapter.call(request or http_request(), within())
 
 
-def recording(got: list[Asked], *answer: bytes) -> Callable[[Peer], Awaitable[None]]:
+def recording(received: list[ReceivedRequest], *answer: bytes) -> Callable[[Peer], Awaitable[None]]:
     async def play(peer: Peer) -> None:
         for data in answer:
-            got.append(await peer.request())
+            received.append(await peer.request())
             peer.send(data)
 
     return play
 
 
-async def sent(request: Any, answer: bytes = b"", **options: Any) -> tuple[Answer, Asked]:
+async def sent(request: Any, answer: bytes = b"", **options: Any) -> tuple[Answer, ReceivedRequest]:
     """The decoded answer of an upstream, and the request that the upstream received."""
-    got: list[Asked] = []
-    async with adapting(recording(got, answer or http(ANSWER)), **options) as (adapter, _):
-        return await adapter.call(request, within()), got[0]
+    received: list[ReceivedRequest] = []
+    async with adapting(recording(received, answer or http(ANSWER)), **options) as (adapter, _):
+        return await adapter.call(request, within()), received[0]
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_bytes_go_on_as_they_came_and_come_back_so() -> None:
+async def test_bytes_pass_unchanged_in_both_directions() -> None:
     answer = http(BINARY_ANSWER, "application/octet-stream", 200, f"Inference-Header-Content-Length: {ANSWER_LENGTH}")
-    begun, got = await sent(asked(BINARY, LENGTH), answer)
-    assert got.line == "POST /v2/models/m/infer HTTP/1.1"
-    assert got.body == BINARY
-    assert got.headers["Inference-Header-Content-Length".lower()] == str(LENGTH)
-    assert got.headers["x-request-id"] == "id-1"
-    assert got.headers["content-type"] == "application/octet-stream"
+    begun, received = await sent(http_request(BINARY, LENGTH), answer)
+    assert received.line == "POST /v2/models/m/infer HTTP/1.1"
+    assert received.body == BINARY
+    assert received.headers["Inference-Header-Content-Length".lower()] == str(LENGTH)
+    assert received.headers["x-request-id"] == "id-1"
+    assert received.headers["content-type"] == "application/octet-stream"
     assert (begun.body, begun.form) == (BINARY_ANSWER, Form("oip-http", ANSWER_LENGTH))
     assert begun.usage == Usage(rows=2, bytes=len(BINARY_ANSWER), exact=True)
 
 
 async def test_json_is_sent_as_json() -> None:
-    begun, got = await sent(asked())
-    assert got.headers["content-type"] == "application/json"
-    assert "inference-header-content-length" not in got.headers
+    begun, received = await sent(http_request())
+    assert received.headers["content-type"] == "application/json"
+    assert "inference-header-content-length" not in received.headers
     assert (begun.body, begun.form, begun.content_type) == (ANSWER, Form("oip-http"), "application/json")
 
 
 async def test_names_and_versions_are_the_pools_and_the_requests() -> None:
-    _, got = await sent(asked(model="a/b c", version="3"))
-    assert got.line == "POST /v2/models/a%2Fb%20c/versions/3/infer HTTP/1.1"
-    _, got = await sent(asked(), model="other")
-    assert got.line == "POST /v2/models/other/infer HTTP/1.1"
+    _, received = await sent(http_request(model="a/b c", version="3"))
+    assert received.line == "POST /v2/models/a%2Fb%20c/versions/3/infer HTTP/1.1"
+    _, received = await sent(http_request(), model="other")
+    assert received.line == "POST /v2/models/other/infer HTTP/1.1"
 
 
-async def test_compression_goes_through() -> None:
+async def test_compressed_bodies_pass_unchanged() -> None:
     body = compression.compress(JSON, "gzip")
     packed = compression.compress(ANSWER, "gzip")
-    begun, got = await sent(
-        asked(body, encoding="gzip", opened=JSON, accepts="br, gzip"),
+    begun, received = await sent(
+        http_request(body, encoding="gzip", opened=JSON, accepts="br, gzip"),
         http(packed, "application/json", 200, "Content-Encoding: gzip"),
     )
-    assert (got.body, got.headers["content-encoding"], got.headers["accept-encoding"]) == (body, "gzip", "gzip")
+    assert (received.body, received.headers["content-encoding"], received.headers["accept-encoding"]) == (
+        body,
+        "gzip",
+        "gzip",
+    )
     assert (begun.body, begun.form.encoding) == (packed, "gzip")
 
 
-async def test_what_came_over_grpc_is_written_in_binary_form() -> None:
-    _, got = await sent(grpc())
-    length = int(got.headers["inference-header-content-length"])
-    inference = oip.decode_request(got.body, length, "m")
+async def test_a_request_over_grpc_is_encoded_in_binary_form() -> None:
+    _, received = await sent(grpc())
+    length = int(received.headers["inference-header-content-length"])
+    inference = oip.decode_request(received.body, length, "m")
     assert (inference.id, inference.parameters) == ("7", {"sequence_id": 5, "binary_data_output": True})
     assert same(inference.inputs[0], X)
 
 
-async def test_servers_without_binary_tensors_get_json_and_their_clients_binary_tensors() -> None:
-    begun, got = await sent(asked(BINARY, LENGTH), binary=False)
-    assert "inference-header-content-length" not in got.headers
-    assert json.loads(got.body)["inputs"][0]["data"] == [1, 2]
+async def test_servers_without_binary_tensors_receive_json_and_their_clients_binary_tensors() -> None:
+    begun, received = await sent(http_request(BINARY, LENGTH), binary=False)
+    assert "inference-header-content-length" not in received.headers
+    assert json.loads(received.body)["inputs"][0]["data"] == [1, 2]
     assert begun.form.header_length is not None
     assert begun.body is not None
     assert same(oip_responses.decode_response(begun.body, begun.form.header_length).outputs[0], Y)
-    begun, got = await sent(grpc(), binary=False)
-    assert got.headers["content-type"] == "application/json"
+    begun, received = await sent(grpc(), binary=False)
+    assert received.headers["content-type"] == "application/json"
     assert begun.body == ANSWER
 
 
-async def test_a_raw_body_becomes_json_with_the_shape_that_the_server_tells() -> None:
+async def test_a_raw_body_becomes_json_with_the_shape_that_the_server_reports() -> None:
     metadata = b'{"name":"m","versions":["1"],"platform":"","inputs":[{"name":"x","datatype":"INT32","shape":[-1,1]}]}'
-    got: list[Asked] = []
-    async with adapting(recording(got, http(metadata), http(ANSWER), http(ANSWER)), binary=False) as (adapter, _):
+    received: list[ReceivedRequest] = []
+    async with adapting(recording(received, http(metadata), http(ANSWER), http(ANSWER)), binary=False) as (adapter, _):
         for _ in range(2):  # the second time, the shape is known
-            begun = await adapter.call(asked(bytes(X.data), 0), within())
+            begun = await adapter.call(http_request(bytes(X.data), 0), within())
             assert begun.form.header_length is not None
-    assert [one.line for one in got] == [
+    assert [one.line for one in received] == [
         "GET /v2/models/m HTTP/1.1", "POST /v2/models/m/infer HTTP/1.1", "POST /v2/models/m/infer HTTP/1.1"
     ]  # fmt: skip
-    assert json.loads(got[1].body)["inputs"] == [{"name": "x", "datatype": "INT32", "shape": [2, 1], "data": [1, 2]}]
+    assert json.loads(received[1].body)["inputs"] == [
+        {"name": "x", "datatype": "INT32", "shape": [2, 1], "data": [1, 2]}
+    ]
 
 
 async def test_a_raw_body_for_a_model_with_two_inputs_is_refused() -> None:
     inputs = [{"name": name, "datatype": "INT32", "shape": [1]} for name in "xy"]
     metadata = json.dumps({"name": "m", "inputs": inputs}).encode()
     with pytest.raises(CallerError, match="this one has 2"):
-        await call(http(metadata), asked(b"1234", 0), binary=False)
+        await call(http(metadata), http_request(b"1234", 0), binary=False)
 
 
-async def test_a_device_that_tells_its_time() -> None:
+async def test_reported_device_time_is_counted() -> None:
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: 1.5"))).usage.device_ms == 1.5
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: nan"))).usage.device_ms == 0
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: soon"))).usage.device_ms == 0
@@ -224,16 +230,16 @@ async def test_statuses(status: int, body: bytes, error: type[InferenceError], w
     assert "/models" not in caught.value.message
 
 
-async def test_a_500_for_what_nobody_can_read_is_the_callers() -> None:
+async def test_a_500_for_an_unreadable_request_is_the_callers() -> None:
     """Triton's answer to a wrong element; its breaker is not to open for that."""
     wrong = b'{"inputs":[{"name":"x","datatype":"INT32","shape":[1,1],"data":[0.5]}]}'
     with pytest.raises(CallerError, match="`x` is not INT32"):
-        await call(http(b'{"error":"unable to parse"}', "application/json", 500), asked(wrong))
+        await call(http(b'{"error":"unable to parse"}', "application/json", 500), http_request(wrong))
 
 
 async def test_an_unknown_version_was_the_callers_choice() -> None:
     with pytest.raises(NotFound, match="`m` has no version `9`"):
-        await call(http(b'{"error":"not found"}', "application/json", 404), asked(version="9"))
+        await call(http(b'{"error":"not found"}', "application/json", 404), http_request(version="9"))
 
 
 async def test_a_failure_in_a_200() -> None:
@@ -243,7 +249,7 @@ async def test_a_failure_in_a_200() -> None:
 
 @pytest.mark.parametrize(("code", "error"), [("model_failed", PoisonRequest), ("instance_lost", ComputationLost)])
 @pytest.mark.parametrize("status", [500, 502, 503])
-async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
+async def test_a_failure_that_a_runtime_reports_is_not_retried(
     code: str, error: type[InferenceError], status: int
 ) -> None:
     answer = http(b'{"error":"ValueError: boom"}', "application/json", status, f"x-headrace-error: {code}")
@@ -255,7 +261,7 @@ async def test_what_a_runtime_reports_of_a_request_is_not_repeated(
 async def test_generate_of_several_responses_is_refused() -> None:
     words = b'{"error":"generate expects model to produce exactly 1 response"}'
     with pytest.raises(Unsupported, match="exactly 1"):
-        await call(http(words), asked(b'{"text_input":"a"}', kind="generate"))
+        await call(http(words), http_request(b'{"text_input":"a"}', kind="generate"))
 
 
 async def test_a_header_that_is_no_length() -> None:
@@ -275,7 +281,7 @@ FAILED = b'data: {"error":"CUDA out of memory at 10.0.0.5"}'
 
 
 def streaming(kind: Any = "generate_stream", body: bytes = b'{"text_input":"a"}') -> InferRequest:
-    return asked(body, kind=kind)
+    return http_request(body, kind=kind)
 
 
 async def read(answer: bytes, request: InferRequest | None = None) -> list[bytes]:
@@ -288,11 +294,11 @@ async def read(answer: bytes, request: InferRequest | None = None) -> list[bytes
         return events
 
 
-async def test_events_go_on_as_they_came_until_the_body_ends() -> None:
+async def test_events_are_forwarded_unchanged_until_the_body_ends() -> None:
     assert b"".join(await read(HEAD + piece(ONE) + piece(TWO) + END)) == ONE + b"\n\n" + TWO + b"\n\n"
 
 
-async def test_what_keeps_a_connection_alive_goes_on_too() -> None:
+async def test_keepalive_comments_are_forwarded_too() -> None:
     begun = asyncio.Event()
 
     async def play(peer: Peer) -> None:
@@ -323,7 +329,7 @@ async def test_a_failure_before_any_response_may_be_tried_elsewhere() -> None:
     [piece(ONE, FAILED) + END, piece(ONE) + piece(FAILED) + END, piece(ONE)],
     ids=["in one piece", "in two", "cut off"],
 )
-async def test_what_came_before_a_failure_is_an_answer(rest: bytes) -> None:
+async def test_responses_before_a_failure_are_delivered(rest: bytes) -> None:
     answer = HEAD + rest
     async with adapting(answers(answer)) as (adapter, _):
         begun = await adapter.call(streaming(), within())
@@ -350,23 +356,23 @@ async def test_a_client_that_leaves_closes_the_upstreams_connection() -> None:
             await left.wait()
 
 
-async def test_a_server_without_streams_of_responses_is_asked_for_one() -> None:
-    got: list[Asked] = []
+async def test_a_server_without_streams_of_responses_has_unary_calls() -> None:
+    received: list[ReceivedRequest] = []
     none, one = http(b"", "text/plain", 404), http(ANSWER)
-    async with adapting(recording(got, none, one, one)) as (adapter, _):
-        for request in (asked(BINARY, LENGTH, kind="infer_stream"), grpc("infer_stream")):
+    async with adapting(recording(received, none, one, one)) as (adapter, _):
+        for request in (http_request(BINARY, LENGTH, kind="infer_stream"), grpc("infer_stream")):
             begun = await adapter.call(request, within())
             assert [event async for event in begun] == [b"data: " + FINAL_ANSWER + b"\n\n"]
             assert (begun.form, begun.ended) == (Form("oip-http"), True)
-    assert [line.line.split()[1].rpartition("/")[2] for line in got] == ["infer_stream", "infer", "infer"]
-    assert "inference-header-content-length" not in got[1].headers
+    assert [line.line.split()[1].rpartition("/")[2] for line in received] == ["infer_stream", "infer", "infer"]
+    assert "inference-header-content-length" not in received[1].headers
 
 
-async def test_a_model_that_is_unknown_says_nothing_of_streams() -> None:
-    got: list[Asked] = []
+async def test_an_unknown_model_does_not_disprove_streams() -> None:
+    received: list[ReceivedRequest] = []
     none = http(b'{"error":"unknown model"}', "application/json", 404)
     # The third request is for the repository's index.
-    async with adapting(recording(got, none, none, none, HEAD + piece(ONE) + END)) as (adapter, _):
+    async with adapting(recording(received, none, none, none, HEAD + piece(ONE) + END)) as (adapter, _):
         with pytest.raises(BackendError, match="does not know the model"):
             await adapter.call(grpc("infer_stream"), within())
         begun = await adapter.call(grpc("infer_stream"), within())
@@ -386,8 +392,8 @@ async def test_a_stream_that_is_none() -> None:
 @pytest.mark.parametrize(("about", "path"), [("metadata", ""), ("config", "/config"), ("stats", "/stats")])
 async def test_questions_are_answered_by_the_server(about: Any, path: str) -> None:
     body = b'{"name":"m"}'
-    begun, got = await sent(ModelQuery(model="m", version="2", about=about), http(body))
-    assert got.line == f"GET /v2/models/m/versions/2{path} HTTP/1.1"
+    begun, received = await sent(ModelQuery(model="m", version="2", about=about), http(body))
+    assert received.line == f"GET /v2/models/m/versions/2{path} HTTP/1.1"
     assert (begun.body, begun.form) == (body, Form("oip-http"))
 
 
@@ -401,8 +407,8 @@ async def test_readiness_is_a_status() -> None:
 
 @pytest.mark.parametrize("order", ["load", "unload"])
 async def test_orders_are_carried_out_by_the_server(order: Any) -> None:
-    begun, got = await sent(ModelOrder(model="m", order=order, body=b'{"parameters":{}}'), http(b""))
-    assert (got.line, got.body) == (f"POST /v2/repository/models/m/{order} HTTP/1.1", b'{"parameters":{}}')
+    begun, received = await sent(ModelOrder(model="m", order=order, body=b'{"parameters":{}}'), http(b""))
+    assert (received.line, received.body) == (f"POST /v2/repository/models/m/{order} HTTP/1.1", b'{"parameters":{}}')
     assert begun.form == Form("oip-http")
     with pytest.raises(CallerError, match="no config"):
         await call(http(b'{"error":"no config"}', "application/json", 400), ModelOrder(model="m", order=order))
@@ -417,10 +423,10 @@ async def test_questions_that_are_refused() -> None:
         await call(http(b'{"error":"no versioning"}', "application/json", 501), ModelQuery(model="m", version="2"))
 
 
-async def test_the_health_check_asks_for_readiness() -> None:
-    got: list[Asked] = []
-    async with adapting(recording(got, http(b""), http(b"", "text/plain", 400))) as (adapter, _):
+async def test_the_health_check_requests_readiness() -> None:
+    received: list[ReceivedRequest] = []
+    async with adapting(recording(received, http(b""), http(b"", "text/plain", 400))) as (adapter, _):
         await adapter.probe(LONG)
         with pytest.raises(BackendError, match="answered 400"):
             await adapter.probe(LONG)
-    assert got[0].line == "GET /v2/health/ready HTTP/1.1"
+    assert received[0].line == "GET /v2/health/ready HTTP/1.1"

@@ -10,12 +10,12 @@ import logging, resource
 logging.basicConfig(format="%(message)s")
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 from adapters.open_files import clients_that_fit, raise_limit
-print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], clients_that_fit({wanted}, {each}))
+print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], clients_that_fit({required}, {each}))
 """
 
 
-def run(soft: int, hard: int, wanted: int, each: int = 2) -> tuple[str, str]:
-    code = CODE.format(soft=soft, hard=hard, wanted=wanted, each=each)
+def run(soft: int, hard: int, required: int, each: int = 2) -> tuple[str, str]:
+    code = CODE.format(soft=soft, hard=hard, required=required, each=each)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip(), done.stderr
 

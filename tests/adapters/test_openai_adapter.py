@@ -33,7 +33,7 @@ from adapters.wire import internal_headers
 from adapters.wire.openai import chat as wire
 from adapters.wire.sse import MAX_EVENT
 from tests.adapters.http1.raw import until
-from tests.adapters.http1.scripted import Asked, Peer, Play, Upstream, answers, scripted
+from tests.adapters.http1.scripted import Peer, Play, ReceivedRequest, Upstream, answers, scripted
 from tests.support.gateways import infer
 
 SOON = 0.05
@@ -106,57 +106,57 @@ async def streamed(answer: bytes, **fields: Any) -> tuple[list[bytes], Answer]:
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def recording(got: list[Asked], answer: bytes) -> Callable[[Peer], Awaitable[None]]:
+def recording(received: list[ReceivedRequest], answer: bytes) -> Callable[[Peer], Awaitable[None]]:
     async def play(peer: Peer) -> None:
-        got.append(await peer.request())
+        received.append(await peer.request())
         peer.send(answer)
 
     return play
 
 
 async def test_the_upstream_sees_our_name_and_nothing_of_the_client() -> None:
-    got: list[Asked] = []
-    async with adapting(recording(got, http(BODY)), model="real") as (adapter, upstream):
+    received: list[ReceivedRequest] = []
+    async with adapting(recording(received, http(BODY)), model="real") as (adapter, upstream):
         await adapter.call(chat(temperature=0.5, user="u"), within())
-    [asked] = got
-    assert asked.line == "POST /v1/chat/completions HTTP/1.1"
-    assert asked.headers == {
+    [only] = received
+    assert only.line == "POST /v1/chat/completions HTTP/1.1"
+    assert only.headers == {
         "host": f"127.0.0.1:{upstream.port}",
         "user-agent": "headrace",
         "accept": "application/json, text/event-stream",
         "content-type": "application/json",
         "x-request-id": "id-1",
-        "content-length": str(len(asked.body)),
+        "content-length": str(len(only.body)),
     }
     messages = [{"role": "user", "content": "hi"}]
-    assert json.loads(asked.body) == {"model": "real", "messages": messages, "temperature": 0.5, "user": "u"}
+    assert json.loads(only.body) == {"model": "real", "messages": messages, "temperature": 0.5, "user": "u"}
 
 
-async def test_only_our_own_runtime_is_told_whose_a_request_is_and_how_urgent() -> None:
-    got: list[Asked] = []
+async def test_only_our_own_runtime_receives_tenant_and_priority() -> None:
+    received: list[ReceivedRequest] = []
     headers = {"x-headrace-tenant": "other", "x-headrace-share": "100", "x-headrace-timeout": "1e6"}
     for options in ({"ours": True}, {}):
-        async with adapting(recording(got, http(BODY)), **options) as (adapter, _):
+        async with adapting(recording(received, http(BODY)), **options) as (adapter, _):
             call = Call(within().deadline, "", "acme", headers=headers, share=2.5, priority="low")
             await adapter.call(chat(), call)
-    ours, others = got
-    told = internal_headers.decode(ours.headers)
-    assert told[:3] == ("acme", 2.5, 1)
-    assert LONG - 1 < told.seconds <= LONG  # by the test's own clock, which stands still
+    ours, others = received
+    decoded = internal_headers.decode(ours.headers)
+    assert decoded[:3] == ("acme", 2.5, 1)
+    assert LONG - 1 < decoded.seconds <= LONG  # by the test's own clock, which stands still
     assert not [name for name in others.headers if name.startswith("x-headrace")]
 
 
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize(("status", "named"), [(429, "tenant"), (429, None), (503, "server"), (503, "tenant")])
-async def test_whose_requests_are_refused(ours: bool, status: int, named: str | None) -> None:
+async def test_the_scope_of_a_refusal(ours: bool, status: int, named: str | None) -> None:
     """Our own runtime names the scope. A server of others cannot: its 429 may be for one client or for all."""
     more = [] if named is None else [f"x-headrace-refused: {named}"]
     refusal = http(b'{"error": {"message": "full"}}', "application/json", status, "retry-after: 2", *more)
     async with adapting(answers(refusal), ours=ours) as (adapter, _):
         with pytest.raises(CapacityError) as caught:
             await adapter.call(chat(), within())
-    ours_says = "tenant" if named == "tenant" else "server"
-    assert caught.value.scope == (ours_says if ours else "unknown" if status == 429 else "server")
+    scope_of_ours = "tenant" if named == "tenant" else "server"
+    assert caught.value.scope == (scope_of_ours if ours else "unknown" if status == 429 else "server")
     assert caught.value.retry_after == 2.0
 
 
@@ -172,13 +172,13 @@ async def test_whose_requests_are_refused(ours: bool, status: int, named: str | 
     ],
 )
 async def test_paths_under_a_base(base: str, calls: str, probes: str) -> None:
-    got: list[Asked] = []
-    async with scripted(recording(got, http(BODY, "application/json", 200, "Connection: close"))) as upstream:
+    received: list[ReceivedRequest] = []
+    async with scripted(recording(received, http(BODY, "application/json", 200, "Connection: close"))) as upstream:
         adapter = OpenAIAdapter(Client(upstream.url + base))
         await adapter.call(wire.decode_completion(b'{"model": "m", "prompt": "a"}'), within())
         await adapter.probe(LONG)
         await adapter.aclose()
-    assert [asked.line.split(" ")[1] for asked in got] == [calls, probes]
+    assert [each.line.split(" ")[1] for each in received] == [calls, probes]
 
 
 # ── whole answers ─────────────────────────────────────────────────────────────────────────────────────────
@@ -200,8 +200,8 @@ async def test_whole_without_usage() -> None:
 BAD = {
     "HTML": (http(b"<html>", "text/html"), False),
     "no content type": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", False),
-    "a stream that nobody asked for": (stream(A, DONE), False),
-    "no stream where one was asked for": (http(BODY), True),
+    "a stream that was not requested": (stream(A, DONE), False),
+    "no stream where one was requested": (http(BODY), True),
     "no JSON": (http(b"oops"), False),
     "no choices": (http(b"{}"), False),
     "an error with 200": (http(b'{"error": "CUDA"}'), False),
@@ -209,10 +209,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("answer", "wants_stream"), BAD.values(), ids=BAD.keys())
-async def test_what_is_no_answer(answer: bytes, wants_stream: bool) -> None:
+@pytest.mark.parametrize(("answer", "stream_requested"), BAD.values(), ids=BAD.keys())
+async def test_a_malformed_answer_is_a_backend_error(answer: bytes, stream_requested: bool) -> None:
     with pytest.raises(BackendError):
-        await call(answer, chat(stream=wants_stream))
+        await call(answer, chat(stream=stream_requested))
 
 
 def embedding() -> EmbeddingRequest:
@@ -220,16 +220,16 @@ def embedding() -> EmbeddingRequest:
 
 
 async def test_embeddings() -> None:
-    told = b'{"object":"list","data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":2,"total_tokens":2}}'
-    got: list[Asked] = []
-    answer = http(told)
-    async with adapting(recording(got, answer)) as (adapter, _):
-        found = await adapter.call(embedding(), within())
-    assert (found.body, found.usage.prompt_tokens, found.usage.exact) == (told, 2, True)
-    assert got[0].line.split()[1] == "/v1/embeddings"
+    body = b'{"object":"list","data":[{"embedding":[1.0]}],"usage":{"prompt_tokens":2,"total_tokens":2}}'
+    received: list[ReceivedRequest] = []
+    answer = http(body)
+    async with adapting(recording(received, answer)) as (adapter, _):
+        result = await adapter.call(embedding(), within())
+    assert (result.body, result.usage.prompt_tokens, result.usage.exact) == (body, 2, True)
+    assert received[0].line.split()[1] == "/v1/embeddings"
 
 
-async def test_an_answer_to_something_else_is_no_embedding() -> None:
+async def test_an_answer_without_embeddings_is_refused() -> None:
     body = b'{"choices":[]}'
     answer = http(body)
     async with adapting(answers(answer)) as (adapter, _):
@@ -251,14 +251,14 @@ async def test_a_whole_answer_that_breaks_off() -> None:
 # ── streams ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_usage_that_the_client_did_not_ask_for_is_read_and_kept_back() -> None:
+async def test_usage_that_the_client_did_not_request_is_read_and_withheld() -> None:
     parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE))
     assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, DONE)])
     assert answer.usage == Usage(3, 2, exact=True, bytes=sum(map(len, parts)))
     assert (answer.ended, answer.error, answer.body) == (True, None, None)
 
 
-async def test_usage_that_the_client_asked_for_is_passed_on() -> None:
+async def test_usage_that_the_client_requested_is_forwarded() -> None:
     parts, answer = await streamed(stream(A, B, ONLY_USAGE, DONE), stream_options={"include_usage": True})
     assert b"".join(parts) == b"".join([event + b"\n\n" for event in (A, B, ONLY_USAGE, DONE)])
     assert answer.usage == Usage(3, 2, exact=True, bytes=sum(map(len, parts)))
@@ -400,7 +400,7 @@ async def broken(rest: bytes, expected: type[InferenceError]) -> None:
         "cut inside a chunk", "bad framing", "event without end",
     ],
 )  # fmt: skip
-async def test_a_stream_that_breaks_says_so(rest: bytes, expected: type[InferenceError]) -> None:
+async def test_a_broken_stream_raises(rest: bytes, expected: type[InferenceError]) -> None:
     await broken(rest, expected)
 
 
@@ -524,12 +524,12 @@ STATUS: dict[int, tuple[type[InferenceError], str]] = {
 }
 
 
-@pytest.mark.parametrize("wants_stream", [False, True])
+@pytest.mark.parametrize("stream_requested", [False, True])
 @pytest.mark.parametrize(("status", "expected"), STATUS.items())
-async def test_statuses(status: int, expected: tuple[type[InferenceError], str], wants_stream: bool) -> None:
+async def test_statuses(status: int, expected: tuple[type[InferenceError], str], stream_requested: bool) -> None:
     body = b"" if status == 204 else b'{"error": {"message": "secret of 10.0.0.5", "param": "p"}}'
     with pytest.raises(InferenceError) as caught:
-        await call(http(body, "application/json", status, "Location: http://elsewhere/"), chat(stream=wants_stream))
+        await call(http(body, "application/json", status, "Location: http://elsewhere/"), chat(stream=stream_requested))
     assert (type(caught.value), caught.value.code) == expected
     # The client reads what is wrong with its request, and a server's report of its own failure without addresses.
     shown = caught.value.kind == "caller" or isinstance(caught.value, ServerFailed)
@@ -537,7 +537,7 @@ async def test_statuses(status: int, expected: tuple[type[InferenceError], str],
     assert "10.0.0.5" not in caught.value.message or caught.value.kind == "caller"
 
 
-async def test_what_the_upstream_says_of_a_bad_request_is_passed_on() -> None:
+async def test_the_upstreams_message_about_a_bad_request_is_forwarded() -> None:
     body = {"error": {"message": "`top_p` is wrong", "type": "x", "param": "top_p", "code": "bad_value"}}
     with pytest.raises(CallerError) as caught:
         await call(http(json.dumps(body).encode(), "application/json", 400), chat())
@@ -633,7 +633,7 @@ async def test_a_probe_has_its_time() -> None:
         await until(lambda: upstream.left == 1)
 
 
-async def test_a_probe_of_something_else_that_talks_and_talks() -> None:
+async def test_a_probe_of_another_server_is_bounded() -> None:
     async with adapting(answers(http(b"a" * (MAX_ERROR_BODY + 1), "text/html"))) as (adapter, _):
         with pytest.raises(BackendError):
             await adapter.probe(LONG)

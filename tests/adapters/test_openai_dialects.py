@@ -1,4 +1,4 @@
-"""What servers of OpenAI's family do each in a way of their own."""
+"""The differences between servers of OpenAI's family."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ from adapters.wire.openai import chat as wire
 from adapters.wire.openai import model_field as named
 from adapters.wire.openai.dialects import DIALECTS
 from config.protocols.openai import OpenAIProtocol
-from tests.adapters.http1.scripted import Asked, Peer, scripted
+from tests.adapters.http1.scripted import Peer, ReceivedRequest, scripted
 from tests.adapters.test_openai_adapter import (
     BODY,
     DONE,
@@ -47,31 +47,31 @@ from tests.adapters.test_openai_adapter import (
     within,
 )
 
-Answering = Callable[[Asked], bytes]
+Answering = Callable[[ReceivedRequest], bytes]
 LAST = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
 
 
 @asynccontextmanager
 async def adapting(
     answering: Answering | bytes, *, base: str = "", model: str | None = None, **options: Any
-) -> AsyncIterator[tuple[OpenAIAdapter, list[Asked]]]:
+) -> AsyncIterator[tuple[OpenAIAdapter, list[ReceivedRequest]]]:
     """An adapter of a dialect, connected to a server that answers each request by its script."""
-    got: list[Asked] = []
+    received: list[ReceivedRequest] = []
 
     async def play(peer: Peer) -> None:
         while True:
-            got.append(await peer.request())
-            peer.send(answering if isinstance(answering, bytes) else answering(got[-1]))
+            received.append(await peer.request())
+            peer.send(answering if isinstance(answering, bytes) else answering(received[-1]))
 
     protocol = OpenAIProtocol.model_validate({"name": "openai", **options}, strict=True)
     async with scripted(play) as upstream:
         adapter = OpenAIAdapter(Client(upstream.url + base), model=model, options=protocol)
-        yield adapter, got
+        yield adapter, received
         await adapter.aclose()
 
 
-def lines(got: list[Asked]) -> list[str]:
-    return [asked.line.rpartition(" ")[0] for asked in got]
+def lines(received: list[ReceivedRequest]) -> list[str]:
+    return [each.line.rpartition(" ")[0] for each in received]
 
 
 def models(*owners: str, **fields: Any) -> bytes:
@@ -100,11 +100,11 @@ def models(*owners: str, **fields: Any) -> bytes:
         ),
     ],
 )
-async def test_where_what_is(base: str, options: dict[str, str], calls: str, probes: str) -> None:
-    async with adapting(http(BODY), base=base, model="my/model", **options) as (adapter, got):
+async def test_paths_of_each_dialect(base: str, options: dict[str, str], calls: str, probes: str) -> None:
+    async with adapting(http(BODY), base=base, model="my/model", **options) as (adapter, received):
         await adapter.call(chat(), within())
         await adapter.probe(LONG)
-    assert lines(got)[:2] == [f"POST {calls}", f"GET {probes}"]
+    assert lines(received)[:2] == [f"POST {calls}", f"GET {probes}"]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ async def test_where_what_is(base: str, options: dict[str, str], calls: str, pro
     ],
 )
 async def test_servers_with_a_prefix_cache_get_the_tenant_s_salt(options: dict[str, Any], salted: bool) -> None:
-    async with adapting(http(BODY), **options) as (adapter, got):
+    async with adapting(http(BODY), **options) as (adapter, received):
         await adapter.call(chat(), Call(within().deadline, salt="a" * 32))
-    assert json.loads(got[0].body).get("cache_salt") == ("a" * 32 if salted else None)
+    assert json.loads(received[0].body).get("cache_salt") == ("a" * 32 if salted else None)
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -139,30 +139,30 @@ async def test_servers_with_a_prefix_cache_get_the_tenant_s_salt(options: dict[s
         ({"dialect": "groq"}, {"max_tokens": 3, "seed": 5}, {"max_tokens": 3, "seed": 5}),
     ],
 )
-async def test_fields_go_by_the_names_that_the_server_knows(
+async def test_fields_have_the_servers_names(
     options: dict[str, str], given: dict[str, Any], sent: dict[str, Any]
 ) -> None:
-    async with adapting(http(BODY), **options) as (adapter, got):
+    async with adapting(http(BODY), **options) as (adapter, received):
         await adapter.call(chat(**given), within())
-    body = json.loads(got[0].body)
+    body = json.loads(received[0].body)
     del body["model"], body["messages"]
     assert body == sent
 
 
 async def test_only_chats_have_them_renamed() -> None:
-    async with adapting(http(BODY), dialect="openai") as (adapter, got):
+    async with adapting(http(BODY), dialect="openai") as (adapter, received):
         await adapter.call(wire.decode_completion(b'{"model": "m", "prompt": "a", "max_tokens": 3}'), within())
-    assert json.loads(got[0].body)["max_tokens"] == 3
+    assert json.loads(received[0].body)["max_tokens"] == 3
 
 
 @pytest.mark.parametrize("include_usage", [True, False])
-async def test_a_server_that_refuses_stream_options_gets_none_and_tells_usage_anyway(include_usage: bool) -> None:
+async def test_a_server_that_refuses_stream_options_receives_none_and_reports_usage_anyway(include_usage: bool) -> None:
     last = b"data: " + json.dumps({"choices": [{"index": 0, "delta": {}}], "usage": USAGE}).encode()
     options = {"stream_options": {"include_usage": True}} if include_usage else {}
-    async with adapting(stream(A, last, DONE), dialect="mistral") as (adapter, got):
+    async with adapting(stream(A, last, DONE), dialect="mistral") as (adapter, received):
         answer = await adapter.call(chat(stream=True, **options), within())
         parts = [part async for part in answer]
-    assert "stream_options" not in json.loads(got[0].body)
+    assert "stream_options" not in json.loads(received[0].body)
     assert b"".join(parts) == A + b"\n\n" + last + b"\n\n" + DONE + b"\n\n"
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.exact) == (3, 2, True)
 
@@ -198,7 +198,7 @@ async def test_usage_in_every_chunk() -> None:
     assert answer.usage == Usage(3, 2, exact=True, bytes=answer.usage.bytes)
 
 
-TOLD_LATE: dict[str, tuple[bytes, type[InferenceError]]] = {
+ERRORS_IN_STREAMS: dict[str, tuple[bytes, type[InferenceError]]] = {
     "nested": (b'data: {"error":{"message":"boom","type":"InternalServerError","code":500}}', ServerFailed),
     "flat": (b'data: {"object":"error","message":"boom","type":"InternalServerError","code":500}', ServerFailed),
     "the caller's": (b'data: {"object":"error","message":"bad","type":"BadRequestError","code":400}', CallerError),
@@ -209,9 +209,9 @@ TOLD_LATE: dict[str, tuple[bytes, type[InferenceError]]] = {
 }
 
 
-@pytest.mark.parametrize(("event", "expected"), TOLD_LATE.values(), ids=TOLD_LATE.keys())
+@pytest.mark.parametrize(("event", "expected"), ERRORS_IN_STREAMS.values(), ids=ERRORS_IN_STREAMS.keys())
 @pytest.mark.parametrize("begun", [True, False])
-async def test_an_error_inside_a_stream_however_it_is_told(
+async def test_an_error_inside_a_stream_in_every_form(
     event: bytes, expected: type[InferenceError], begun: bool
 ) -> None:
     with pytest.raises(InferenceError) as caught:
@@ -220,19 +220,19 @@ async def test_an_error_inside_a_stream_however_it_is_told(
 
 
 @pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream", ""])
-async def test_a_type_that_says_nothing_is_believed_to_be_what_was_asked_for(content_type: str) -> None:
+async def test_an_answer_with_a_generic_type_has_the_requested_form(content_type: str) -> None:
     typed = f"Content-Type: {content_type}\r\n".encode() if content_type else b""
     whole = b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n%b" % (typed, len(BODY), BODY)
     events = HEAD.replace(b"Content-Type: text/event-stream; charset=utf-8\r\n", typed) + piece(A, DONE) + END
-    async with adapting(lambda asked: events if b'"stream":true' in asked.body else whole) as (adapter, _):
+    async with adapting(lambda request: events if b'"stream":true' in request.body else whole) as (adapter, _):
         assert (await adapter.call(chat(), within())).body == BODY
         answer = await adapter.call(chat(stream=True), within())
         assert b"".join([part async for part in answer]) == A + b"\n\n" + DONE + b"\n\n"
 
 
 async def test_a_refusal_with_200_in_the_place_of_a_stream_is_the_caller_s() -> None:
-    told = b'{"object":"error","message":"`top_p` is wrong","type":"BadRequestError","code":400}'
-    async with adapting(http(told)) as (adapter, _):
+    body = b'{"object":"error","message":"`top_p` is wrong","type":"BadRequestError","code":400}'
+    async with adapting(http(body)) as (adapter, _):
         for streams in (True, False):
             with pytest.raises(CallerError, match="top_p"):
                 await adapter.call(chat(stream=streams), within())
@@ -257,9 +257,9 @@ REFUSED: dict[str, tuple[int, Any, type[InferenceError], str | None]] = {
 }
 
 
-@pytest.mark.parametrize(("status", "told", "expected", "param"), REFUSED.values(), ids=REFUSED.keys())
-async def test_refusals(status: int, told: Any, expected: type[InferenceError], param: str | None) -> None:
-    async with adapting(http(json.dumps(told).encode(), "application/json", status)) as (adapter, _):
+@pytest.mark.parametrize(("status", "body", "expected", "param"), REFUSED.values(), ids=REFUSED.keys())
+async def test_refusals(status: int, body: Any, expected: type[InferenceError], param: str | None) -> None:
+    async with adapting(http(json.dumps(body).encode(), "application/json", status)) as (adapter, _):
         with pytest.raises(InferenceError) as caught:
             await adapter.call(chat(), within())
     assert (type(caught.value), caught.value.param) == (expected, param)
@@ -285,69 +285,72 @@ async def test_a_name_of_the_client_s_own_that_one_server_does_not_know_opens_no
 # ── health ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_server_without_a_health_path_is_asked_for_its_models_from_then_on() -> None:
-    def answering(asked: Asked) -> bytes:
-        return models("somebody") if "/v1/models" in asked.line else http(b"{}", "application/json", 404)
+async def test_a_server_without_a_health_path_is_probed_by_its_models() -> None:
+    def answering(request: ReceivedRequest) -> bytes:
+        return models("somebody") if "/v1/models" in request.line else http(b"{}", "application/json", 404)
 
-    async with adapting(answering) as (adapter, got):
+    async with adapting(answering) as (adapter, received):
         await adapter.probe(LONG)
         await adapter.probe(LONG)
-    assert lines(got) == ["GET /health", "GET /v1/models", "GET /v1/models", "GET /v1/models"]
+    assert lines(received) == ["GET /health", "GET /v1/models", "GET /v1/models", "GET /v1/models"]
 
 
 @pytest.mark.parametrize(
     ("owner", "dialect"),
     [(next(iter(dialect.owners)), name) for name, dialect in DIALECTS.items() if dialect.owners],
 )
-async def test_a_server_is_known_by_whose_its_models_are(owner: str, dialect: str) -> None:
-    async with adapting(lambda asked: models(owner) if "models" in asked.line else http(BODY)) as (adapter, got):
+async def test_a_server_is_detected_by_the_owner_of_its_models(owner: str, dialect: str) -> None:
+    async with adapting(lambda request: models(owner) if "models" in request.line else http(BODY)) as (
+        adapter,
+        received,
+    ):
         await adapter.probe(LONG)
         await adapter.call(chat(max_completion_tokens=3, seed=1), within())
-        named_ones = {"max_completion_tokens", "seed"}
-    body = json.loads(got[-1].body)
+        renamed = {"max_completion_tokens", "seed"}
+    body = json.loads(received[-1].body)
     renames = DIALECTS[dialect].renames
-    assert set(body) - {"model", "messages"} == {renames.get(name, name) for name in named_ones}
+    assert set(body) - {"model", "messages"} == {renames.get(name, name) for name in renamed}
 
 
 @pytest.mark.parametrize("answer", [models("vllm", "mistralai"), models(), http(b"[]"), http(b"{}", "x", 500)])
-async def test_what_tells_nothing_changes_nothing_and_is_asked_once(answer: bytes) -> None:
-    async with adapting(lambda asked: answer if "models" in asked.line else http(b"ok")) as (adapter, got):
+async def test_an_uninformative_answer_changes_nothing_and_is_requested_once(answer: bytes) -> None:
+    async with adapting(lambda request: answer if "models" in request.line else http(b"ok")) as (adapter, received):
         await adapter.probe(LONG)
         await adapter.probe(LONG)
-    assert lines(got) == ["GET /health", "GET /v1/models", "GET /health"]
+    assert lines(received) == ["GET /health", "GET /v1/models", "GET /health"]
 
 
 async def test_a_vllm_that_sleeps_is_not_ready() -> None:
     asleep = True
 
-    def answering(asked: Asked) -> bytes:
-        told = {"is_sleeping": asleep} if "is_sleeping" in asked.line else {}
-        return http(json.dumps(told).encode())
+    def answering(request: ReceivedRequest) -> bytes:
+        body = {"is_sleeping": asleep} if "is_sleeping" in request.line else {}
+        return http(json.dumps(body).encode())
 
-    async with adapting(answering, dialect="vllm") as (adapter, got):
+    async with adapting(answering, dialect="vllm") as (adapter, received):
         with pytest.raises(BackendError, match="sleeps"):
             await adapter.probe(LONG)
         asleep = False
         await adapter.probe(LONG)
-    assert lines(got) == ["GET /health", "GET /is_sleeping"] * 2
+    assert lines(received) == ["GET /health", "GET /is_sleeping"] * 2
 
 
-async def test_a_vllm_that_cannot_sleep_is_asked_once() -> None:
-    def answering(asked: Asked) -> bytes:
-        return http(b"{}", "application/json", 404 if "sleeping" in asked.line else 200)
+async def test_a_vllm_without_sleep_is_probed_for_it_once() -> None:
+    def answering(request: ReceivedRequest) -> bytes:
+        return http(b"{}", "application/json", 404 if "sleeping" in request.line else 200)
 
-    async with adapting(answering, dialect="vllm") as (adapter, got):
+    async with adapting(answering, dialect="vllm") as (adapter, received):
         await adapter.probe(LONG)
         await adapter.probe(LONG)
-    assert lines(got) == ["GET /health", "GET /is_sleeping", "GET /health"]
+    assert lines(received) == ["GET /health", "GET /is_sleeping", "GET /health"]
 
 
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def order(what: str, **parameters: Any) -> ModelOrder:
+def order(name: str, **parameters: Any) -> ModelOrder:
     body = json.dumps({"parameters": parameters}).encode() if parameters else b""
-    return ModelOrder(model="sql", order=what, body=body)  # type: ignore[arg-type]
+    return ModelOrder(model="sql", order=name, body=body)  # type: ignore[arg-type]
 
 
 ORDERS: list[tuple[str, ModelOrder, str, dict[str, Any]]] = [
@@ -365,26 +368,26 @@ ORDERS: list[tuple[str, ModelOrder, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("dialect", "wanted", "path", "body"), ORDERS)
-async def test_orders(dialect: str, wanted: ModelOrder, path: str, body: dict[str, Any]) -> None:
-    async with adapting(http(b'{"data":[]}'), dialect=dialect) as (adapter, got):
-        answer = await adapter.call(wanted, within())
+@pytest.mark.parametrize(("dialect", "order_of_client", "path", "body"), ORDERS)
+async def test_orders(dialect: str, order_of_client: ModelOrder, path: str, body: dict[str, Any]) -> None:
+    async with adapting(http(b'{"data":[]}'), dialect=dialect) as (adapter, received):
+        answer = await adapter.call(order_of_client, within())
     assert answer.status == 200
-    assert got[-1].line == f"POST {path} HTTP/1.1"
-    assert json.loads(got[-1].body) == body
+    assert received[-1].line == f"POST {path} HTTP/1.1"
+    assert json.loads(received[-1].body) == body
 
 
 @pytest.mark.parametrize(("dialect", "path"), [("vllm", "/v1/unload_lora_adapter"), ("sglang", "/unload_lora_adapter")])
 async def test_an_adapter_that_the_server_lists_is_unloaded_and_its_model_stays(dialect: str, path: str) -> None:
     listed = {"data": [{"id": "base", "parent": None}, {"id": "sql", "parent": "base"}]}
-    async with adapting(http(json.dumps(listed).encode()), dialect=dialect) as (adapter, got):
+    async with adapting(http(json.dumps(listed).encode()), dialect=dialect) as (adapter, received):
         await adapter.call(order("unload"), within())
-    assert lines(got) == ["GET /v1/models", f"POST {path}"]
-    assert json.loads(got[-1].body) == {"lora_name": "sql"}
+    assert lines(received) == ["GET /v1/models", f"POST {path}"]
+    assert json.loads(received[-1].body) == {"lora_name": "sql"}
 
 
 @pytest.mark.parametrize(
-    ("dialect", "wanted", "status", "expected"),
+    ("dialect", "order_of_client", "status", "expected"),
     [
         ("vllm", order("load"), 404, Unsupported),
         ("vllm", order("load", lora_path="/a"), 400, CallerError),
@@ -396,13 +399,15 @@ async def test_an_adapter_that_the_server_lists_is_unloaded_and_its_model_stays(
         ("groq", order("load"), 200, Unsupported),
     ],
 )
-async def test_orders_that_fail(dialect: str, wanted: ModelOrder, status: int, expected: type[InferenceError]) -> None:
-    def answering(asked: Asked) -> bytes:
-        return http(b'{"data":[]}', "application/json", status if asked.line.startswith("POST") else 200)
+async def test_orders_that_fail(
+    dialect: str, order_of_client: ModelOrder, status: int, expected: type[InferenceError]
+) -> None:
+    def answering(request: ReceivedRequest) -> bytes:
+        return http(b'{"data":[]}', "application/json", status if request.line.startswith("POST") else 200)
 
     async with adapting(answering, dialect=dialect) as (adapter, _):
         with pytest.raises(InferenceError) as caught:
-            await adapter.call(wanted, within())
+            await adapter.call(order_of_client, within())
     assert type(caught.value) is expected
 
 
@@ -424,24 +429,27 @@ def passed(path: str, **fields: Any) -> AppRequest:
         ("/v1/audio/speech", "/v1/audio/speech"),
     ],
 )
-async def test_a_call_is_passed_on_under_the_server_s_name_and_its_answer_back(path: str, to: str) -> None:
-    told = b'{"results":[],"usage":{"total_tokens":9}}'
+async def test_a_call_is_forwarded_under_the_servers_name_and_its_answer_back(path: str, to: str) -> None:
+    body = b'{"results":[],"usage":{"total_tokens":9}}'
     passes = ("rerank", "tokenize", "audio")
-    async with adapting(http(told, "application/json; charset=utf-8"), model="theirs", passes=passes) as (adapter, got):
+    async with adapting(http(body, "application/json; charset=utf-8"), model="theirs", passes=passes) as (
+        adapter,
+        received,
+    ):
         answer = await adapter.call(passed(path, model="other", query="q"), within())
-    assert (answer.body, answer.content_type) == (told, "application/json; charset=utf-8")
-    assert answer.usage == Usage(9, 0, exact=True, bytes=len(told))
-    assert lines(got) == [f"POST {to}"]
-    assert json.loads(got[0].body) == {"query": "q", "model": "theirs"}
+    assert (answer.body, answer.content_type) == (body, "application/json; charset=utf-8")
+    assert answer.usage == Usage(9, 0, exact=True, bytes=len(body))
+    assert lines(received) == [f"POST {to}"]
+    assert json.loads(received[0].body) == {"query": "q", "model": "theirs"}
 
 
-async def test_the_name_that_was_authorised_is_sent_whatever_the_body_says() -> None:
-    async with adapting(http(b"{}"), passes=("rerank",)) as (adapter, got):
+async def test_the_authorised_name_is_sent_whatever_the_body_has() -> None:
+    async with adapting(http(b"{}"), passes=("rerank",)) as (adapter, received):
         await adapter.call(passed("/rerank", model="forbidden"), within())
-    assert json.loads(got[0].body) == {"model": "m"}
+    assert json.loads(received[0].body) == {"model": "m"}
 
 
-async def test_sound_comes_back_in_pieces() -> None:
+async def test_sound_is_streamed() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: audio/mpeg\r\nTransfer-Encoding: chunked\r\n\r\n"
     sound = head + b"3\r\nabc\r\n3\r\ndef\r\n" + END
     async with adapting(sound, passes=("audio",)) as (adapter, _):
@@ -451,11 +459,11 @@ async def test_sound_comes_back_in_pieces() -> None:
 
 
 @pytest.mark.parametrize("path", ["/rerank", "/v1/files", "", "/v1/chat/completions"])
-async def test_what_the_pool_does_not_say_is_not_passed(path: str) -> None:
-    async with adapting(http(b"{}"), passes=("audio",)) as (adapter, got):
+async def test_paths_that_the_pool_does_not_list_are_not_forwarded(path: str) -> None:
+    async with adapting(http(b"{}"), passes=("audio",)) as (adapter, received):
         with pytest.raises(Unsupported):
             await adapter.call(passed(path), within())
-    assert got == []
+    assert received == []
 
 
 @pytest.mark.parametrize(

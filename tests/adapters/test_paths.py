@@ -41,13 +41,13 @@ def readings(path: str) -> Iterator[str]:
 
 def resolved(path: str) -> str:
     """Dot segments removed (RFC 3986, 5.2.4)."""
-    kept: list[str] = []
+    segments: list[str] = []
     for part in path.split("/"):
         if part == "..":
-            kept = kept[:-1]
+            segments = segments[:-1]
         elif part != ".":
-            kept.append(part)
-    return "/" + "/".join(kept).lstrip("/")
+            segments.append(part)
+    return "/" + "/".join(segments).lstrip("/")
 
 
 @given(PATHS)

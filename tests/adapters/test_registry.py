@@ -1,4 +1,4 @@
-"""Every protocol has a module, and one that is installed beside them is used like them."""
+"""Every protocol has a module, and an installed protocol is used like the built-in ones."""
 
 import sys
 from importlib import import_module
@@ -30,9 +30,9 @@ def test_every_protocol_is_spoken() -> None:
 
 
 def test_one_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = EntryPoint("echo", f"{__name__}:Echo", "headrace.protocols")
+    entry_point = EntryPoint("echo", f"{__name__}:Echo", "headrace.protocols")
     for module in ("config.protocols.installed", "adapters.registry"):
-        monkeypatch.setattr(sys.modules[module], "installed", lambda: {"echo": found})
+        monkeypatch.setattr(sys.modules[module], "installed", lambda: {"echo": entry_point})
     (pool,) = config(pools=[{"name": "main", "protocol": "echo", "endpoints": ["http://127.0.0.1:9"]}]).pools
     made = registry.make(pool, Address("http://127.0.0.1:9"))
     assert isinstance(made, FakeAdapter)

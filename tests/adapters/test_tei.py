@@ -18,7 +18,7 @@ from tests.support.gateways import config
 
 PATIENCE = 20.0
 VECTOR = {"object": "embedding", "embedding": [0.25, -0.5], "index": 0}
-TOLD = {"object": "list", "data": [VECTOR], "model": "bge", "usage": {"prompt_tokens": 5, "total_tokens": 5}}
+EMBEDDINGS = {"object": "list", "data": [VECTOR], "model": "bge", "usage": {"prompt_tokens": 5, "total_tokens": 5}}
 REFUSED: dict[str, tuple[int, str, str, type[InferenceError]]] = {
     "too long": (413, "Validation", "`inputs` must have less than 512 tokens. Given: 600", ContextTooLong),
     "empty": (422, "Empty", "`inputs` cannot be empty", CallerError),
@@ -28,13 +28,13 @@ REFUSED: dict[str, tuple[int, str, str, type[InferenceError]]] = {
 }
 
 
-async def asked(status: int, told: dict[str, Any]) -> tuple[bytes, list[dict[str, Any]]]:
-    """One request for embeddings, and what the server was sent."""
-    seen: list[dict[str, Any]] = []
+async def embedded(status: int, body: dict[str, Any]) -> tuple[bytes, list[dict[str, Any]]]:
+    """The answer to one request for embeddings, and the bodies that the server received."""
+    received: list[dict[str, Any]] = []
 
     async def embed(http: web.Request) -> web.Response:
-        seen.append(await http.json())
-        return web.json_response(told, status=status)
+        received.append(await http.json())
+        return web.json_response(body, status=status)
 
     app = web.Application()
     app.router.add_post("/v1/embeddings", embed)
@@ -48,17 +48,17 @@ async def asked(status: int, told: dict[str, Any]) -> tuple[bytes, list[dict[str
         finally:
             await adapter.aclose()
     assert (answer.usage.prompt_tokens, answer.usage.exact) == (5, True)
-    return answer.body or b"", seen
+    return answer.body or b"", received
 
 
 async def test_embeddings() -> None:
-    body, seen = await asked(200, TOLD)
-    assert json.loads(body) == TOLD
-    assert seen == [{"input": ["hello there"], "encoding_format": "float", "model": "bge"}]
+    body, received = await embedded(200, EMBEDDINGS)
+    assert json.loads(body) == EMBEDDINGS
+    assert received == [{"input": ["hello there"], "encoding_format": "float", "model": "bge"}]
 
 
 @pytest.mark.parametrize(("status", "kind", "message", "error"), REFUSED.values(), ids=REFUSED.keys())
 async def test_refusals(status: int, kind: str, message: str, error: type[InferenceError]) -> None:
     with pytest.raises(error) as caught:
-        await asked(status, {"error": message, "error_type": kind})
+        await embedded(status, {"error": message, "error_type": kind})
     assert "/opt" not in caught.value.message

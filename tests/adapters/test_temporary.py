@@ -40,15 +40,15 @@ def end(process: "subprocess.Popen[str]", number: int | None = None) -> None:
     process.communicate(timeout=20)
 
 
-def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(temporary: Path) -> None:
+def test_folders_of_a_killed_process_are_removed_and_those_in_use_stay(temporary: Path) -> None:
     killed, left = holder()
     (left / "model").mkdir()
     (left / "model/weights").write_bytes(b"x")
-    alive, kept = holder()
+    alive, in_use = holder()
     end(killed, signal.SIGKILL)
     assert left.exists()
     assert sweep() == 1
-    assert set(temporary.iterdir()) == {kept}
+    assert set(temporary.iterdir()) == {in_use}
     end(alive)
     assert list(temporary.iterdir()) == []
 
@@ -60,7 +60,7 @@ def test_a_folder_in_use_by_this_process_stays() -> None:
     assert not Path(folder.name).exists()
 
 
-def test_what_is_not_such_a_folder_stays(temporary: Path) -> None:
+def test_other_folders_stay(temporary: Path) -> None:
     target = temporary / "precious"
     target.mkdir()
     (target / ".owner").touch()

@@ -44,7 +44,7 @@ async def test_a_plan_behind_a_triton(binary: bool) -> None:
     """FP16 is sent as raw bytes; numbers in JSON are forwarded as the client wrote them."""
     seen: list[tuple[dict[str, str], bytes]] = []
 
-    async def tell(_: web.Request) -> web.Response:
+    async def config_of_model(_: web.Request) -> web.Response:
         return web.json_response(PLAN)
 
     async def infer(http: web.Request) -> web.Response:
@@ -55,13 +55,13 @@ async def test_a_plan_behind_a_triton(binary: bool) -> None:
         return web.Response(body=head + SCORES, headers=fields)
 
     app = web.Application()
-    app.router.add_get("/v2/models/resnet/config", tell)
+    app.router.add_get("/v2/models/resnet/config", config_of_model)
     app.router.add_post("/v2/models/resnet/infer", infer)
     async with serving(app) as url:
         pool = config(pools=[{"name": "main", "protocol": "oip-http", "endpoints": [url]}]).pools[0]
         adapter = registry.make(pool, Address(url))
-        told = await adapter.call(ModelQuery(model="resnet", about="config"), within())
-        assert json.loads(told.body or b"") == PLAN
+        config_answer = await adapter.call(ModelQuery(model="resnet", about="config"), within())
+        assert json.loads(config_answer.body or b"") == PLAN
         inference = Inference("resnet", inputs=[Tensor("images", "FP16", (2, 3, 2, 2), PIXELS)])
         body, length = oip.encode_request(inference, binary=binary) if binary else (_as_numbers(), None)
         answer = await adapter.call(request_of(body, model="resnet", version="", header_length=length), within())
@@ -71,8 +71,8 @@ async def test_a_plan_behind_a_triton(binary: bool) -> None:
     [(headers, sent)] = seen
     if binary:
         head = json.loads(sent[: int(headers[oip.HEADER.lower()])])
-        asked = {"name": "images", "datatype": "FP16", "shape": [2, 3, 2, 2]}
-        assert [{key: one[key] for key in asked} for one in head["inputs"]] == [asked]
+        expected = {"name": "images", "datatype": "FP16", "shape": [2, 3, 2, 2]}
+        assert [{key: one[key] for key in expected} for one in head["inputs"]] == [expected]
         assert sent.endswith(PIXELS)
         assert head["inputs"][0]["parameters"]["binary_data_size"] == len(PIXELS)
     else:
@@ -80,6 +80,6 @@ async def test_a_plan_behind_a_triton(binary: bool) -> None:
 
 
 def _as_numbers() -> bytes:
-    """As a client writes it that has no binary form; FP32, which a plan may take as well."""
+    """A request of a client without binary tensors; its FP32 is valid for a plan too."""
     data = {"name": "images", "datatype": "FP32", "shape": [2, 3, 2, 2], "data": [0.5] * 24}
     return json.dumps({"inputs": [data]}).encode()

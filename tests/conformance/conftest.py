@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 SECONDS = 400
-"""Of one, with the start of its server: on a busy machine that alone takes minutes."""
+"""The limit of one test with the start of its server, which takes minutes on a busy machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.wire.anthropic.requests import VERSION
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 
 NO_TENSORS = "Anthropic's protocol has no tensors."

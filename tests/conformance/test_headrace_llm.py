@@ -15,7 +15,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.registry import Address
 from adapters.types import Deadline
 from adapters.wire.openai import chat as openai
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.llm import ENCODER, NAME, Llm, llm
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it
@@ -72,16 +72,16 @@ def one_kind(server: Llm, only: str) -> Subject:
     """The same engine, with requests for features that it declares unsupported."""
     options = {"chat_template": "chatml"} if only == "completions" else {}
     has_all = subject(server)
-    ask = requests.chat if only == "completions" else requests.completion
+    make_request = requests.chat if only == "completions" else requests.completion
     return replace(
         has_all,
         system=f"OpenAI's protocol, {only} only",
         version="Headrace LLM engine",
         pool=pool({"name": "openai", "only": only, **options}, server.url),
-        right=ask(NAME),
-        stream=ask(NAME, stream=True),
-        mistake=ask(NAME, temperature="warm"),
-        long=ask(NAME, stream=True, max_tokens=1900, ignore_eos=True),
+        right=make_request(NAME),
+        stream=make_request(NAME, stream=True),
+        mistake=make_request(NAME, temperature="warm"),
+        long=make_request(NAME, stream=True, max_tokens=1900, ignore_eos=True),
     )
 
 
@@ -102,19 +102,19 @@ async def test_one_kind_conforms(running: Llm, only: str, feature: str) -> None:
 
 
 async def test_a_chat_made_of_a_completion_is_the_chat_itself(running: Llm) -> None:
-    """The engine renders the model's own template, and the gateway the one that comes with it."""
+    """The engine renders the model's own template, and the gateway renders its copy of it."""
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Name three colours."}]
     body = {"model": NAME, "messages": messages, "max_tokens": 16, "temperature": 0}
-    told = []
+    bodies = []
     for made in (subject(running), one_kind(running, "completions")):
         adapter = registry.make(made.pool, Address(made.url))
         try:
             deadline = Deadline(asyncio.get_running_loop().time() + 60, 60, 60)
             answer = await adapter.call(openai.decode_chat(msgspec.json.encode(body)), Call(deadline))
-            told.append(msgspec.json.decode(answer.body or b""))
+            bodies.append(msgspec.json.decode(answer.body or b""))
         finally:
             await adapter.aclose()
-    own, translated = told
+    own, translated = bodies
     assert translated["choices"][0]["message"]["content"] == own["choices"][0]["message"]["content"] != ""
     counts = ("prompt_tokens", "completion_tokens")
     assert [translated["usage"][one] for one in counts] == [own["usage"][one] for one in counts]

@@ -8,7 +8,7 @@ from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.conformance.test_triton import INPUTS, INT, NAMES, THREE, TWOS, WRONG
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import TensorRuntime, explicit

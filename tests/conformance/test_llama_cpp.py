@@ -5,7 +5,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started

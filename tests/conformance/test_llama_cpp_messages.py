@@ -5,7 +5,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600, func_only=True)]
 NO_TENSORS = "Anthropic's protocol has no tensors."
 NO_ORDERS = "Its one model is fixed at the start."
 ONE_MODEL = "It has one model, and accepts any name for it."
-BETTER_KNOWN = "It also speaks OpenAI's API, which the probe reports."
+SPEAKS_OPENAI = "It also speaks OpenAI's API, which the probe reports."
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def subject(server: Started) -> Subject:
             "readiness": NO_TENSORS,
             "load and unload": NO_ORDERS,
             "unknown model": ONE_MODEL,
-            "probe": BETTER_KNOWN,
+            "probe": SPEAKS_OPENAI,
         },
     )
 

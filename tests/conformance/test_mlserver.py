@@ -5,7 +5,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor, join_bytes
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.mlserver import VERSION, mlserver
 from tests.servers.shared import shared
 from tests.servers.started import Started

@@ -7,7 +7,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.stand_ins.openai_family import KEY, MODEL, Family, Server, server
 
 NO_TENSORS = "OpenAI's protocol has no tensors."

@@ -5,18 +5,18 @@ import pytest
 from adapters.conformance import matrix
 from adapters.conformance.cell import Cell
 from adapters.conformance.suite import CHECKS, FEATURES
-from tests.conformance.kept import PAGE, all_cells, page
+from tests.conformance.recorded import PAGE, all_cells, page
 
 
-def test_the_page_shows_what_is_kept() -> None:
+def test_the_page_shows_the_recorded_results() -> None:
     assert PAGE.read_text() == page(), "run make conformance"
 
 
 def test_every_system_was_examined_whole() -> None:
-    found = {(cell.system, cell.feature) for cell in all_cells()}
-    systems = {system for system, _ in found}
+    cells = {(cell.system, cell.feature) for cell in all_cells()}
+    systems = {system for system, _ in cells}
     assert len(systems) > 3
-    assert found == {(system, feature) for system in systems for feature in FEATURES}
+    assert cells == {(system, feature) for system in systems for feature in FEATURES}
 
 
 def test_every_cell_that_is_not_ticked_has_its_reason() -> None:
@@ -28,8 +28,8 @@ def test_every_cell_that_is_not_ticked_has_its_reason() -> None:
 def test_every_feature_is_explained() -> None:
     text = PAGE.read_text()
     for check in CHECKS:
-        told = check.why.removesuffix(".")
-        assert f"| {check.feature} | {told[0].lower()}{told[1:]}" in text
+        reason = check.why.removesuffix(".")
+        assert f"| {check.feature} | {reason[0].lower()}{reason[1:]}" in text
 
 
 def test_a_table() -> None:

@@ -8,7 +8,7 @@ from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.requests import AppRequest
 from adapters.tensors import Tensor
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.ray_serve import TOKEN, VERSION, RayServe, ray_serve
 from tests.servers.shared import shared
 

@@ -7,7 +7,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing
 

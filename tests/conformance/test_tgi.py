@@ -9,7 +9,7 @@ from adapters.conformance import requests
 from adapters.conformance.acts import Refusing
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.stand_ins.tgi import VERSION, Tgi, tgi
 
 NO_TENSORS = "Its API has no tensors."

@@ -8,7 +8,7 @@ import pytest
 from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
 from adapters.tensors import Tensor
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.torchserve import VERSION, TorchServe, torchserve
 
 pytestmark = pytest.mark.timeout(900)  # the first run installs it

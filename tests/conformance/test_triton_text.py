@@ -4,7 +4,7 @@ import pytest
 
 from adapters.conformance import requests
 from adapters.conformance.subject import Subject, pool
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, triton_of_texts
 from tests.servers.triton import Triton
 

@@ -6,7 +6,7 @@ from adapters.conformance import requests
 from adapters.conformance.metrics import gauge
 from adapters.conformance.subject import Subject, pool
 from loadtests.peers.vllm import VERSION
-from tests.conformance.kept import conforms, every_feature
+from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import NAME, vllm

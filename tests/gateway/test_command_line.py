@@ -122,7 +122,7 @@ def test_explain_as_json(tmp_path: Path) -> None:
     ]
 
 
-def test_explain_of_what_is_refused_or_wrong(tmp_path: Path) -> None:
+def test_explain_of_a_refused_or_wrong_request(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text(WARNED)
     assert explain(path, "--model", "chta") == (

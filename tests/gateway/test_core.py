@@ -59,7 +59,7 @@ async def test_each_tenant_s_prompts_have_a_salt_of_their_own() -> None:
 
 
 @pytest.mark.looptime
-async def test_an_estimate_is_held_while_the_answer_comes() -> None:
+async def test_an_estimate_is_held_during_the_answer() -> None:
     one = rig(FakeAdapter(Script(gap=1.0)), limits={"tokens": "1000/min"})
     answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=500), {}, one.record())
     assert one.ledger.accounts["acme"].reserved_tokens > 500
@@ -70,7 +70,7 @@ async def test_an_estimate_is_held_while_the_answer_comes() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_client_that_leaves_pays_for_what_it_got() -> None:
+async def test_a_client_that_disconnects_pays_for_the_delivered_part() -> None:
     chunks = tuple(b"data: %d\n\n" % i for i in range(10))
     one = rig(FakeAdapter(Script(chunks=chunks, gap=1.0)), limits={"tokens": "1000/min"})
     answer = await one.core.handle(one.principal, chat(stream=True), {}, record := one.record())
@@ -120,7 +120,7 @@ async def test_a_prompt_that_is_refused_as_too_long_counts_against_the_limits_an
 
 
 @pytest.mark.looptime
-async def test_a_break_in_mid_stream_charges_what_was_streamed() -> None:
+async def test_a_break_in_mid_stream_charges_the_streamed_part() -> None:
     one = rig(FakeAdapter(Script(fault=TransportError("x"), fault_after=1)), limits={"tokens": "100/min"})
     answer = await one.core.handle(one.principal, chat(stream=True, max_tokens=10), {}, record := one.record())
     await answer.__anext__()
@@ -269,7 +269,7 @@ async def test_money_is_held_by_the_estimate_and_charged_by_the_truth() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_broken_stream_costs_what_was_streamed_and_a_failed_one_nothing() -> None:
+async def test_a_broken_stream_costs_its_streamed_part_and_a_failed_one_nothing() -> None:
     tenant = {"name": "acme", "models": ["*"], "limits": [{"spend": "10 usd/day", "per": "key"}]}
     broken = Script(fault=TransportError("x"), fault_after=1)
     fake = FakeAdapter(broken, Script(fault=CallerError("x")))
@@ -399,7 +399,7 @@ async def test_a_models_limit_is_for_all_tenants_together() -> None:
 
 
 class _Body:
-    """What an adapter has read of an answer."""
+    """The part of an answer that an adapter has read."""
 
 
 class _Failing(FakeAdapter):

@@ -1,4 +1,4 @@
-"""What is not configured need not be installed."""
+"""Features that are not configured need no installed packages."""
 
 from subprocess import run
 from sys import executable

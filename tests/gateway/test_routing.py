@@ -1,4 +1,4 @@
-"""What routes do to a request on its way through the core."""
+"""The effects of routes on a request on its way through the core."""
 
 import json
 from random import Random
@@ -34,7 +34,7 @@ def sent(one: Rig, pool: str = "main") -> dict[str, Any]:
 
 
 async def send(one: Rig, model: str = "chat", **fields: Any) -> str:
-    """Which pool answers."""
+    """The pool that answers."""
     answer = await one.core.handle(one.principal, chat(model, **fields), {}, record := one.record())
     assert record.model == "chat"
     one.assert_idle()
@@ -91,7 +91,7 @@ async def test_every_fact_reaches_the_rules() -> None:
         ({"cost": ">1 usd"}, {"max_tokens": 2000}),
         ({"time": {"between": "12:00-13:00"}}, {}),
     ]
-    somebody = Principal("acme", "jwt:login:ann", frozenset({"user", "operator"}), {"team": "search"})
+    principal = Principal("acme", "jwt:login:ann", frozenset({"user", "operator"}), {"team": "search"})
     for when, fields in whens:
         one = rig(
             [{"when": when, "to": "spare"}, {"else": True, "to": "main"}],
@@ -100,14 +100,14 @@ async def test_every_fact_reaches_the_rules() -> None:
         plain, one.core.wall = one.principal, lambda: 0.0
         if not {"front", "time"} & when.keys():
             assert await send(one) == "main", when
-        one.principal, one.core.wall = somebody, lambda: 12.5 * 3600
+        one.principal, one.core.wall = principal, lambda: 12.5 * 3600
         assert await send(one, **fields) == "spare", when
         one.principal = plain
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("length", LENGTHS)
-async def test_what_is_rewritten_is_what_is_sent_and_reserved(length: str) -> None:
+async def test_the_rewritten_request_is_sent_and_reserved(length: str) -> None:
     route = {"to": "main", "rewrite": {"caps": {"max_tokens": 100}, "force": {"seed": 7}, "model": "llama"}}
     one = rig([route], FakeAdapter(Script(gap=1.0)), limits={"tokens": "300/min"})
     fields: dict[str, Any] = {length: 10**6, "seed": 1}
@@ -137,7 +137,7 @@ async def test_a_capped_field_that_is_no_number_is_refused_by_name() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_prompt_too_long_goes_to_the_pool_for_long_ones_and_blames_nobody() -> None:
+async def test_a_prompt_too_long_falls_back_to_the_pool_for_long_ones_without_blame() -> None:
     routes = [{"to": "main", "fallback": ["spare", {"pool": "long", "on": ["context_length"]}]}]
     one = rig(routes, FakeAdapter(Script(fault=ContextTooLong("too long"))))
     assert await send(one) == "long"
@@ -146,7 +146,7 @@ async def test_a_prompt_too_long_goes_to_the_pool_for_long_ones_and_blames_nobod
 
 
 @pytest.mark.looptime
-async def test_a_refused_content_goes_nowhere() -> None:
+async def test_refused_content_is_not_retried() -> None:
     classes = ["capacity", "backend", "transport", "context_length"]
     refusal = CallerError("refused", code="content_policy_violation")
     one = rig([{"to": "main", "fallback": [{"pool": "spare", "on": classes}]}], FakeAdapter(Script(fault=refusal)))
@@ -180,7 +180,7 @@ async def test_a_fallback_inside_a_fallback_is_recorded_once() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_split_in_a_fallback_spreads_what_is_left() -> None:
+async def test_a_split_in_a_fallback_spreads_the_remaining_requests() -> None:
     split = {"sticky": "user", "arms": [{"pool": "spare", "weight": 1}, {"pool": "long", "weight": 1}]}
     one = rig([{"to": "main", "fallback": [{"split": split}]}], FakeAdapter(Script(fault=Unavailable("x"))))
     dice = Random(1)

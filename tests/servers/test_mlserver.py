@@ -78,7 +78,7 @@ async def test_streams(server: Started, wire: str, sent: str) -> None:
 
 
 @wire
-async def test_what_came_before_a_failure_is_an_answer(server: Started, wire: str) -> None:
+async def test_responses_before_a_failure_are_delivered(server: Started, wire: str) -> None:
     async with before(server, wire) as adapter:
         answer = await adapter.call(infer_request(text_inference("one fail two"), kind="infer_stream"), within())
         await anext(answer)

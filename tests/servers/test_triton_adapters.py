@@ -202,7 +202,7 @@ async def test_streams(real_triton: Triton, wire: str, sent: str) -> None:
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_came_before_a_failure_is_an_answer(real_triton: Triton, wire: str) -> None:
+async def test_responses_before_a_failure_are_delivered(real_triton: Triton, wire: str) -> None:
     async with adapting(real_triton, wire) as adapter:
         answer = await generating(adapter, "repeat", {"IN": [7, -1]}, "generate_stream")
         await anext(answer)

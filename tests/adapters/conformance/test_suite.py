@@ -74,25 +74,25 @@ def subject(url: str, **fields: Any) -> Subject:
 
 
 async def examined(model: Model, *features: str, **fields: Any) -> dict[str, Cell]:
-    """Those features, or all."""
+    """The cells of the named features, or of all."""
     async with listening(model) as url:
         before = subject(url, **fields)
         chosen = [check for check in CHECKS if not features or check.feature in features]
         return {check.feature: await examine(check, before) for check in chosen}
 
 
-async def test_a_server_that_is_as_it_should_be_passes() -> None:
-    found = await examined(Model())
-    assert tuple(found) == FEATURES
-    assert {name: cell.why for name, cell in found.items() if cell.verdict == "failed"} == {}
-    assert [name for name, cell in found.items() if cell.verdict == "absent"] == [
+async def test_a_correct_server_passes() -> None:
+    cells = await examined(Model())
+    assert tuple(cells) == FEATURES
+    assert {name: cell.why for name, cell in cells.items() if cell.verdict == "failed"} == {}
+    assert [name for name, cell in cells.items() if cell.verdict == "absent"] == [
         "metadata",
         "readiness",
         "load and unload",
     ]
 
 
-async def test_what_a_server_does_wrong_is_told() -> None:
+async def test_faults_of_a_server_are_reported() -> None:
     model = Model()
     model.healthy, model.refuses, model.text = False, False, ""
     names = ("infer", "health", "unknown model", "bad input")
@@ -111,41 +111,41 @@ async def test_a_stream_of_too_few_pieces_and_a_stream_that_is_none() -> None:
     assert none["stream"].why == "was answered whole, though a stream was requested"
 
 
-async def test_what_is_neither_there_nor_explained_fails() -> None:
-    found = await examined(Model(), "load signals", "stream", "load and unload", signals="", stream=None, lacks={})
-    assert {cell.verdict for cell in found.values()} == {"failed"}
-    assert found["load signals"].why == "the subject defines neither its metrics nor the reason for having none"
+async def test_an_absence_without_a_reason_fails() -> None:
+    cells = await examined(Model(), "load signals", "stream", "load and unload", signals="", stream=None, lacks={})
+    assert {cell.verdict for cell in cells.values()} == {"failed"}
+    assert cells["load signals"].why == "the subject defines neither its metrics nor the reason for having none"
 
 
-async def test_a_reason_for_an_absence_is_not_believed() -> None:
+async def test_a_reason_for_an_absence_is_verified() -> None:
     """An adapter that does answer such a question has the feature."""
 
     async def answers(bench: Any) -> None:
         raise AssertionError
 
     check = Check("metadata", "why", answers, absence=CHECKS[0].run)
-    found = await examine(check, subject("http://127.0.0.1:1", lacks={"metadata": "It has none."}))
-    assert found.verdict == "failed"
+    cell_of_check = await examine(check, subject("http://127.0.0.1:1", lacks={"metadata": "It has none."}))
+    assert cell_of_check.verdict == "failed"
 
 
-async def test_work_that_goes_on_after_its_client_has_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_for_a_client_that_left_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.conformance.conduct.LEAVE_SECONDS", 0.3)
 
     async def always() -> float:
         return 1.0
 
-    found = await examined(Model(), "cancellation", running=always, long=requests.chat("m", stream=True))
-    assert found["cancellation"].why == "the server continues, though the client disconnected"
+    cells = await examined(Model(), "cancellation", running=always, long=requests.chat("m", stream=True))
+    assert cells["cancellation"].why == "the server continues, though the client disconnected"
 
 
 async def test_an_adapter_that_raises_anything_else_fails() -> None:
     async def crash(_: Any) -> None:
         raise KeyError("x")
 
-    found = await examine(Check("x", "why", crash), subject("http://127.0.0.1:1"))
-    assert (found.verdict, found.why) == ("failed", "KeyError, which is no InferenceError: 'x'")
+    cell_of_check = await examine(Check("x", "why", crash), subject("http://127.0.0.1:1"))
+    assert (cell_of_check.verdict, cell_of_check.why) == ("failed", "KeyError, which is no InferenceError: 'x'")
 
 
-async def test_results_are_kept_as_they_are() -> None:
+async def test_results_survive_encoding() -> None:
     cells = list((await examined(Model(), "infer", "health")).values())
     assert decode(encode(cells)) == cells

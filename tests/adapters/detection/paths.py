@@ -9,20 +9,20 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 
 Paths = Mapping[str, Any]
-"""By `/path` of a GET or `POST /path`: a body, or a status and a body. Text is sent as is, anything else as JSON."""
+"""The answer by `/path` of a GET or `POST /path`: a body, or a status and a body. Text is sent as is, others as JSON."""
 
 
 @asynccontextmanager
-async def answering(paths: Paths, asked: list[str] | None = None) -> AsyncIterator[str]:
-    """The URL. It answers all other paths with 404, and appends each to `asked`."""
+async def answering(paths: Paths, requested: list[str] | None = None) -> AsyncIterator[str]:
+    """The URL of a server that answers all other paths with 404 and appends each path to `requested`."""
 
     async def handler(request: Request) -> Response:
         await request.read()
         name = request.path if request.method == "GET" else f"{request.method} {request.path}"
-        if asked is not None:
-            asked.append(name)
-        told = paths.get(name, (404, '{"detail":"Not Found"}'))
-        status, body = told if isinstance(told, tuple) else (200, told)
+        if requested is not None:
+            requested.append(name)
+        answer = paths.get(name, (404, '{"detail":"Not Found"}'))
+        status, body = answer if isinstance(answer, tuple) else (200, answer)
         if isinstance(body, Response):
             return body
         encoded = body if isinstance(body, str) else json.dumps(body)

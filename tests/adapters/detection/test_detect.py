@@ -25,27 +25,27 @@ async def detected(paths: Paths, *names: str, seconds: float = 30, path: str = "
 
 @pytest.mark.parametrize("system", systems.SYSTEMS, ids=lambda system: system.name)
 async def test_a_system_by_its_paths(system: System) -> None:
-    found = await detected(system.paths, *system.names)
-    assert found is not None
-    assert (found.system, found.version) == (system.name, system.version)
-    assert found.pools[0].protocol == system.protocol
-    assert [model.name for model in found.pools[0].models] == system.models
-    assert bool(system.models) or "--" in found.notes[0]
+    detection = await detected(system.paths, *system.names)
+    assert detection is not None
+    assert (detection.system, detection.version) == (system.name, system.version)
+    assert detection.pools[0].protocol == system.protocol
+    assert [model.name for model in detection.pools[0].models] == system.models
+    assert bool(system.models) or "--" in detection.notes[0]
 
 
-async def test_what_a_model_takes_is_told() -> None:
+async def test_the_inputs_of_a_model_are_described() -> None:
     triton, vllm = systems.SYSTEMS[0], next(one for one in systems.SYSTEMS if one.name == "vLLM")
-    for system, told in ((triton, "x FP32[-1,4] → y FP32[-1]"), (vllm, "context 2048 tokens")):
-        found = await detected(system.paths)
-        assert found is not None
-        assert found.pools[0].models[0].description == told
+    for system, description in ((triton, "x FP32[-1,4] → y FP32[-1]"), (vllm, "context 2048 tokens")):
+        detection = await detected(system.paths)
+        assert detection is not None
+        assert detection.pools[0].models[0].description == description
 
 
 async def test_models_of_text_beside_those_of_tensors_are_a_pool_of_their_own() -> None:
     kserve = next(one for one in systems.SYSTEMS if one.name == "KServe model server")
-    found = await detected({**kserve.paths, "/openai/v1/models": systems.owned("kserve", "llm")})
-    assert found is not None
-    assert [(one.name, one.path, [model.name for model in one.models]) for one in found.pools] == [
+    detection = await detected({**kserve.paths, "/openai/v1/models": systems.owned("kserve", "llm")})
+    assert detection is not None
+    assert [(one.name, one.path, [model.name for model in one.models]) for one in detection.pools] == [
         ("kserve", "", ["m"]),
         ("kserve-text", "/openai/v1", ["llm"]),
     ]
@@ -55,9 +55,9 @@ async def test_models_of_text_among_a_triton_s_are_a_pool_of_their_own() -> None
     triton = systems.SYSTEMS[0]
     prompt = {"name": "text_input", "datatype": "BYTES", "shape": [1]}
     llm = {**systems.META, "inputs": [prompt], "outputs": [{**prompt, "name": "text_output"}]}
-    found = await detected({**triton.paths, "/v2/models/sum": llm})
-    assert found is not None
-    assert [(one.protocol["name"], [model.name for model in one.models]) for one in found.pools] == [
+    detection = await detected({**triton.paths, "/v2/models/sum": llm})
+    assert detection is not None
+    assert [(one.protocol["name"], [model.name for model in one.models]) for one in detection.pools] == [
         ("oip-http", ["m"]),
         ("triton-generate", ["sum"]),
     ]
@@ -66,37 +66,37 @@ async def test_models_of_text_among_a_triton_s_are_a_pool_of_their_own() -> None
 async def test_each_application_of_ray_serve_is_a_pool_below_its_own_path() -> None:
     paths = {"/-/routes": {"/": "root", "/rank": "ranker"}, "/-/healthz": "success"}
     for path in ("", "/rank"):
-        found = await detected(paths, path=path)
-        assert found is not None
-        assert [(one.name, one.path) for one in found.pools] == [("root", ""), ("ranker", "/rank")]
+        detection = await detected(paths, path=path)
+        assert detection is not None
+        assert [(one.name, one.path) for one in detection.pools] == [("root", ""), ("ranker", "/rank")]
 
 
 async def test_an_address_with_a_path() -> None:
-    found = await detected({"/proxy/v1/models": systems.owned("vllm", "m")}, path="/proxy/v1")
-    assert found is not None
-    assert (found.system, [one.name for one in found.pools[0].models]) == ("vLLM", ["m"])
+    detection = await detected({"/proxy/v1/models": systems.owned("vllm", "m")}, path="/proxy/v1")
+    assert detection is not None
+    assert (detection.system, [one.name for one in detection.pools[0].models]) == ("vLLM", ["m"])
 
 
-async def test_what_is_nobody_known() -> None:
+async def test_an_unknown_server_is_not_detected() -> None:
     assert await detected({}) is None
     assert await detected({"/": "hello", "/ping": "pong", "/v2": "[]", "/v1/models": '{"data": {}}'}) is None
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_server_is_an_error() -> None:
     with pytest.raises(TransportError):
         await detect(pool("auto", "http://127.0.0.1:1"), Address("http://127.0.0.1:1"))
 
 
 async def test_a_redirect_leads_nowhere() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
     moved = Response(302, [("location", "/elsewhere")])
-    async with answering({"/v2": (302, moved), "/v1/models": (302, moved)}, asked) as url:
+    async with answering({"/v2": (302, moved), "/v1/models": (302, moved)}, requested) as url:
         assert await detect(pool("auto", url), Address(url)) is None
-    assert "/elsewhere" not in asked
-    assert len(asked) < MAX_LOOKS
+    assert "/elsewhere" not in requested
+    assert len(requested) < MAX_LOOKS
 
 
-async def test_an_answer_that_is_too_large_says_nothing() -> None:
+async def test_an_answer_that_is_too_large_is_an_error() -> None:
     big = {"name": "triton", "version": "x" * MAX_BODY}
     with pytest.raises(BackendError, match="too large"):
         await detected({"/v2": big})
@@ -119,10 +119,10 @@ async def test_a_server_that_answers_nothing_takes_no_longer_than_it_may() -> No
     await server.wait_closed()
 
 
-async def test_a_model_with_a_name_that_nobody_can_write_is_shown_harmlessly() -> None:
-    found = await detected({"/v1/models": systems.owned("vllm", "a\n\x1b[31mb", "ok")})
-    assert found is not None
-    assert [one.name for one in found.pools[0].models] == ["a[31mb", "ok"]
+async def test_control_characters_in_a_models_name_are_removed() -> None:
+    detection = await detected({"/v1/models": systems.owned("vllm", "a\n\x1b[31mb", "ok")})
+    assert detection is not None
+    assert [one.name for one in detection.pools[0].models] == ["a[31mb", "ok"]
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v1/models", "/info", "/schema.json", "/-/routes", "/ping"])

@@ -1,4 +1,4 @@
-"""What was found is a configuration that can be used."""
+"""The result of a detection is a configuration that the gateway loads."""
 
 from pathlib import Path
 
@@ -22,15 +22,15 @@ from tests.adapters.detection.systems import System
 )
 async def test_every_system_is_written_as_the_gateway_reads_it(system: System, tmp_path: Path) -> None:
     async with answering(system.paths) as url:
-        found = await detect(pool("auto", url), Address(url), names=system.names)
-    assert found is not None
+        detection = await detect(pool("auto", url), Address(url), names=system.names)
+    assert detection is not None
     path = tmp_path / "found.yaml"
-    path.write_text(written(found, url))
+    path.write_text(written(detection, url))
     reading = read(path)
     assert not reading.problems
     assert reading.config is not None
     assert [model.name for model in reading.config.models] == (system.models or [UNNAMED])
-    assert [endpoint.url for endpoint in reading.config.pools[0].endpoints] == [url + found.pools[0].path]
+    assert [endpoint.url for endpoint in reading.config.pools[0].endpoints] == [url + detection.pools[0].path]
     assert reading.config.pools[0].protocol.name == system.protocol["name"]
 
 

@@ -30,8 +30,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 async def reports() -> AsyncIterator[Reports]:
-    """What reached the loop's exception handler. A test that provokes a report takes it out."""
-    found: Reports = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
-    yield found
-    assert found == []
+    """The contexts that reached the loop's exception handler. A test that provokes a report removes it."""
+    contexts: Reports = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: contexts.append(context))
+    yield contexts
+    assert contexts == []

@@ -42,9 +42,14 @@ class Echo:
             body = await request.read()
         except InferenceError as error:
             return Response(error_status(error), body=error.code.encode())
-        told = {"method": request.method, "path": request.path, "query": request.query, "body": body.decode("latin-1")}
-        told["authorization"] = request.headers.get("authorization") or ""
-        return Response(200, [("content-type", "application/json")], json.dumps(told).encode())
+        fields = {
+            "method": request.method,
+            "path": request.path,
+            "query": request.query,
+            "body": body.decode("latin-1"),
+        }
+        fields["authorization"] = request.headers.get("authorization") or ""
+        return Response(200, [("content-type", "application/json")], json.dumps(fields).encode())
 
 
 def error_status(error: InferenceError) -> int:
@@ -111,10 +116,10 @@ class Raw:
 
     async def replies(self) -> list[Reply]:
         """All responses until the server closes."""
-        found = []
+        listed = []
         while await self._more():
-            found.append(await self.reply())
-        return found
+            listed.append(await self.reply())
+        return listed
 
     async def _more(self) -> bool:
         """Whether another byte comes before the end."""
@@ -127,14 +132,14 @@ class Raw:
 
     async def rest(self) -> bytes:
         """All bytes until the end, however the connection ends."""
-        found = bytearray()
+        received = bytearray()
         async with asyncio.timeout(PATIENCE):
             try:
                 while data := await self.reader.read(65536):
-                    found += data
+                    received += data
             except ConnectionError:
                 pass
-        return bytes(found)
+        return bytes(received)
 
     def close(self) -> None:
         self.writer.transport.abort()

@@ -9,8 +9,8 @@ from typing import NamedTuple
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-class Asked(NamedTuple):
-    """One request as it arrived."""
+class ReceivedRequest(NamedTuple):
+    """A request as received."""
 
     line: str
     headers: dict[str, str]
@@ -24,11 +24,11 @@ class Peer:
         self.reader = reader
         self.writer = writer
 
-    async def request(self) -> Asked:
+    async def request(self) -> ReceivedRequest:
         """Read one request. Raises `IncompleteReadError` when the client leaves instead."""
         lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-        return Asked(lines[0], headers, await self.reader.readexactly(int(headers["content-length"])))
+        return ReceivedRequest(lines[0], headers, await self.reader.readexactly(int(headers["content-length"])))
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)

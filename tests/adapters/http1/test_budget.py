@@ -28,12 +28,12 @@ def test_a_budget_never_holds_more_than_its_limit_and_counts_in_its_parent(steps
     parent = Budget(100)
     children = [Budget(70, parent, "a"), Budget(70, parent, "b")]
     taken: list[tuple[Budget, int]] = []
-    for who, size in steps:
-        if who == 2 and taken:
+    for child_number, size in steps:
+        if child_number == 2 and taken:
             budget, amount = taken.pop()
             budget.give(amount)
             continue
-        child = children[who % 2]
+        child = children[child_number % 2]
         refused: InferenceError | None = None
         parent_full = parent.held + size > parent.limit
         fits = not parent_full and child.held + size <= child.limit
@@ -49,7 +49,7 @@ def test_a_budget_never_holds_more_than_its_limit_and_counts_in_its_parent(steps
         assert all(child.held <= child.limit for child in children)
 
 
-def test_what_can_never_fit_is_too_large() -> None:
+def test_a_body_over_the_budget_is_too_large() -> None:
     with pytest.raises(TooLarge):
         Budget(100).take(101)
 
@@ -70,7 +70,7 @@ async def idle(served: Served) -> None:
     await until(lambda: served.server.budget.held == 0)
 
 
-async def test_a_body_is_reserved_before_it_comes() -> None:
+async def test_a_body_is_reserved_before_it_arrives() -> None:
     async with serving(size_of, budgeted(100)) as served:
         first, second = await served.connect(), await served.connect()
         first.send(post("Content-Length: 65536"))
@@ -82,7 +82,7 @@ async def test_a_body_is_reserved_before_it_comes() -> None:
         await idle(served)
 
 
-async def test_a_body_of_unknown_length_is_charged_as_it_comes() -> None:
+async def test_a_body_of_unknown_length_is_charged_as_it_arrives() -> None:
     async with serving(size_of, budgeted(600)) as served:
         client = await served.connect()
         client.send(post("Transfer-Encoding: chunked"))
@@ -95,7 +95,7 @@ async def test_a_body_of_unknown_length_is_charged_as_it_comes() -> None:
         await idle(served)
 
 
-async def test_what_is_held_is_given_back_when_the_client_leaves() -> None:
+async def test_the_reservation_is_released_when_the_client_disconnects() -> None:
     async with serving(size_of, budgeted(1000)) as served:
         client = await served.connect()
         client.send(post("Content-Length: 1000000", body=bytes(1000)))
@@ -193,7 +193,7 @@ async def test_a_bomb_is_refused_at_the_ratio_and_at_the_limit(coding: str) -> N
         assert (await client.reply()).status == 413
 
 
-async def test_what_a_body_becomes_is_charged() -> None:
+async def test_a_decompressed_body_is_charged() -> None:
     packed = gzip.compress(bytes(300 * KiB))
     async with serving(size_of, budgeted(200)) as served:
         client = await served.connect()

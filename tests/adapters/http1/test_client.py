@@ -14,7 +14,7 @@ from adapters.http1.exchange import HIGH_WATER, MAX_HEAD
 from adapters.http1.server import Server
 from adapters.types import Deadline
 from tests.adapters.http1.raw import Echo, until
-from tests.adapters.http1.scripted import OK, Asked, Peer, Play, always_ok, answers, scripted
+from tests.adapters.http1.scripted import OK, Peer, Play, ReceivedRequest, always_ok, answers, scripted
 from tests.adapters.http1.tls import client_side, make_certificate, server_side
 
 SOON = 0.05
@@ -27,12 +27,12 @@ def within(*, total: float = LONG, first_byte: float = LONG, idle: float = LONG)
     return Deadline(asyncio.get_running_loop().time() + total, first_byte, idle)
 
 
-async def ask(client: Client, body: bytes = b"", deadline: Deadline | None = None) -> ClientResponse:
+async def send_request(client: Client, body: bytes = b"", deadline: Deadline | None = None) -> ClientResponse:
     return await client.request(b"POST", b"/", b"", body, deadline or within())
 
 
-async def asked(client: Client) -> bytes:
-    return await (await ask(client)).read()
+async def body_of_answer(client: Client) -> bytes:
+    return await (await send_request(client)).read()
 
 
 @asynccontextmanager
@@ -46,11 +46,11 @@ async def calling(play: Play) -> AsyncIterator[Client]:
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_request_goes_out_as_asked() -> None:
-    got: list[Asked] = []
+async def test_a_request_is_sent_unchanged() -> None:
+    received: list[ReceivedRequest] = []
 
     async def play(peer: Peer) -> None:
-        got.append(await peer.request())
+        received.append(await peer.request())
         peer.send(OK)
 
     async with scripted(play) as upstream:
@@ -60,8 +60,10 @@ async def test_a_request_goes_out_as_asked() -> None:
         assert (response.status, await response.read()) == (200, b"ok")
         await client.aclose()
     host = f"127.0.0.1:{upstream.port}"
-    assert got == [
-        Asked("POST /base/a HTTP/1.1", {"host": host, "x-a": "b", "x-c": "d\xe9?", "content-length": "4"}, b"body")
+    assert received == [
+        ReceivedRequest(
+            "POST /base/a HTTP/1.1", {"host": host, "x-a": "b", "x-c": "d\xe9?", "content-length": "4"}, b"body"
+        )
     ]
 
 
@@ -78,7 +80,7 @@ async def test_a_connection_is_used_again() -> None:
     async with scripted(always_ok) as upstream:
         client = Client(upstream.url)
         for _ in range(5):
-            assert await asked(client) == b"ok"
+            assert await body_of_answer(client) == b"ok"
         assert (upstream.accepted, client.connections) == (1, 1)
         await client.aclose()
 
@@ -87,7 +89,7 @@ async def test_an_answer_that_is_whole_but_unread_gives_its_connection_back() ->
     async with scripted(always_ok) as upstream:
         client = Client(upstream.url)
         for _ in range(3):
-            (await ask(client)).close()
+            (await send_request(client)).close()
         assert upstream.accepted == 1
         await client.aclose()
 
@@ -103,11 +105,11 @@ async def test_a_large_answer_that_is_whole_but_unread_does_not_stall_the_next()
 
     async with scripted(always_large) as upstream:
         client = Client(upstream.url)
-        response = await ask(client)
+        response = await send_request(client)
         exchange = next(iter(client._open))
         await until(lambda: exchange.complete)
         response.close()
-        second = await ask(client, deadline=within(first_byte=1.0))
+        second = await send_request(client, deadline=within(first_byte=1.0))
         assert second.status == 200
         second.close()
         await client.aclose()
@@ -132,7 +134,7 @@ async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: byt
     async with scripted(play) as upstream:
         client = Client(upstream.url)
         for count in (1, 2):
-            response = await ask(client)
+            response = await send_request(client)
             assert (response.status, await response.read()) == (200, b"ok")
             assert upstream.accepted == count
         await client.aclose()
@@ -141,12 +143,12 @@ async def test_a_connection_that_cannot_be_trusted_is_not_used_again(answer: byt
 async def test_a_second_answer_does_not_change_the_first() -> None:
     second = b"HTTP/1.1 500 Oops\r\nX-A: b\r\nContent-Length: 4\r\n\r\nevil"
     async with calling(answers(OK + second)) as client:
-        response = await ask(client)
+        response = await send_request(client)
         assert (response.status, dict(response.headers)) == (200, {"content-length": "2"})
         assert await response.read() == b"ok"
 
 
-async def test_data_that_nobody_asked_for_drops_an_idle_connection() -> None:
+async def test_unsolicited_data_drops_an_idle_connection() -> None:
     async def play(peer: Peer) -> None:
         await peer.request()
         peer.send(OK)
@@ -157,10 +159,10 @@ async def test_data_that_nobody_asked_for_drops_an_idle_connection() -> None:
     release = asyncio.Event()
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         release.set()
         await until(lambda: client.connections == 0)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         assert upstream.accepted == 2
         await client.aclose()
 
@@ -169,7 +171,7 @@ async def test_a_connection_closed_while_idle_is_forgotten() -> None:
     async with scripted(answers(OK)) as upstream:
         client = Client(upstream.url)
         for _ in range(3):
-            assert await asked(client) == b"ok"
+            assert await body_of_answer(client) == b"ok"
             await until(lambda: client.connections == 0)
         assert upstream.accepted == 3
 
@@ -178,7 +180,7 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
     monkeypatch.setattr("adapters.http1.client.KEEPALIVE_SECONDS", SOON)
     async with scripted(always_ok) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         await until(lambda: client.connections == 0 and upstream.left == 1)
 
 
@@ -201,8 +203,8 @@ async def test_a_stale_connection_is_replaced() -> None:
     play, requests = stale_after(b"")
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         assert (upstream.accepted, requests[0]) == (2, 3)
         await client.aclose()
 
@@ -211,9 +213,9 @@ async def test_a_request_is_not_replayed_after_one_byte_of_its_answer() -> None:
     play, requests = stale_after(b"H")
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         with pytest.raises(TransportError):
-            await asked(client)
+            await body_of_answer(client)
         assert (upstream.accepted, requests[0]) == (1, 2)
 
 
@@ -226,13 +228,13 @@ async def test_a_request_is_replaced_only_once() -> None:
 
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         with pytest.raises(TransportError):
-            await asked(client)
+            await body_of_answer(client)
         assert upstream.accepted == 2
 
 
-async def test_a_request_that_got_no_answer_in_time_is_not_replayed() -> None:
+async def test_a_request_that_timed_out_is_not_replayed() -> None:
     async def play(peer: Peer) -> None:
         await peer.request()
         peer.send(OK)
@@ -240,9 +242,9 @@ async def test_a_request_that_got_no_answer_in_time_is_not_replayed() -> None:
 
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         with pytest.raises(UpstreamTimeout):
-            await ask(client, deadline=within(first_byte=SOON))
+            await send_request(client, deadline=within(first_byte=SOON))
         assert upstream.accepted == 1
 
 
@@ -256,10 +258,10 @@ async def test_more_connections_than_allowed_are_refused() -> None:
     release = asyncio.Event()
     async with scripted(play) as upstream:
         client = Client(upstream.url, max_connections=2)
-        busy = [asyncio.create_task(asked(client)) for _ in range(2)]
+        busy = [asyncio.create_task(body_of_answer(client)) for _ in range(2)]
         await until(lambda: upstream.accepted == 2)
         with pytest.raises(Unavailable):
-            await ask(client)
+            await send_request(client)
         release.set()
         assert await asyncio.gather(*busy) == [b"ok", b"ok"]
         await client.aclose()
@@ -274,16 +276,16 @@ def unused_port() -> int:
         return int(sock.getsockname()[1])
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_a_transport_error() -> None:
     with pytest.raises(TransportError) as caught:
-        await ask(Client(f"http://127.0.0.1:{unused_port()}"))
+        await send_request(Client(f"http://127.0.0.1:{unused_port()}"))
     assert "127.0.0.1" not in caught.value.message
 
 
 @pytest.mark.parametrize(
     ("total", "expected"), [(LONG, UpstreamTimeout), (SOON / 2, DeadlineError), (-1.0, DeadlineError)]
 )
-async def test_nobody_accepts(total: float, expected: type[InferenceError]) -> None:
+async def test_a_connection_that_is_not_accepted_times_out(total: float, expected: type[InferenceError]) -> None:
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -292,7 +294,7 @@ async def test_nobody_accepts(total: float, expected: type[InferenceError]) -> N
             sock.connect_ex(listener.getsockname())
         client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", connect_timeout=SOON)
         with pytest.raises(expected):
-            await ask(client, deadline=within(total=total))
+            await send_request(client, deadline=within(total=total))
         assert client.connections == 0
 
 
@@ -304,17 +306,17 @@ async def test_a_connection_that_is_accepted_and_dropped_is_not_counted() -> Non
         client = Client(upstream.url, max_connections=3)
         for _ in range(10):
             with pytest.raises(TransportError):
-                await ask(client)
+                await send_request(client)
         await until(lambda: client.connections == 0)
 
 
 async def test_a_unix_socket(tmp_path: Path) -> None:
     async with scripted(always_ok, path=str(tmp_path / "s")):
         client = Client(f"unix:{tmp_path}/s")
-        assert (await asked(client), client.base_path) == (b"ok", "")
+        assert (await body_of_answer(client), client.base_path) == (b"ok", "")
         await client.aclose()
     with pytest.raises(TransportError):
-        await ask(Client(f"unix:{tmp_path}/none"))
+        await send_request(Client(f"unix:{tmp_path}/none"))
 
 
 async def test_an_ipv6_literal() -> None:
@@ -326,7 +328,7 @@ async def test_an_ipv6_literal() -> None:
 
     async with scripted(play, host="::1") as upstream:
         client = Client(f"http://[::1]:{upstream.port}")
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
     assert hosts == [f"[::1]:{upstream.port}"]
 
 
@@ -360,14 +362,14 @@ async def half_a_body_to_the_close(peer: Peer) -> None:
 async def test_the_first_byte_has_its_time(play: Play) -> None:
     async with calling(play) as client:
         with pytest.raises(UpstreamTimeout, match="begin"):
-            await ask(client, deadline=within(first_byte=SOON))
+            await send_request(client, deadline=within(first_byte=SOON))
         await until(lambda: client.connections == 0)
 
 
 @pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
 async def test_the_next_piece_has_its_time(play: Play) -> None:
     async with calling(play) as client:
-        response = await ask(client, deadline=within(idle=SOON))
+        response = await send_request(client, deadline=within(idle=SOON))
         assert await response.piece() == b"ok"
         with pytest.raises(UpstreamTimeout, match="middle"):
             await response.piece()
@@ -376,7 +378,7 @@ async def test_the_next_piece_has_its_time(play: Play) -> None:
 
 async def test_patience_replaces_the_idle_limit() -> None:
     async with calling(half_a_body) as client:
-        response = await ask(client, deadline=within(idle=LONG))
+        response = await send_request(client, deadline=within(idle=LONG))
         assert await response.piece(LONG) == b"ok"
         with pytest.raises(UpstreamTimeout):
             await response.piece(SOON)
@@ -386,13 +388,13 @@ async def test_patience_replaces_the_idle_limit() -> None:
 async def test_the_whole_request_has_its_time_before_the_head(play: Play) -> None:
     async with calling(play) as client:
         with pytest.raises(DeadlineError):
-            await ask(client, deadline=within(total=SOON))
+            await send_request(client, deadline=within(total=SOON))
 
 
 @pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
 async def test_the_whole_request_has_its_time_in_the_body(play: Play) -> None:
     async with calling(play) as client:
-        response = await ask(client, deadline=within(total=2 * SOON))
+        response = await send_request(client, deadline=within(total=2 * SOON))
         with pytest.raises(DeadlineError):
             await response.read()
 
@@ -401,7 +403,7 @@ async def test_the_whole_request_has_its_time_in_the_body(play: Play) -> None:
 async def test_time_that_runs_out_unwatched_is_no_end(play: Play) -> None:
     """The reader is busy elsewhere when the deadline passes: what it finds then is not a whole answer."""
     async with calling(play) as client:
-        response = await ask(client, deadline=within(total=2 * SOON))
+        response = await send_request(client, deadline=within(total=2 * SOON))
         assert await response.piece() == b"ok"
         await until(lambda: client.connections == 0)
         with pytest.raises(DeadlineError):
@@ -425,7 +427,7 @@ WHOLE = {
 @pytest.mark.parametrize(("answer", "body"), WHOLE.values(), ids=WHOLE.keys())
 async def test_whole(answer: bytes, body: bytes) -> None:
     async with calling(answers(answer)) as client:
-        response = await ask(client)
+        response = await send_request(client)
         assert (response.status, await response.read(), "link" in response.headers) == (200, body, False)
         assert await response.piece() == b""
 
@@ -439,13 +441,13 @@ async def test_whole_byte_by_byte(answer: bytes, body: bytes) -> None:
             await asyncio.sleep(0)
 
     async with calling(play) as client:
-        assert await asked(client) == body
+        assert await body_of_answer(client) == body
 
 
 @pytest.mark.parametrize("status", [204, 304])
 async def test_a_status_without_a_body_needs_no_length(status: int) -> None:
     async with calling(answers(b"HTTP/1.1 %d X\r\n\r\n" % status)) as client:
-        response = await ask(client)
+        response = await send_request(client)
         assert (response.status, await response.read()) == (status, b"")
 
 
@@ -486,7 +488,7 @@ async def test_broken(answer: bytes, expected: type[InferenceError]) -> None:
 
     async with calling(play) as client:
         with pytest.raises(expected) as caught:
-            await asked(client)
+            await body_of_answer(client)
         assert type(caught.value) is expected
         await until(lambda: client.connections == 0)
 
@@ -500,7 +502,7 @@ async def test_a_reset_is_no_end_of_a_body_that_the_close_ends() -> None:
 
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        response = await ask(client)
+        response = await send_request(client)
         assert await response.piece() == b"ok"
         exchange = next(iter(client._open))
         # Unread input turns the upstream's close into a reset.
@@ -512,12 +514,12 @@ async def test_a_reset_is_no_end_of_a_body_that_the_close_ends() -> None:
 async def test_an_answer_over_the_readers_limit() -> None:
     async with calling(always_ok) as client:
         with pytest.raises(BackendError, match="too large"):
-            await (await ask(client)).read(limit=1)
+            await (await send_request(client)).read(limit=1)
 
 
 async def test_repeated_fields_are_joined() -> None:
     async with calling(answers(b"HTTP/1.1 200 OK\r\nX-A: b\r\nx-a: c\r\nContent-Length: 0\r\n\r\n")) as client:
-        response = await ask(client)
+        response = await send_request(client)
         assert response.headers["x-a"] == "b, c"
 
 
@@ -534,7 +536,7 @@ async def test_a_fast_upstream_waits_for_a_slow_reader() -> None:
             sent += 100_000
 
     async with calling(play) as client:
-        response = await ask(client)
+        response = await send_request(client)
         exchange = next(iter(client._open))
         await until(lambda: exchange._size > HIGH_WATER)
         before = -1
@@ -556,7 +558,7 @@ async def test_a_fast_upstream_waits_for_a_slow_reader() -> None:
 async def test_a_call_that_is_cancelled_drops_its_connection(play: Play) -> None:
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        call = asyncio.create_task(asked(client))
+        call = asyncio.create_task(body_of_answer(client))
         await until(lambda: client.connections == 1)
         await asyncio.sleep(SOON)
         call.cancel()
@@ -568,13 +570,13 @@ async def test_a_call_that_is_cancelled_drops_its_connection(play: Play) -> None
 async def test_closing_a_response_early_drops_its_connection() -> None:
     async with scripted(half_a_body) as upstream:
         client = Client(upstream.url)
-        response = await ask(client)
+        response = await send_request(client)
         response.close()
         await until(lambda: upstream.left == 1 and client.connections == 0)
         assert await response.piece() == b""
 
 
-async def test_aclose_leaves_what_is_in_use() -> None:
+async def test_aclose_leaves_connections_in_use() -> None:
     async def play(peer: Peer) -> None:
         await peer.request()
         peer.send(CHUNKED)
@@ -585,20 +587,20 @@ async def test_aclose_leaves_what_is_in_use() -> None:
     release = asyncio.Event()
     async with scripted(play) as upstream:
         client = Client(upstream.url)
-        response = await ask(client)
+        response = await send_request(client)
         await client.aclose()
         release.set()
         assert await response.read() == b"ok"
         await until(lambda: upstream.left == 1 and client.connections == 0)
 
 
-async def test_a_request_that_comes_after_aclose_gets_a_connection_for_itself() -> None:
+async def test_a_request_after_aclose_has_a_connection_of_its_own() -> None:
     """It began before a reload took the endpoint away, and this is its second try."""
     async with scripted(always_ok) as upstream:
         client = Client(upstream.url)
         await client.aclose()
         for _ in range(2):
-            assert await asked(client) == b"ok"
+            assert await body_of_answer(client) == b"ok"
         await until(lambda: upstream.left == 2 and client.connections == 0)
 
 
@@ -606,7 +608,7 @@ async def test_a_dropped_connection_makes_room_at_once() -> None:
     async with scripted(Peer.left) as upstream:
         client = Client(upstream.url, max_connections=1)
         for _ in range(3):
-            call = asyncio.create_task(ask(client))
+            call = asyncio.create_task(send_request(client))
             await until(lambda: client.connections == 1)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -615,10 +617,10 @@ async def test_a_dropped_connection_makes_room_at_once() -> None:
         await until(lambda: upstream.left == 3)
 
 
-async def test_aclose_closes_what_is_idle() -> None:
+async def test_aclose_closes_idle_connections() -> None:
     async with scripted(always_ok) as upstream:
         client = Client(upstream.url)
-        assert await asked(client) == b"ok"
+        assert await body_of_answer(client) == b"ok"
         await client.aclose()
         await until(lambda: upstream.left == 1 and client.connections == 0)
 
@@ -641,7 +643,7 @@ async def test_tls_between_our_own(certificate: Path) -> None:
     async with serving_tls(certificate) as port:
         client = Client(f"https://127.0.0.1:{port}", tls=client_side(certificate))
         for _ in range(3):
-            response = await ask(client, b"body" * 100_000)
+            response = await send_request(client, b"body" * 100_000)
             assert b"bodybody" in await response.read()
         assert client.connections == 1
         await client.aclose()
@@ -654,7 +656,7 @@ async def test_tls_with_an_authority_that_is_not_trusted(certificate: Path, own:
     async with serving_tls(certificate) as port:
         client = Client(f"https://127.0.0.1:{port}", tls=trusted)
         with pytest.raises(TransportError):
-            await ask(client)
+            await send_request(client)
         assert client.connections == 0
 
 
@@ -662,14 +664,14 @@ async def test_tls_of_another_host(certificate: Path) -> None:
     async with serving_tls(certificate) as port:
         client = Client(f"https://localhost:{port}", tls=client_side(certificate))
         with pytest.raises(TransportError):
-            await ask(client)
+            await send_request(client)
 
 
 async def test_tls_towards_a_plain_port(certificate: Path) -> None:
     async with scripted(always_ok) as upstream:
         client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificate), connect_timeout=SOON)
         with pytest.raises(TransportError):
-            await ask(client)
+            await send_request(client)
 
 
 async def test_tls_cut_without_a_goodbye_is_no_end_of_a_body(certificate: Path) -> None:
@@ -682,4 +684,4 @@ async def test_tls_cut_without_a_goodbye_is_no_end_of_a_body(certificate: Path) 
     async with scripted(play, tls=server_side(certificate)) as upstream:
         client = Client(f"https://127.0.0.1:{upstream.port}", tls=client_side(certificate))
         with pytest.raises(TransportError):
-            await asked(client)
+            await body_of_answer(client)

@@ -134,7 +134,7 @@ async def test_fields_arrive_as_they_were_sent() -> None:
         assert request.peer == "127.0.0.1"
 
 
-async def test_a_body_over_the_limit_is_refused_and_the_connection_goes_on() -> None:
+async def test_a_body_over_the_limit_is_refused_and_the_connection_continues() -> None:
     async with server(max_body=10_000) as (_, _, address), http2_client(address) as client:
         stream_id, reply = client.open(head("POST", "/whole"), last=False)
         with contextlib.suppress(h2.exceptions.ProtocolError):  # the server need not read the rest
@@ -276,7 +276,7 @@ async def test_a_reader_with_a_shut_window_holds_a_bounded_part_of_a_body() -> N
         await until(lambda: len(made.connections) == 1)
 
 
-async def test_a_drain_answers_what_is_under_way_and_refuses_what_comes_later() -> None:
+async def test_a_drain_answers_pending_requests_and_refuses_later_ones() -> None:
     async with server() as (made, echo, address), http2_client(address) as client:
         _, under_way = client.open(head("GET", "/wait"))
         await until(lambda: echo.waiting == 1)

@@ -1,4 +1,4 @@
-"""What request smuggling, header injection and plain abuse look like on the wire, and what they get.
+"""Request smuggling, header injection and plain abuse on the wire, and the answers to them.
 
 Each refused case is followed by a request that only a server which lost count would answer.
 """
@@ -26,7 +26,7 @@ REFUSED = {
     for case in cases("http1")
     if case.expect == "refused" and case.status and case.file not in ("sizes", "endless_bodies")
 }
-"""Of the corpus, what is refused whatever the limits are."""
+"""The part of the corpus that is refused under any limits."""
 OVERSIZED = {
     "one field too many": get("/", *[f"X-{i}: a" for i in range(20)]),
     "one field too large": get("/", "X-A: " + "a" * 5000),
@@ -49,7 +49,7 @@ async def test_refused_once_and_closed(data: bytes, status: int) -> None:
 
 
 @pytest.mark.parametrize(("data", "status"), REFUSED.values(), ids=REFUSED.keys())
-async def test_refused_the_same_when_it_comes_byte_by_byte(data: bytes, status: int) -> None:
+async def test_an_attack_byte_by_byte_is_refused_alike(data: bytes, status: int) -> None:
     echo = Echo()
     async with serving(echo, LIMITS) as served:
         client = await served.connect()
@@ -75,7 +75,7 @@ async def test_accepted_and_the_next_request_too(data: bytes, body: str) -> None
 
 
 @pytest.mark.parametrize(("data", "body"), ACCEPTED.values(), ids=ACCEPTED.keys())
-async def test_accepted_the_same_when_it_comes_byte_by_byte(data: bytes, body: str) -> None:
+async def test_a_request_byte_by_byte_is_accepted_alike(data: bytes, body: str) -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         connection = await served.accepted()
@@ -101,15 +101,15 @@ async def test_targets(data: bytes, path: str, query: str) -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         client.send(data)
-        told = (await client.reply()).decoded
-    assert (told["path"], told["query"]) == (path, query)
+        fields = (await client.reply()).decoded
+    assert (fields["path"], fields["query"]) == (path, query)
 
 
 LAST = {case.name: case.sent for case in cases("http1") if case.expect == "last"}
 
 
 @pytest.mark.parametrize("data", LAST.values(), ids=LAST.keys())
-async def test_nothing_is_heard_after_the_last_request(data: bytes) -> None:
+async def test_data_after_the_last_request_is_ignored(data: bytes) -> None:
     echo = Echo()
     async with serving(echo, LIMITS) as served:
         client = await served.connect()
@@ -143,7 +143,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize(("start", "more", "status"), ENDLESS.values(), ids=ENDLESS.keys())
-async def test_what_never_ends_is_bounded(start: bytes, more: bytes, status: int) -> None:
+async def test_an_endless_request_is_bounded(start: bytes, more: bytes, status: int) -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         connection = await served.accepted()
@@ -239,7 +239,7 @@ async def test_a_status_without_a_body_gets_none(status: int) -> None:
     assert "content-length" not in replies[0].headers
 
 
-async def test_http10_keeps_alive_only_when_asked() -> None:
+async def test_http10_keeps_alive_on_demand_only() -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         client.send(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
@@ -257,12 +257,12 @@ class Refuser:
 
 
 class TestExpectation:
-    ASKS = post("Expect: 100-Continue", "Content-Length: 5")
+    EXPECTING = post("Expect: 100-Continue", "Content-Length: 5")
 
-    async def test_continue_goes_out_when_the_body_is_wanted(self) -> None:
+    async def test_continue_is_sent_when_the_body_is_read(self) -> None:
         async with serving(Echo(), LIMITS) as served:
             client = await served.connect()
-            client.send(get("/first") + self.ASKS)
+            client.send(get("/first") + self.EXPECTING)
             assert (await client.reply()).decoded["path"] == "/first"
             assert (await client.reply()).status == 100
             client.send(b"hello")
@@ -271,22 +271,22 @@ class TestExpectation:
     async def test_no_continue_when_the_body_is_there(self) -> None:
         async with serving(Echo(), LIMITS) as served:
             client = await served.connect()
-            client.send(self.ASKS + b"hello")
+            client.send(self.EXPECTING + b"hello")
             assert (await client.reply()).decoded["body"] == "hello"
 
     async def test_no_continue_to_http10(self) -> None:
         async with serving(Echo(), LIMITS) as served:
             client = await served.connect()
             connection = await served.accepted()
-            connection.data_received(self.ASKS.replace(b"HTTP/1.1", b"HTTP/1.0"))
+            connection.data_received(self.EXPECTING.replace(b"HTTP/1.1", b"HTTP/1.0"))
             await asyncio.sleep(0)  # the handler reads the body
             connection.data_received(b"hello")
             assert (await client.reply()).decoded["body"] == "hello"
 
-    async def test_a_refusal_comes_instead_and_ends_the_connection(self) -> None:
+    async def test_a_refusal_replaces_it_and_ends_the_connection(self) -> None:
         async with serving(Refuser(), LIMITS) as served:
             client = await served.connect()
-            client.send(self.ASKS)
+            client.send(self.EXPECTING)
             [reply] = await client.replies()
         assert (reply.status, reply.headers["connection"]) == (401, "close")
 

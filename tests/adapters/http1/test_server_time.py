@@ -123,13 +123,13 @@ async def test_the_head_of_a_second_request_has_the_same_time() -> None:
         assert [reply.status for reply in await client.replies()] == [200, 408]
 
 
-async def test_a_client_that_says_nothing_is_left() -> None:
+async def test_a_silent_client_is_disconnected() -> None:
     async with serving(Echo(), Limits(head_timeout=SOON)) as served:
         client = await served.connect()
         assert await client.replies() == []
 
 
-async def test_a_client_that_says_nothing_more_is_left() -> None:
+async def test_a_client_that_falls_silent_is_disconnected() -> None:
     async with serving(Echo(), Limits(keepalive_timeout=SOON)) as served:
         client = await served.connect()
         client.send(get())
@@ -315,7 +315,7 @@ async def test_a_handler_whose_own_wait_was_cancelled_drops_the_connection() -> 
 # ── leaving a client ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_drain_closes_what_is_idle_and_lets_the_rest_finish() -> None:
+async def test_drain_closes_idle_connections_and_lets_the_rest_finish() -> None:
     body = Body(pieces=2, gated=True)
     async with serving(Streams(body)) as served:
         busy, idle = await served.connect(), await served.connect()
@@ -337,19 +337,19 @@ async def test_drain_closes_what_is_idle_and_lets_the_rest_finish() -> None:
         assert await drained
 
 
-async def test_drain_announces_the_close_in_answers_to_come() -> None:
-    asked = asyncio.Event()
+async def test_drain_announces_the_close_in_later_answers() -> None:
+    requested = asyncio.Event()
     answer = asyncio.Event()
 
     async def handler(request: Request) -> Response:
-        asked.set()
+        requested.set()
         await answer.wait()
         return Response(200)
 
     async with serving(handler) as served:
         client = await served.connect()
         client.send(get())
-        await asked.wait()
+        await requested.wait()
         drained = asyncio.create_task(served.server.drain(PATIENCE))
         await until(lambda: served.server.draining)
         answer.set()
@@ -377,7 +377,7 @@ async def test_drain_of_nothing_is_over_at_once() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_drain_answers_who_had_connected_and_was_not_accepted_yet(tls: bool, certificate: Path) -> None:
+async def test_drain_answers_connections_that_were_not_accepted_yet(tls: bool, certificate: Path) -> None:
     async with serving(Echo(), certificate=certificate if tls else None) as served:
         with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as sock:  # by the kernel alone
             drained = asyncio.create_task(served.server.drain(PATIENCE))
@@ -408,7 +408,7 @@ async def test_drain_leaves_an_idle_connection_to_the_request_on_its_way() -> No
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_aclose_waits_for_the_cleanup_of_what_it_cancels(tls: bool, certificate: Path) -> None:
+async def test_aclose_waits_for_the_cleanup_of_cancelled_requests(tls: bool, certificate: Path) -> None:
     body = Body(pieces=9, gated=True)
     async with serving(Streams(body), certificate=certificate if tls else None) as served:
         client = await served.connect()
@@ -435,8 +435,8 @@ async def test_aclose_waits_for_the_cleanup_after_a_client_that_left() -> None:
 # ── listeners ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_connection_too_many_is_told_so() -> None:
-    """Where all others have requests under way."""
+async def test_a_connection_beyond_the_limit_has_an_error() -> None:
+    """All other connections have pending requests."""
     async with serving(Echo(), Limits(max_connections=2)) as served:
         first, second = await served.connect(), await served.connect()
         for client in (first, second):
@@ -486,7 +486,7 @@ async def test_servers_that_share_a_socket_come_and_go_and_it_stays() -> None:
         await second.aclose()
 
 
-async def test_a_unix_socket_is_the_owners_alone_and_goes_with_the_server(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_the_owners_alone_and_ends_with_the_server(tmp_path: Path) -> None:
     path = tmp_path / "s"
     server = Server(Echo())
     await server.listen_unix(path)

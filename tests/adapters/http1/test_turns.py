@@ -103,12 +103,12 @@ async def test_any_mix_of_requests_is_answered_in_order_and_in_short_turns(seed:
         client = await served.connect()
         with Turns() as turns:
             client.send(data)
-            got = [(await client.reply()).decoded["body"].encode() for _ in bodies]
-        assert got == bodies
+            received = [(await client.reply()).decoded["body"].encode() for _ in bodies]
+        assert received == bodies
         assert turns.longest < MOST_SECONDS
 
 
-async def test_a_body_in_tiny_chunks_is_read_in_short_turns_and_kept_in_few_pieces() -> None:
+async def test_a_body_in_tiny_chunks_is_read_in_short_turns_and_stored_in_few_pieces() -> None:
     size, pieces = 200_000, 0
 
     async def count(request: Request) -> Response:

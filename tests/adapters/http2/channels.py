@@ -18,7 +18,7 @@ def soon(channel: Channel) -> Deadline:
 
 @asynccontextmanager
 async def calling(url: str, **options: Any) -> AsyncIterator[Channel]:
-    """A channel, none of whose connections stays, and on none of which anything is held."""
+    """A channel that has closed all its connections and released all that they held by the end."""
     channel = Channel(url, **options)
     try:
         yield channel

@@ -39,7 +39,7 @@ def as_text(fields: Iterable[Sequence[object]] | None) -> dict[str, str]:
 
 @dataclass
 class Answer:
-    """What came on one stream."""
+    """The frames of one stream."""
 
     head: dict[str, str] = field(default_factory=dict)
     data: bytes = b""
@@ -58,12 +58,12 @@ class Answer:
 
     @property
     def messages(self) -> list[bytes]:
-        found, data = [], self.data
+        listed, data = [], self.data
         while data:
             size = PREFIX.unpack_from(data)[1]
-            found.append(data[5 : 5 + size])
+            listed.append(data[5 : 5 + size])
             data = data[5 + size :]
-        return found
+        return listed
 
 
 class Peer:
@@ -101,7 +101,7 @@ class Peer:
         self.send(self.h2.data_to_send())
 
     def send(self, data: bytes) -> None:
-        """Write bytes unchanged; discard them after a reset, for which uvloop would raise."""
+        """Write bytes unchanged; discard them after a reset, when uvloop would raise."""
         if not self.writer.transport.is_closing():
             self.writer.write(data)
 
@@ -227,13 +227,13 @@ class Plain:
     @property
     def frames(self) -> list[tuple[int, int, bytes]]:
         """Kind, stream and payload of each that is whole."""
-        found, at = [], 0
+        listed, at = [], 0
         while at + 9 <= len(self.raw):
             size = int.from_bytes(self.raw[at : at + 3], "big")
             stream_id = int.from_bytes(self.raw[at + 5 : at + 9], "big")
-            found.append((self.raw[at + 3], stream_id, self.raw[at + 9 : at + 9 + size]))
+            listed.append((self.raw[at + 3], stream_id, self.raw[at + 9 : at + 9 + size]))
             at += 9 + size
-        return found
+        return listed
 
     @property
     def goaways(self) -> list[bytes]:

@@ -60,8 +60,8 @@ class Other(Plain):
         """Wait until the client breaks a stream off; why."""
 
         def codes() -> list[int]:
-            found = [payload for kind, of, payload in self.frames if (kind, of) == (frames.RST_STREAM, stream_id)]
-            return [int.from_bytes(payload, "big") for payload in found]
+            payloads = [payload for kind, of, payload in self.frames if (kind, of) == (frames.RST_STREAM, stream_id)]
+            return [int.from_bytes(payload, "big") for payload in payloads]
 
         await self.until(codes)
         return codes()[0]

@@ -59,8 +59,8 @@ class Methods:
         while (message := await call.read()) is not None:
             await call.write(message)
 
-    async def tell(self, call: GrpcCall) -> None:
-        """Metadata there and back, in front and behind."""
+    async def echo_metadata(self, call: GrpcCall) -> None:
+        """Echoes the request's metadata as initial and trailing metadata."""
         message = await call.unary()
         call.initial_metadata = [("x-first", call.metadata["x-text"]), ("x-raw-bin", b"\0\xff")]
         call.reply(message, [("x-last", "end"), ("x-copy-bin", binary_value(call.metadata["x-data-bin"]))])

@@ -41,7 +41,7 @@ def reading(more: Callable[[GrpcCall], Awaitable[None]] | None = None) -> Callab
     return read
 
 
-async def test_a_message_is_reserved_when_its_prefix_comes() -> None:
+async def test_a_message_is_reserved_when_its_prefix_arrives() -> None:
     async with serving(reading(), budgeted(2 * MiB)) as served, connected(served.port) as peer:
         stream_id = peer.h2.get_next_available_stream_id()
         peer.h2.send_headers(stream_id, request())
@@ -61,7 +61,7 @@ async def test_a_message_is_reserved_when_its_prefix_comes() -> None:
         await idle(served)
 
 
-async def test_a_large_message_comes_through_small_windows() -> None:
+async def test_a_large_message_passes_small_windows() -> None:
     async with serving(reading()) as served:
         async with plainly(served.port) as peer:
             message = framed(bytes(20 * MiB))
@@ -85,7 +85,7 @@ def grown(seen: list[tuple[int, int, bytes]]) -> int:
     return sum(int.from_bytes(data, "big") for kind, stream, data in seen if kind == frames.WINDOW_UPDATE and stream)
 
 
-async def test_a_budget_of_the_handlers_choice_takes_over_what_is_held() -> None:
+async def test_a_budget_of_the_handlers_choice_takes_over_the_reservation() -> None:
     mine = Budget(COPIES * MiB)
     before: list[int] = []
 

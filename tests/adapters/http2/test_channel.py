@@ -37,7 +37,7 @@ ECHO = b"/test.Service/Echo"
 SOON = 0.1
 
 
-async def ask(channel: Channel, deadline: Deadline | None = None) -> bytes:
+async def call_echo(channel: Channel, deadline: Deadline | None = None) -> bytes:
     return await channel.unary(ECHO, b"?", deadline=deadline or soon(channel))
 
 
@@ -61,7 +61,7 @@ RIGHT: dict[str, Callable[[int], bytes]] = {
 async def test_answers_as_they_may_be(make: Callable[[int], bytes]) -> None:
     async with scripted(answering(make)) as url, calling(url) as channel:
         for _ in range(3):
-            assert await ask(channel) == b"!"
+            assert await call_echo(channel) == b"!"
         assert channel.connections == 1
 
 
@@ -107,9 +107,9 @@ async def test_answers_that_fail_their_call_only(make: Callable[[int], bytes], c
     async with scripted(answering(one_of_two)) as url, calling(url) as channel:
         for _ in range(2):
             with pytest.raises(GrpcError) as caught:
-                await ask(channel)
+                await call_echo(channel)
             assert caught.value.code == code
-            assert await ask(channel) == b"!"
+            assert await call_echo(channel) == b"!"
         assert channel.connections == 1
 
 
@@ -117,11 +117,11 @@ async def test_a_call_that_the_upstream_breaks_off() -> None:
     reset = answering(lambda i: frames.rst_stream(i, ErrorCode.INTERNAL_ERROR))
     async with scripted(reset) as url, calling(url) as channel:
         with pytest.raises(BackendError):
-            await ask(channel)
+            await call_echo(channel)
 
 
 async def test_an_end_before_all_was_sent_stops_the_sending() -> None:
-    """The upstream knows the end before it has heard all."""
+    """The upstream ends the call before it has received all of it."""
 
     async def script(other: Other) -> None:
         other.send(SETTINGS)
@@ -145,26 +145,26 @@ async def test_a_call_that_was_not_looked_at_is_made_again() -> None:
         other.send(frames.goaway(0, ErrorCode.NO_ERROR))
 
     async with scripted(leaving, leaving, answering(lambda i: answer(i, b"!"))) as url, calling(url) as channel:
-        assert await ask(channel) == b"!"
+        assert await call_echo(channel) == b"!"
 
 
 async def test_a_call_that_is_refused_again_and_again() -> None:
     refusing = answering(lambda i: frames.rst_stream(i, ErrorCode.REFUSED_STREAM))
     async with scripted(refusing) as url, calling(url) as channel:
         with pytest.raises(Unprocessed):
-            await ask(channel)
+            await call_echo(channel)
 
 
-async def test_a_call_that_was_looked_at_ends_where_it_is_and_the_next_goes_elsewhere() -> None:
+async def test_a_processed_call_ends_on_its_connection_and_the_next_uses_another() -> None:
     async def leaving(other: Other) -> None:
         other.send(SETTINGS)
         await other.call()
         other.send(frames.goaway(1, ErrorCode.NO_ERROR) + answer(1, b"old"))
 
     async with scripted(leaving, answering(lambda i: answer(i, b"new"))) as url, calling(url) as channel:
-        assert await ask(channel) == b"old"
+        assert await call_echo(channel) == b"old"
         assert channel.connections == 0
-        assert await ask(channel) == b"new"
+        assert await call_echo(channel) == b"new"
 
 
 @pytest.mark.parametrize(
@@ -186,39 +186,39 @@ async def test_an_upstream_that_breaks_the_protocol_or_leaves_in_mid_answer(last
 
     async with scripted(script, answering(lambda i: answer(i, b"!"))) as url, calling(url) as channel:
         with pytest.raises(TransportError):
-            await ask(channel)
-        assert await ask(channel) == b"!"
+            await call_echo(channel)
+        assert await call_echo(channel) == b"!"
 
 
 @pytest.mark.parametrize(
     "greeting",
     [b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n", b"\0" * 30, b"", frames.goaway(0, ErrorCode.NO_ERROR)],
 )
-async def test_what_does_not_speak_http2(greeting: bytes) -> None:
+async def test_a_server_without_http2_is_an_error(greeting: bytes) -> None:
     async def script(other: Other) -> None:
         other.send(greeting)
         other._writer.write_eof()
 
     async with scripted(script) as url, calling(url) as channel:
         with pytest.raises(TransportError):
-            await ask(channel)
+            await call_echo(channel)
 
 
-async def test_an_upstream_that_says_goodbye_with_its_greeting() -> None:
+async def test_an_upstream_that_sends_goaway_with_its_settings() -> None:
     async def script(other: Other) -> None:
         other.send(SETTINGS + frames.goaway(0, ErrorCode.NO_ERROR))
 
     async with scripted(script) as url, calling(url) as channel:
         with pytest.raises(TransportError):
-            await ask(channel)
+            await call_echo(channel)
 
 
-async def test_nobody_there() -> None:
+async def test_a_refused_connection_is_an_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
     async with calling(f"http://127.0.0.1:{port}") as channel:
         with pytest.raises(TransportError):
-            await ask(channel)
+            await call_echo(channel)
 
 
 # ── upstreams that are late ───────────────────────────────────────────────────────────────────────────────
@@ -235,20 +235,20 @@ async def greeting_only(other: Other) -> None:
 async def test_an_upstream_that_does_not_greet() -> None:
     async with scripted(silent) as url, calling(url, connect_timeout=SOON) as channel:
         with pytest.raises(UpstreamTimeout):
-            await ask(channel)
+            await call_echo(channel)
 
 
 async def test_time_that_is_up_while_connecting() -> None:
     async with scripted(silent) as url, calling(url, connect_timeout=10 * SOON) as channel:
         with pytest.raises(DeadlineError):
-            await ask(channel, Deadline(channel.now() + SOON, PATIENCE, PATIENCE))
+            await call_echo(channel, Deadline(channel.now() + SOON, PATIENCE, PATIENCE))
 
 
 async def test_a_connection_that_has_gone_silent_gets_no_more_calls() -> None:
     async with scripted(greeting_only, answering(lambda i: answer(i, b"!"))) as url, calling(url) as channel:
         with pytest.raises(UpstreamTimeout):
-            await ask(channel, Deadline(channel.now() + PATIENCE, SOON, PATIENCE))
-        assert await ask(channel) == b"!"
+            await call_echo(channel, Deadline(channel.now() + PATIENCE, SOON, PATIENCE))
+        assert await call_echo(channel) == b"!"
 
 
 async def test_a_late_call_on_a_connection_that_lives_costs_only_itself() -> None:
@@ -261,8 +261,8 @@ async def test_a_late_call_on_a_connection_that_lives_costs_only_itself() -> Non
 
     async with scripted(script) as url, calling(url) as channel:
         with pytest.raises(UpstreamTimeout):
-            await ask(channel, Deadline(channel.now() + PATIENCE, 20 * SOON, PATIENCE))
-        assert await ask(channel) == b"!"
+            await call_echo(channel, Deadline(channel.now() + PATIENCE, 20 * SOON, PATIENCE))
+        assert await call_echo(channel) == b"!"
 
 
 @pytest.mark.parametrize("begun", [head(1), head(1) + data(1, framed(b"!")[:3]), head(1) + data(1, framed(b"!"))])
@@ -274,10 +274,10 @@ async def test_an_answer_that_stops_in_the_middle(begun: bytes) -> None:
 
     async with scripted(script) as url, calling(url) as channel:
         with pytest.raises(UpstreamTimeout, match="middle"):
-            await ask(channel, Deadline(channel.now() + PATIENCE, PATIENCE, SOON))
+            await call_echo(channel, Deadline(channel.now() + PATIENCE, PATIENCE, SOON))
 
 
-async def test_a_stream_that_goes_on_is_not_late_and_one_that_nobody_reads_neither() -> None:
+async def test_a_stream_is_not_late_while_it_continues_or_is_unread() -> None:
     async def script(other: Other) -> None:
         other.send(SETTINGS)
         await other.call()
@@ -299,7 +299,7 @@ async def test_a_stream_that_goes_on_is_not_late_and_one_that_nobody_reads_neith
         assert count == 8
 
 
-async def test_a_request_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_the_server_does_not_read_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Dialled, "send_timeout", SOON)
 
     async def script(other: Other) -> None:
@@ -319,7 +319,7 @@ async def test_a_request_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> N
 # ── bounds ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_answer_that_nobody_reads_is_held_back_by_its_window() -> None:
+async def test_the_window_holds_back_an_unread_answer() -> None:
     message = framed(bytes(STREAM_WINDOW // 4 - 5))
 
     async def script(other: Other) -> None:
@@ -343,17 +343,17 @@ async def test_an_answer_that_nobody_reads_is_held_back_by_its_window() -> None:
         stream.half_close()
         await read.wait()
         sizes = []
-        while (found := await stream.read()) is not None:
-            sizes.append(len(found))
+        while (chunk := await stream.read()) is not None:
+            sizes.append(len(chunk))
         assert sizes == [STREAM_WINDOW // 4 - 5] * 4
 
 
 async def test_more_calls_than_there_may_be() -> None:
     async with scripted(greeting_only) as url, calling(url, max_connections=2, max_streams=3) as channel:
-        waiting = [asyncio.create_task(ask(channel)) for _ in range(6)]
+        waiting = [asyncio.create_task(call_echo(channel)) for _ in range(6)]
         await until(lambda: sum(len(c.streams) for c in channel._usable) == 6)
         with pytest.raises(Unavailable):
-            await ask(channel)
+            await call_echo(channel)
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
@@ -395,7 +395,7 @@ async def test_larger_windows_are_agreed_to_before_they_are_used() -> None:
             if kind == frames.DATA:
                 seen += len(payload)
             elif kind == frames.SETTINGS and not payload:
-                before = seen  # the last of them is that of the new window
+                before = seen  # the last update opens the new window
         assert before == 65_535
         other.send(answer(1, b"!"))
 
@@ -406,12 +406,12 @@ async def test_larger_windows_are_agreed_to_before_they_are_used() -> None:
 async def test_an_idle_connection_is_closed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.http2.dialled.IDLE_SECONDS", SOON)
     async with scripted(answering(lambda i: answer(i, b"!"))) as url, calling(url) as channel:
-        assert await ask(channel) == b"!"
+        assert await call_echo(channel) == b"!"
         await until(lambda: channel.connections == 0 and not channel._open)
-        assert await ask(channel) == b"!"
+        assert await call_echo(channel) == b"!"
 
 
-async def test_a_closed_channel_ends_what_has_begun_and_answers_a_late_call() -> None:
+async def test_a_closed_channel_ends_pending_calls_and_answers_a_late_call() -> None:
     methods = Methods()
     async with serving(methods) as served:
         channel = Channel(f"http://127.0.0.1:{served.port}")
@@ -419,7 +419,7 @@ async def test_a_closed_channel_ends_what_has_begun_and_answers_a_late_call() ->
         await channel.aclose()
         await stream.write(b"hello")
         assert await stream.read() == b"hello"
-        assert await ask(channel) == b"?"
+        assert await call_echo(channel) == b"?"
         stream.half_close()
         assert await stream.read() is None
         await until(lambda: not channel._open)
@@ -452,7 +452,7 @@ async def test_a_server_of_ours_that_drains_loses_no_call_of_a_client_of_ours() 
             async def load() -> int:
                 count = 0
                 while not stopping.is_set():
-                    assert await ask(channel) == b"?"
+                    assert await call_echo(channel) == b"?"
                     count += 1
                 return count
 
@@ -490,6 +490,6 @@ async def test_noise_ends_every_call(seed: int) -> None:
     async with scripted(answering(noise)) as url, calling(url) as channel:
         for _ in range(30):
             with contextlib.suppress(GrpcError, InferenceError):
-                await ask(channel, Deadline(channel.now() + PATIENCE, SOON, SOON))
+                await call_echo(channel, Deadline(channel.now() + PATIENCE, SOON, SOON))
         for connection in channel._open:
             assert not connection.streams

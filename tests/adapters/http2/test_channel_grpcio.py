@@ -22,10 +22,10 @@ ECHO = b"/test.Service/Echo"
 
 async def rest(exchange: Exchange) -> list[bytes]:
     """All messages to the end."""
-    found = []
+    messages = []
     while (message := await exchange.read()) is not None:
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 @pytest.mark.parametrize("size", [0, 1, 16_379, 16_380, 70_000, 5 * MiB])
@@ -66,12 +66,12 @@ async def test_metadata_and_deadline_arrive() -> None:
     service = Service()
     async with grpcio_serving(service) as url, calling(url) as channel:
         fields = encode_fields([("authorization", "Bearer x"), ("x-data-bin", b"\0\xff")])
-        tell = await channel.stream(b"/test.Service/Tell", fields, soon(channel))
-        await tell.write(b"hello")
-        tell.half_close()
-        assert await rest(tell) == [b"hello"]
-        assert tell.initial_metadata["x-first"] == "1"
-        assert tell.trailers["x-last"] == "2"
+        stream = await channel.stream(b"/test.Service/Tell", fields, soon(channel))
+        await stream.write(b"hello")
+        stream.half_close()
+        assert await rest(stream) == [b"hello"]
+        assert stream.initial_metadata["x-first"] == "1"
+        assert stream.trailers["x-last"] == "2"
     assert service.metadata["authorization"] == "Bearer x"
     assert service.metadata["x-data-bin"] == b"\0\xff"
     assert "headrace" in service.metadata["user-agent"]

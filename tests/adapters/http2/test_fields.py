@@ -20,7 +20,7 @@ lists = st.lists(st.tuples(names, values, st.booleans()), max_size=20)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(lists, max_size=8), st.booleans(), st.lists(st.integers(0, 4096), max_size=8))
-def test_what_another_encoder_writes_is_read(blocks: list[Sent], huffman: bool, sizes: list[int]) -> None:
+def test_blocks_of_another_encoder_are_decoded(blocks: list[Sent], huffman: bool, sizes: list[int]) -> None:
     encoder, decoder = hpack.Encoder(), Decoder()
     for i, fields in enumerate(blocks):
         if i < len(sizes):
@@ -31,7 +31,7 @@ def test_what_another_encoder_writes_is_read(blocks: list[Sent], huffman: bool, 
 
 @settings(max_examples=60, deadline=None)
 @given(lists)
-def test_what_we_write_is_read_by_another_decoder_and_leaves_its_table_alone(
+def test_our_blocks_are_decoded_by_another_decoder_and_leave_its_table_alone(
     fields: Sent,
 ) -> None:
     plain = [(name, value) for name, value, _ in fields]
@@ -57,7 +57,7 @@ def test_noise_is_read_alike_or_refused(block: bytes) -> None:
         assert Decoder().decode(block, LIMIT) == expected
 
 
-def test_changes_count_what_makes_equal_blocks_mean_other_fields() -> None:
+def test_changes_count_updates_that_alter_the_meaning_of_equal_blocks() -> None:
     encoder, decoder = hpack.Encoder(), Decoder()
     first = encoder.encode([(b"x-a", b"1")])
     again = encoder.encode([(b"x-a", b"1")])

@@ -22,15 +22,15 @@ sizes = st.one_of(st.integers(0, 40), st.integers(VIEW_BYTES - 10, VIEW_BYTES * 
 
 @settings(max_examples=80, deadline=None)
 @given(st.data(), st.lists(st.tuples(sizes, st.booleans()), max_size=6))
-def test_any_cut_gives_the_same_messages(data: st.DataObject, told: list[tuple[int, bool]]) -> None:
-    messages = [bytes([i + 1]) * size for i, (size, _) in enumerate(told)]
-    wire = b"".join(framed(m, int(squeezed)) for m, (_, squeezed) in zip(messages, told, strict=True))
+def test_any_cut_gives_the_same_messages(data: st.DataObject, sizes_and_flags: list[tuple[int, bool]]) -> None:
+    messages = [bytes([i + 1]) * size for i, (size, _) in enumerate(sizes_and_flags)]
+    wire = b"".join(framed(m, int(squeezed)) for m, (_, squeezed) in zip(messages, sizes_and_flags, strict=True))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=10)))
     inbox = Inbox(VIEW_BYTES * 3)
     for start, stop in zip([0, *cuts], [*cuts, len(wire)], strict=True):
         around = b"??" + wire[start:stop] + b"!!!"
         inbox.feed(around, 2, len(around) - 3)
-    expected = [Compressed(m) if squeezed else m for m, (_, squeezed) in zip(messages, told, strict=True)]
+    expected = [Compressed(m) if squeezed else m for m, (_, squeezed) in zip(messages, sizes_and_flags, strict=True)]
     assert list(inbox.messages) == expected
     assert not inbox.halfway
     assert inbox.arrived == 0
@@ -45,13 +45,13 @@ def test_a_message_that_is_not_whole(size: int) -> None:
     assert not inbox.messages
 
 
-def test_what_is_no_message() -> None:
+def test_a_malformed_message_is_refused() -> None:
     with pytest.raises(GrpcError) as caught:
         Inbox(100).feed(framed(b"x", flag=2), 0, 6)
     assert caught.value.code == Code.INTERNAL
 
 
-def test_a_length_over_the_limit_is_refused_before_it_comes() -> None:
+def test_a_length_over_the_limit_is_refused_before_the_message() -> None:
     with pytest.raises(GrpcError) as caught:
         Inbox(100).feed(PREFIX.pack(0, 2**32 - 1), 0, 5)
     assert caught.value.code == Code.RESOURCE_EXHAUSTED

@@ -1,4 +1,4 @@
-"""What costs a client little must not cost the server much: every flood ends, and neighbours do not notice."""
+"""A cheap attack must not be expensive for the server: every flood ends, and other connections are unaffected."""
 
 import asyncio
 import gzip
@@ -67,7 +67,7 @@ async def flooded(served: Served, flood: bytes, times: int) -> int | None:
         "unknown", "goaway", "trailers", "windows", "windows of a stream",
     ],
 )  # fmt: skip
-async def test_a_flood_of_frames_that_ask_for_nothing(flood: bytes) -> None:
+async def test_a_flood_of_frames_without_effect_is_ended(flood: bytes) -> None:
     async with serving(Methods()) as served:
         assert await flooded(served, flood * 500, 200) == ErrorCode.ENHANCE_YOUR_CALM
         await served.quiet()
@@ -119,7 +119,7 @@ async def test_calls_that_are_refused_one_after_the_other() -> None:
         await neighbours_are_served(served)
 
 
-async def test_a_head_that_goes_on_and_on() -> None:
+async def test_an_endless_head_is_ended() -> None:
     """The CONTINUATION flood, with content and without."""
     for piece in (b"", b"\0\1a\x7f\x81\x7f" + b"a" * 16_384):
         async with serving(Methods()) as served:
@@ -183,8 +183,8 @@ async def test_unread_messages_of_many_calls() -> None:
         assert next(iter(served.server.connections)).held <= 1000 * KiB
 
 
-async def test_answers_that_nobody_takes() -> None:
-    """With a window of nothing, answers pile up to a bound; calls beyond it are refused."""
+async def test_unread_answers_are_bounded() -> None:
+    """Under a window of zero, answers accumulate up to a bound; calls beyond it are refused."""
     async with serving(Methods(), Limits(max_unsent=500 * KiB, max_streams=100)) as served:
         async with connected(served.port) as peer:
             peer.h2.update_settings({4: 0})
@@ -201,7 +201,7 @@ async def test_answers_that_nobody_takes() -> None:
         await served.quiet()
 
 
-async def test_answers_to_pings_that_nobody_reads() -> None:
+async def test_unread_answers_to_pings_end_the_connection() -> None:
     """The budget for frames is not what ends this: the answers do not fit into the client's socket."""
     async with serving(Methods()) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port, limit=1024)
@@ -258,7 +258,7 @@ NOISE = [b"\0" * 100, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"hello",
 
 
 @pytest.mark.parametrize("sent", HTTP1)
-async def test_http1_is_told_in_its_own_words(sent: bytes) -> None:
+async def test_an_http1_request_has_an_http1_answer(sent: bytes) -> None:
     async with serving(Methods()) as served, plainly(served.port) as plain:
         plain.send(sent)
         await plain.until(lambda: plain.closed)
@@ -269,14 +269,14 @@ async def test_http1_is_told_in_its_own_words(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", NOISE)
-async def test_noise_is_told_and_left(sent: bytes) -> None:
+async def test_noise_is_reported_and_disconnected(sent: bytes) -> None:
     async with serving(Methods()) as served, connected(served.port, start=False) as peer:
         peer.send(sent)
         assert await peer.end() == ErrorCode.PROTOCOL_ERROR
         await neighbours_are_served(served)
 
 
-async def test_a_client_that_gives_windows_back_for_every_frame_is_kept() -> None:
+async def test_a_client_that_updates_windows_after_every_frame_stays_connected() -> None:
     count = 3 * CALM // 2
     each = frames.window_update(0, 1) + frames.window_update(1, 1) + frame(frames.PING, 0, 0, bytes(8))
     async with serving(Methods()) as served, connected(served.port) as peer:

@@ -218,7 +218,7 @@ async def test_pings_are_answered() -> None:
         await peer.until(lambda: any(isinstance(e, h2.events.PingAckReceived) for e in peer.events))
 
 
-async def test_an_early_end_tells_the_client_to_stop_sending() -> None:
+async def test_an_early_end_stops_the_client_from_sending() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         stream_id = peer.call(request("/nobody"), HELLO, end=False)
         answer = await peer.answer(stream_id)
@@ -226,12 +226,12 @@ async def test_an_early_end_tells_the_client_to_stop_sending() -> None:
         await peer.until(lambda: any(isinstance(e, h2.events.StreamReset) for e in peer.events))
         reset = next(e for e in peer.events if isinstance(e, h2.events.StreamReset))
         assert reset.error_code == ErrorCode.NO_ERROR
-        # What was on the way is swallowed.
+        # Frames in flight are ignored.
         peer.send(data(bytes(100), stream_id))
         assert (await peer.request(request(), HELLO)).status == 0
 
 
-async def test_what_comes_late_on_a_stream_that_is_over_is_swallowed() -> None:
+async def test_late_frames_of_an_ended_stream_are_ignored() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         stream_id = peer.call(request(), HELLO)
         assert (await peer.answer(stream_id)).status == 0
@@ -240,7 +240,7 @@ async def test_what_comes_late_on_a_stream_that_is_over_is_swallowed() -> None:
         assert (await peer.request(request(), HELLO)).status == 0
 
 
-async def test_a_client_that_says_goodbye_gets_its_answers() -> None:
+async def test_a_client_that_sends_goaway_receives_its_answers() -> None:
     async with serving(Methods()) as served, connected(served.port) as peer:
         stream_id = peer.call(request("/test.Service/Talk"), HELLO, end=False)
         peer.send(frames.goaway(0, ErrorCode.NO_ERROR))
@@ -253,7 +253,7 @@ WRONG = {
     for case in cases("http2")
     if case.file == "connection" and case.code is not None
 }
-"""Those of the corpus, and those that only this server refuses by their first bytes."""
+"""The cases of the corpus, and those that only this server refuses by their first bytes."""
 WRONG |= {
     "frame that announces 1 MiB": (GREETING + b"\x10\0\1\0\0\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
     "head of 100 KiB": (GREETING + b"\1\x90\0\1\4\0\0\0\1", ErrorCode.FRAME_SIZE_ERROR),
@@ -261,7 +261,7 @@ WRONG |= {
 
 
 @pytest.mark.parametrize(("sent", "code"), WRONG.values(), ids=WRONG)
-async def test_a_client_that_breaks_the_protocol_is_told_and_left(sent: bytes, code: ErrorCode) -> None:
+async def test_a_protocol_error_is_reported_and_ends_the_connection(sent: bytes, code: ErrorCode) -> None:
     methods = Methods()
     async with serving(methods) as served, connected(served.port, start=False) as peer:
         peer.h2.initiate_connection()

@@ -75,7 +75,7 @@ async def test_streams_of_each_kind() -> None:
 
 async def test_a_talk_in_turns() -> None:
     def work() -> list[bytes]:
-        asked: list[bytes] = []
+        answers: list[bytes] = []
         arrived = threading.Semaphore(0)
 
         def questions() -> Iterator[bytes]:
@@ -85,9 +85,9 @@ async def test_a_talk_in_turns() -> None:
 
         with served.channel() as channel:
             for answer in channel.stream_stream("/test.Service/Talk")(questions(), timeout=PATIENCE):
-                asked.append(answer)
+                answers.append(answer)
                 arrived.release()
-        return asked
+        return answers
 
     async with serving(Methods()) as served:
         assert await in_thread(work) == [b"%d" % i for i in range(20)]
@@ -126,10 +126,10 @@ async def test_a_message_that_is_very_long_is_cut_and_arrives() -> None:
 
 async def test_a_failure_behind_a_message() -> None:
     def work() -> tuple[list[bytes], grpc.RpcError]:
-        got: list[bytes] = []
+        received: list[bytes] = []
         with served.channel() as channel, pytest.raises(grpc.RpcError) as caught:
-            got.extend(channel.unary_stream("/test.Service/Late")(b"", timeout=PATIENCE))
-        return got, caught.value
+            received.extend(channel.unary_stream("/test.Service/Late")(b"", timeout=PATIENCE))
+        return received, caught.value
 
     async with serving(Methods()) as served:
         _, error = await in_thread(work)
@@ -245,7 +245,7 @@ async def test_more_calls_than_the_server_allows_wait_for_their_turn() -> None:
         assert await in_thread(work) == [b"%d" % i for i in range(100)]
 
 
-async def test_a_client_that_asks_often_whether_anybody_is_there_is_kept() -> None:
+async def test_a_client_with_frequent_keepalive_pings_stays_connected() -> None:
     options = [("grpc.keepalive_time_ms", 50), ("grpc.keepalive_permit_without_calls", 1)]
 
     def work() -> bytes:

@@ -34,7 +34,7 @@ def head(path: str, stream_id: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("sent", [b"", frames.PREFACE[:10], frames.PREFACE, GREETING[:-1]])
-async def test_who_does_not_greet_is_left(sent: bytes) -> None:
+async def test_a_client_without_a_preface_is_disconnected(sent: bytes) -> None:
     async with serving(Methods(), Limits(greeting_timeout=SOON)) as served, plainly(served.port) as plain:
         plain.send(sent)
         await plain.until(lambda: plain.closed)
@@ -159,7 +159,7 @@ async def test_a_client_that_answers_no_ping_is_dropped() -> None:
         assert set(peer.pings) == {b"anybody?"}
 
 
-async def test_a_client_that_answers_pings_is_kept() -> None:
+async def test_a_client_that_answers_pings_stays_connected() -> None:
     methods = Methods()
     async with serving(methods, Limits(ping_interval=0.4)) as served, connected(served.port) as peer:
         peer.call(request("/test.Service/Hang"), end=False)
@@ -199,7 +199,7 @@ async def test_a_client_that_leaves_ends_its_calls() -> None:
 
 async def test_writing_to_a_client_that_has_left_ends() -> None:
     """A handler whose task is cancelled while another task of it still writes."""
-    told: list[Exception] = []
+    errors: list[Exception] = []
 
     async def handler(call: GrpcCall) -> None:
         async def writing() -> None:
@@ -207,7 +207,7 @@ async def test_writing_to_a_client_that_has_left_ends() -> None:
                 while True:
                     await call.write(bytes(100_000))
             except Exception as error:
-                told.append(error)
+                errors.append(error)
 
         writer = asyncio.create_task(writing())
         try:
@@ -220,8 +220,8 @@ async def test_writing_to_a_client_that_has_left_ends() -> None:
         await peer.until(lambda: stream_id in peer.answers and peer.answers[stream_id].data)
         peer.h2.reset_stream(stream_id, ErrorCode.CANCEL)
         peer.flush()
-        await until(lambda: len(told) == 1)
-    assert "left" in str(told[0])
+        await until(lambda: len(errors) == 1)
+    assert "left" in str(errors[0])
 
 
 # ── handlers ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -283,7 +283,7 @@ async def test_an_answer_after_the_end_is_an_error_of_the_handler(reports: Repor
 # ── leaving ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_drain_is_told_twice_and_ends_with_the_last_call() -> None:
+async def test_a_drain_is_announced_twice_and_ends_with_the_last_call() -> None:
     async with serving(Methods()) as served, plainly(served.port) as plain:
         plain.send(GREETING + head("/test.Service/Talk") + frame(frames.DATA, 0, 1, HELLO))
         await plain.until(lambda: (frames.DATA, 1, HELLO) in plain.frames)
@@ -319,7 +319,7 @@ async def test_a_call_that_was_on_its_way_when_the_drain_began_is_answered() -> 
         assert plain.goaways == [b"\x7f\xff\xff\xff", b"\0\0\0\1"]
 
 
-async def test_a_drain_does_not_wait_for_ever_for_who_does_not_listen() -> None:
+async def test_a_drain_does_not_wait_forever_for_a_silent_client() -> None:
     async with serving(Methods(), Limits(lull=SOON)) as served, plainly(served.port) as plain:
         plain.send(GREETING)
         await plain.until(lambda: plain.frames)
@@ -336,14 +336,14 @@ async def test_a_drain_ends_with_its_grace() -> None:
         assert methods.ends == ["cancelled"]
 
 
-async def test_who_has_connected_and_not_yet_greeted_is_hurried() -> None:
+async def test_a_drain_shortens_the_wait_for_a_preface() -> None:
     async with serving(Methods(), Limits(lull=SOON)) as served, plainly(served.port) as plain:
         await until(lambda: len(served.server.connections) == 1)
         assert await served.server.drain(PATIENCE)
         await plain.until(lambda: plain.closed)
 
 
-async def test_a_handler_that_goes_on_after_its_answer_is_waited_for() -> None:
+async def test_a_drain_waits_for_a_handler_that_continues_after_its_answer() -> None:
     ended: list[str] = []
 
     async def handler(call: GrpcCall) -> None:
@@ -373,7 +373,7 @@ async def test_closing_ends_handlers_first() -> None:
         await peer.until(lambda: peer.closed)
 
 
-async def test_a_unix_socket_is_this_users_only_and_goes_with_its_server(tmp_path: Path) -> None:
+async def test_a_unix_socket_is_this_users_only_and_ends_with_its_server(tmp_path: Path) -> None:
     path = tmp_path / "s"
     server = Server(Methods())
     await server.listen_unix(path)

@@ -33,7 +33,7 @@ def test_a_message_has_a_bound() -> None:
         assert set(decode_message(encoded)[len(before) :]) == {"…"}
 
 
-def test_a_message_that_is_badly_encoded_is_kept_as_far_as_it_goes() -> None:
+def test_a_badly_encoded_message_is_decoded_as_far_as_possible() -> None:
     assert decode_message(b"100% \xffsure %4") == "100% �sure %4"
 
 
@@ -61,7 +61,7 @@ def test_timeouts_of_each_unit(value: bytes, seconds: float) -> None:
 @pytest.mark.parametrize(
     "value", [b"", b"1", b"S", b"-1S", b"1.5S", b"1s", b"123456789S", b"1S ", b"1S\n", "１S".encode()]
 )
-def test_what_is_no_timeout(value: bytes) -> None:
+def test_a_malformed_timeout_is_ignored(value: bytes) -> None:
     assert decode_timeout(value) is None
 
 
@@ -75,12 +75,12 @@ def test_metadata_there_and_back() -> None:
 @pytest.mark.parametrize(
     "field", [("X-A", "x"), ("x a", "x"), ("", "x"), (":path", "x"), ("x-a", "a\nb"), ("x-a", "é"), ("x-a", b"x")]
 )
-def test_what_no_metadata_can_hold(field: tuple[str, str | bytes]) -> None:
+def test_invalid_metadata_is_refused(field: tuple[str, str | bytes]) -> None:
     with pytest.raises(ValueError):
         encode_metadata([field])
 
 
-def test_what_is_not_base64() -> None:
+def test_invalid_base64_is_refused() -> None:
     for value in ("?", "A", "AP8 AP8"):
         with pytest.raises(ValueError):
             binary_value(value)

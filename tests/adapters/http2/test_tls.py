@@ -29,7 +29,7 @@ def demanding(certificate: Path, client_certificate: Path) -> ssl.SSLContext:
     return context
 
 
-class Whose:
+class NameOfClient:
     """Answers with the name in the client's certificate."""
 
     async def __call__(self, call: GrpcCall) -> None:
@@ -38,7 +38,7 @@ class Whose:
         call.reply(str(certificate and certificate["subject"]).encode())
 
 
-def ask_with_grpcio(served: Served, certificate: Path, own: Path | None = None) -> bytes:
+def call_with_grpcio(served: Served, certificate: Path, own: Path | None = None) -> bytes:
     credentials = grpc.ssl_channel_credentials(
         (certificate / "cert.pem").read_bytes(),
         (own / "key.pem").read_bytes() if own else None,
@@ -50,23 +50,23 @@ def ask_with_grpcio(served: Served, certificate: Path, own: Path | None = None) 
 
 async def test_grpcs_own_client(certificate: Path) -> None:
     async with serving(Methods(), certificate=certificate) as served:
-        assert await in_thread(lambda: ask_with_grpcio(served, certificate)) == b"x" * 100_000
+        assert await in_thread(lambda: call_with_grpcio(served, certificate)) == b"x" * 100_000
 
 
 async def test_grpcs_own_client_with_a_certificate(certificate: Path, client_certificate: Path) -> None:
     tls = demanding(certificate, client_certificate)
-    async with serving(Whose(), tls=tls) as served:
-        told = await in_thread(lambda: ask_with_grpcio(served, certificate, client_certificate))
-        assert b"test" in told
+    async with serving(NameOfClient(), tls=tls) as served:
+        subject = await in_thread(lambda: call_with_grpcio(served, certificate, client_certificate))
+        assert b"test" in subject
         with pytest.raises(grpc.RpcError) as caught:
-            await in_thread(lambda: ask_with_grpcio(served, certificate))
+            await in_thread(lambda: call_with_grpcio(served, certificate))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_our_client_with_a_certificate(certificate: Path, client_certificate: Path) -> None:
     own = client_side(certificate)
     own.load_cert_chain(client_certificate / "cert.pem", client_certificate / "key.pem")
-    async with serving(Whose(), tls=demanding(certificate, client_certificate)) as served:
+    async with serving(NameOfClient(), tls=demanding(certificate, client_certificate)) as served:
         async with calling(f"https://127.0.0.1:{served.port}", tls=own) as channel:
             assert b"test" in await channel.unary(ECHO, b"", deadline=soon(channel))
         async with calling(f"https://127.0.0.1:{served.port}", tls=client_side(certificate)) as channel:
@@ -83,7 +83,7 @@ async def test_a_large_message_over_tls(certificate: Path) -> None:
         assert await channel.unary(ECHO, message, deadline=soon(channel)) == message
 
 
-async def test_a_server_that_is_somebody_else_is_not_spoken_to(certificate: Path, client_certificate: Path) -> None:
+async def test_a_server_with_another_certificate_is_refused(certificate: Path, client_certificate: Path) -> None:
     async with serving(Methods(), certificate=certificate) as served:
         for tls, name in ((client_side(client_certificate), None), (client_side(certificate), "other.example")):
             url = f"https://127.0.0.1:{served.port}"
@@ -92,7 +92,7 @@ async def test_a_server_that_is_somebody_else_is_not_spoken_to(certificate: Path
                     await channel.unary(ECHO, b"", deadline=soon(channel))
 
 
-async def test_http2_is_what_is_agreed_on(certificate: Path) -> None:
+async def test_alpn_negotiates_http2(certificate: Path) -> None:
     tls = client_side(certificate)
     tls.set_alpn_protocols(["http/1.1", "h2"])
     async with serving(Methods(), certificate=certificate) as served, connected(served.port, tls) as peer:
@@ -102,5 +102,5 @@ async def test_http2_is_what_is_agreed_on(certificate: Path) -> None:
 
 
 async def test_a_call_without_tls_has_no_certificate() -> None:
-    async with serving(Whose()) as served, calling(f"http://127.0.0.1:{served.port}") as channel:
+    async with serving(NameOfClient()) as served, calling(f"http://127.0.0.1:{served.port}") as channel:
         assert await channel.unary(ECHO, b"", deadline=soon(channel)) == b"None"

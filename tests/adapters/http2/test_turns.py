@@ -95,7 +95,7 @@ async def test_frames_that_wait_are_bounded_and_the_socket_is_not_read() -> None
 async def test_any_mix_of_frames_is_answered_in_short_turns(seed: int) -> None:
     """Messages of several calls in pieces of any size, between frames that carry no data."""
     rng = random.Random(seed)
-    head, got, sent = block("/test.Service/Measure"), [], []
+    head, received, sent = block("/test.Service/Measure"), [], []
     data = bytearray(GREETING)
     for number in range(1, 2 * rng.randrange(1, 600), 2):
         message = framed(rng.randbytes(rng.choice([0, 1, 100, 5000])))
@@ -108,13 +108,13 @@ async def test_any_mix_of_frames_is_answered_in_short_turns(seed: int) -> None:
             data += rng.choice([frame(frames.PING, 0, 0, bytes(8)), frame(frames.PRIORITY, 0, number, bytes(5))])
 
     async def measure(call: GrpcCall) -> None:
-        got.append(len(await call.unary()))
+        received.append(len(await call.unary()))
         call.fail(Code.OK, "")
 
     async with serving(measure) as served:
         with Turns() as turns, flood(served.port, bytes(data)):
-            await until(lambda: len(got) == len(sent))
-        assert sorted(got) == sorted(sent)
+            await until(lambda: len(received) == len(sent))
+        assert sorted(received) == sorted(sent)
         assert turns.longest < MOST_SECONDS
 
 
@@ -125,15 +125,15 @@ async def test_a_message_in_tiny_frames_is_read_in_short_turns() -> None:
     data = b"".join(
         frame(frames.DATA, END_STREAM if i == len(pieces) - 1 else 0, 1, piece) for i, piece in enumerate(pieces)
     )
-    got: list[int] = []
+    received: list[int] = []
 
     async def measure(call: GrpcCall) -> None:
-        got.append(len(await call.unary()))
+        received.append(len(await call.unary()))
         call.reply(b"")
 
     async with serving(measure) as served:
         head = frame(frames.HEADERS, END_HEADERS, 1, block("/test.Service/Measure"))
         with Turns() as turns, flood(served.port, GREETING + head + data):
-            await until(lambda: got != [])
-        assert got == [2 * size]
+            await until(lambda: received != [])
+        assert received == [2 * size]
         assert turns.longest < MOST_SECONDS

@@ -33,7 +33,7 @@ PARTS = st.binary(max_size=2 * packets.INLINE)
 
 
 def crossed(obj: Any) -> Any:
-    """What arrives at the other end."""
+    """The messages that arrive at the other end."""
     file = packets.open_file()
     try:
         packets.write(file, obj)
@@ -142,7 +142,7 @@ async def test_many_values_leave_and_a_long_text_stays() -> None:
 
 
 def of_process(*_: object) -> int:
-    """Which process runs a job."""
+    """The process that runs a job."""
     return os.getpid()
 
 

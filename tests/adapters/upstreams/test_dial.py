@@ -9,7 +9,7 @@ from adapters.registry import Address, make
 from adapters.types import Deadline
 from adapters.upstreams.dial import credentials, http1_client
 from config.schema.config import PoolConfig
-from tests.adapters.http1.scripted import OK, Asked, Peer, scripted
+from tests.adapters.http1.scripted import OK, Peer, ReceivedRequest, scripted
 from tests.adapters.tensor_service import PATIENCE, Service, serving
 from tests.support.gateways import config
 
@@ -33,31 +33,31 @@ def test_the_header_that_carries_the_key(fields: dict[str, Any], sent: list[tupl
 
 
 async def test_every_request_over_http_has_it_and_the_health_check_too() -> None:
-    got: list[Asked] = []
+    received: list[ReceivedRequest] = []
 
     async def play(peer: Peer) -> None:
         while True:
-            got.append(await peer.request())
+            received.append(await peer.request())
             peer.send(OK)
 
-    seen: list[list[Asked]] = []
+    batches: list[list[ReceivedRequest]] = []
     async with scripted(play) as upstream:
         for fields in ({"key": "k"}, {"key": "k", "protocol": "oip-http", "key_header": "x-key"}):
             adapter = make(pool(**fields), Address(upstream.url))
             await adapter.probe(PATIENCE)
             await adapter.aclose()
-            seen.append(got.copy())
-            got.clear()
+            batches.append(received.copy())
+            received.clear()
         client = http1_client(pool(), Address(upstream.url))
         now = asyncio.get_running_loop().time()
         response = await client.request(b"GET", b"/", b"", b"", Deadline(now + PATIENCE, PATIENCE, PATIENCE))
         await response.read()
         await client.aclose()
-    bearers, owns = seen
-    assert {asked.headers["authorization"] for asked in bearers} == {"Bearer k"}
-    assert {(asked.headers.get("authorization"), asked.headers["x-key"]) for asked in owns} == {(None, "k")}
-    (nobody,) = got
-    assert not {"authorization", "x-key"} & nobody.headers.keys()
+    bearers, owns = batches
+    assert {each.headers["authorization"] for each in bearers} == {"Bearer k"}
+    assert {(each.headers.get("authorization"), each.headers["x-key"]) for each in owns} == {(None, "k")}
+    (anonymous,) = received
+    assert not {"authorization", "x-key"} & anonymous.headers.keys()
 
 
 async def test_every_call_over_grpc_has_it() -> None:
@@ -67,7 +67,7 @@ async def test_every_call_over_grpc_has_it() -> None:
             adapter = make(pool(protocol="oip-grpc", **fields), Address(url))
             await adapter.probe(PATIENCE)
             await adapter.aclose()
-    bearer, own, nobody = service.metadata
+    bearer, own, anonymous = service.metadata
     assert bearer["authorization"] == "Bearer k"
     assert (own.get("authorization"), own["x-key"]) == (None, "k")
-    assert not {"authorization", "x-key"} & nobody.keys()
+    assert not {"authorization", "x-key"} & anonymous.keys()

@@ -23,7 +23,7 @@ NUMPY = {
     "BOOL": "?", "UINT8": "<u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "INT8": "<i1", "INT16": "<i2",
     "INT32": "<i4", "INT64": "<i8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
-"""Those that JSON has a form for, BYTES aside."""
+"""The datatypes with a form in JSON, except BYTES."""
 
 SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 NAMES = st.text("abcXYZ_09é", min_size=1, max_size=6)
@@ -69,7 +69,7 @@ def lists(*, text: bool = False, most: int = 3) -> st.SearchStrategy[list[Tensor
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:
-    """As numpy reads it. Not BYTES."""
+    """The tensor as a numpy array. BYTES is excluded."""
     return np.frombuffer(tensor.data, NUMPY[tensor.datatype]).reshape(tensor.shape)
 
 
@@ -81,7 +81,7 @@ def same(one: Tensor, other: Tensor) -> bool:
 
 
 def load_body(config: str | None, files: dict[str, bytes]) -> bytes:
-    """What Triton's client sends to load a model with a configuration and files of its own."""
+    """The body with which Triton's client loads a model with a configuration and files of its own."""
     parameters = {} if config is None else {"config": config}
     parameters |= {f"file:{path}": base64.b64encode(data).decode() for path, data in files.items()}
     return json.dumps({"parameters": parameters} if parameters else {}).encode()

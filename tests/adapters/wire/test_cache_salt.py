@@ -17,15 +17,15 @@ VLLM = DIALECTS["vllm"]
 
 def sent(own: Any, salt: str) -> dict[str, Any]:
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}]} | ({} if own is None else {"cache_salt": own})
-    found: dict[str, Any] = json.loads(
+    decoded: dict[str, Any] = json.loads(
         wire.upstream_body(wire.decode_chat(json.dumps(body).encode()), None, VLLM, salt)
     )
-    return found
+    return decoded
 
 
 @given(OWN, OWN)
 def test_no_salt_of_a_client_leads_to_another_tenant_s_prompts(one: Any, other: Any) -> None:
-    """What tenant a sends never has the salt of what tenant b sends, whatever both write."""
+    """Requests of tenants a and b never have the same salt, whatever both send."""
     first, second = sent(one, "a" * 32)["cache_salt"], sent(other, "b" * 32)["cache_salt"]
     assert first != second
     assert first == sent(one, "a" * 32)["cache_salt"]
@@ -37,13 +37,13 @@ def test_a_tenant_s_own_salts_divide_its_prompts(own: str) -> None:
     assert sent(own, "a" * 32)["cache_salt"] != sent(None, "a" * 32)["cache_salt"] == "a" * 32
 
 
-def test_without_a_salt_the_client_s_own_goes_on() -> None:
+def test_without_a_salt_the_clients_own_is_forwarded() -> None:
     assert sent("mine", "")["cache_salt"] == "mine"
     assert "cache_salt" not in sent(None, "")
 
 
 @pytest.mark.parametrize("decode", [wire.decode_chat, wire.decode_completion, wire.decode_embedding])
-def test_what_has_no_prefix_cache_gets_no_salt(decode: Any) -> None:
+def test_requests_without_a_prefix_cache_have_no_salt(decode: Any) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "prompt": "x", "input": "x"}
     request: GenerateRequest = decode(json.dumps(body).encode())
     salted = "cache_salt" in json.loads(wire.upstream_body(request, None, VLLM, "a" * 32))

@@ -27,7 +27,7 @@ def chat(**fields: Any) -> GenerateRequest:
     ],
     ids=str,
 )
-def test_what_no_answer_depends_on_makes_no_difference(fields: dict[str, Any]) -> None:
+def test_fields_without_influence_on_the_answer_are_ignored(fields: dict[str, Any]) -> None:
     assert canonical(chat(**fields)) == canonical(chat())
 
 

@@ -16,7 +16,7 @@ CODINGS = ["gzip", "deflate"] + (["zstd"] if "zstd" in compression.SUPPORTED els
 
 @pytest.mark.parametrize("coding", CODINGS)
 @given(body=st.binary(max_size=200))
-def test_what_is_compressed_is_read_again(coding: str, body: bytes) -> None:
+def test_bodies_survive_compression_and_decompression(coding: str, body: bytes) -> None:
     packed = compression.compress(body, coding)
     assert compression.decompress(packed, f" {coding.upper()} ", len(body)) == body
     if body:
@@ -29,7 +29,7 @@ def test_deflate_without_its_header_is_read_too() -> None:
     assert compression.decompress(encoder.compress(b"abc") + encoder.flush(), "deflate", 10) == b"abc"
 
 
-def test_what_others_compress_is_read() -> None:
+def test_bodies_of_other_compressors_are_read() -> None:
     assert compression.decompress(gzip.compress(b"abc"), "gzip", 10) == b"abc"
     assert compression.decompress(b"abc", "identity", 10) == b"abc"
     assert gzip.decompress(compression.compress(b"abc", "gzip")) == b"abc"
@@ -64,7 +64,7 @@ def test_a_bomb_is_refused_without_unpacking_it(coding: str) -> None:
 
 
 @pytest.mark.parametrize("coding", ["lzma", "gzip, gzip", "compress", "x" * 100])
-def test_other_codings_are_told_what_is_known(coding: str) -> None:
+def test_the_error_of_another_coding_lists_the_supported_ones(coding: str) -> None:
     with pytest.raises(CallerError, match="Send one of: gzip, deflate") as caught:
         compression.decompress(b"", coding, 10)
     assert caught.value.code == "unsupported_media_type"

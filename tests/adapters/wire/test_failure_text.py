@@ -43,10 +43,10 @@ def test_no_client_sees_a_secret_or_an_address(
     before: str, left: str, hidden: tuple[str, str], right: str, after: str
 ) -> None:
     text, needle = hidden
-    told = for_clients(before + left + text + right + after)
-    assert needle not in told
-    assert len(told) <= MAX_TEXT
-    assert told.isprintable()
+    shown = for_clients(before + left + text + right + after)
+    assert needle not in shown
+    assert len(shown) <= MAX_TEXT
+    assert shown.isprintable()
 
 
 @given(WORDS, APART, SECRETS, APART, WORDS)

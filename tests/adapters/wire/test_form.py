@@ -1,4 +1,4 @@
-"""Forms: the model's name found, and everything else left alone."""
+"""Forms: the model's name is read, and everything else stays unchanged."""
 
 import json
 
@@ -29,7 +29,7 @@ FILE = part('Content-Disposition: form-data; name="file"; filename="a.wav"\r\nCo
 END = b"--XX--\r\n"
 
 
-def test_the_model_is_found_wherever_it_is() -> None:
+def test_the_model_is_read_from_any_place() -> None:
     for body in (model() + FILE + END, FILE + model() + END):
         assert named.read(TYPE, body) == ("whisper", False, None)
     streams = part("content-disposition: form-data; name=stream", b"true")
@@ -68,9 +68,9 @@ def test_any_file_stays_as_it_is(data: bytes, name: str) -> None:
     if "\r" in name or "\n" in name:
         return
     renamed = named.with_model(TYPE, body, name)
-    found = form.field_of(TYPE, renamed, "model")
-    assert found is not None
-    assert found.value == name
+    field = form.field_of(TYPE, renamed, "model")
+    assert field is not None
+    assert field.value == name
     assert renamed.replace(name.encode(), b"whisper", 1) == body or data in renamed
 
 
@@ -104,7 +104,7 @@ def test_any_file_stays_as_it_is(data: bytes, name: str) -> None:
         ("multipart/form-data; boundary=" + "X" * 71, model() + END),
     ],
 )  # fmt: skip
-def test_what_two_readers_could_read_in_two_ways_is_refused(content_type: str, body: bytes) -> None:
+def test_ambiguous_forms_are_refused(content_type: str, body: bytes) -> None:
     with pytest.raises(CallerError):
         named.read(content_type, body)
     with pytest.raises(CallerError):
@@ -139,7 +139,7 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "tokens"),
+    ("body", "tokens"),
     [
         (b'{"usage":{"total_tokens":7}}', (7, 0)),
         (b'{"usage":{"prompt_tokens":3,"total_tokens":3}}', (3, 0)),
@@ -151,6 +151,6 @@ def test_json() -> None:
         (b"RIFF", None),
     ],
 )
-def test_tokens_by_any_name(told: bytes, tokens: tuple[int, int] | None) -> None:
-    usage = named.usage_of(told)
+def test_tokens_by_any_name(body: bytes, tokens: tuple[int, int] | None) -> None:
+    usage = named.usage_of(body)
     assert (usage and (usage.prompt_tokens, usage.completion_tokens)) == tokens

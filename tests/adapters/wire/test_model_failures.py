@@ -68,7 +68,7 @@ def _judged(headers: Headers, body: bytes) -> InferenceError:
 
 @pytest.mark.parametrize("form", FORMS)
 @given(text=TEXTS)
-def test_a_failure_keeps_its_text_and_no_secret(form: str, text: str) -> None:
+def test_a_failure_has_its_text_without_secrets(form: str, text: str) -> None:
     error = FORMS[form](text)
     if isinstance(error, ModelFailed):
         assert 0 < len(error.message) <= failure_text.MAX_TEXT

@@ -36,15 +36,15 @@ def names() -> list[str]:
 @st.composite
 def filled(draw: st.DrawFn, descriptor: Any, depth: int = DEPTH) -> dict[str, Any]:
     """Some fields of a message, as plain objects."""
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     taken = set[str]()
     for field in descriptor.fields:
         choice = field.containing_oneof.name if field.containing_oneof else field.name
         if choice in taken or draw(st.integers(0, 2)) or (field.message_type and not depth):
             continue
         taken.add(choice)
-        told[field.name] = draw(_value(field, depth))
-    return told
+        fields[field.name] = draw(_value(field, depth))
+    return fields
 
 
 def _value(field: Any, depth: int) -> st.SearchStrategy[Any]:

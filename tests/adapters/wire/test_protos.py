@@ -43,7 +43,7 @@ def test_tritonclients_messages_are_other_classes_with_the_same_bytes() -> None:
     assert ours.SerializeToString() == theirs.SerializeToString()
 
 
-def test_every_call_of_the_service_is_known() -> None:
+def test_every_call_of_the_service_has_a_method() -> None:
     service = service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
     assert set(protos.METHODS) >= {method.name for method in service.methods}
     assert protos.METHODS["ModelInfer"].path == "/inference.GRPCInferenceService/ModelInfer"
@@ -57,16 +57,16 @@ def test_a_configuration_is_written_as_triton_writes_it() -> None:
     config.dynamic_batching.max_queue_delay_microseconds = 5
     config.dynamic_batching.priority_queue_policy[3].max_queue_size = 7
     config.parameters["key"].string_value = "value"
-    told = proto_json.plain(config)
-    assert told["input"][0]["data_type"] == "TYPE_INT32"
-    assert told["input"][0]["dims"] == [-1, 2**40]
-    assert told["dynamic_batching"]["max_queue_delay_microseconds"] == 5
-    assert told["dynamic_batching"]["priority_queue_policy"]["3"]["max_queue_size"] == 7
-    assert told["parameters"] == {"key": {"string_value": "value"}}
-    assert told["output"] == []
-    assert "sequence_batching" not in told
+    fields = proto_json.plain(config)
+    assert fields["input"][0]["data_type"] == "TYPE_INT32"
+    assert fields["input"][0]["dims"] == [-1, 2**40]
+    assert fields["dynamic_batching"]["max_queue_delay_microseconds"] == 5
+    assert fields["dynamic_batching"]["priority_queue_policy"]["3"]["max_queue_size"] == 7
+    assert fields["parameters"] == {"key": {"string_value": "value"}}
+    assert fields["output"] == []
+    assert "sequence_batching" not in fields
     assert "output" not in proto_json.plain(config, defaults=False)
-    again = proto_json.fill(protos.model_config.ModelConfig(), told)
+    again = proto_json.fill(protos.model_config.ModelConfig(), fields)
     assert again == config
     assert model_config_pb2.ModelConfig.FromString(again.SerializeToString()).name == "m"
 

@@ -29,7 +29,7 @@ def test_engines_add_up_and_their_caches_are_averaged() -> None:
     assert read(VLLM, "vllm") == read(VLLM, "auto") == ServerLoad(7.0, 1.0, 0.5)
 
 
-def test_a_former_name_is_known_too() -> None:
+def test_a_former_name_is_read_too() -> None:
     assert read(b"vllm:num_requests_running 1\nvllm:gpu_cache_usage_perc 0.9\n", "vllm") == ServerLoad(1.0, 0.0, 0.9)
 
 
@@ -43,12 +43,12 @@ def line(name: str, value: object) -> str:
     if label:
         return f'{metric}{{{label}="{value}"}} 1\n'
     metric, _, label = name.rstrip("}").partition("{")
-    label, _, wanted = label.partition("=")
-    return f'{metric}{{{label}="{wanted}"}} {value}\n' if label else f"{metric} {value}\n"
+    label, _, label_value = label.partition("=")
+    return f'{metric}{{{label}="{label_value}"}} {value}\n' if label else f"{metric} {value}\n"
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_server_is_found_by_its_own_names(server: str) -> None:
+def test_every_server_is_recognised_by_its_own_names(server: str) -> None:
     names = SERVERS[server]
     page = "".join(line(kind[0], value) for kind, value in zip(names, (2, 3, 0.5, "a,b", 16, 100), strict=True) if kind)
     expected = ServerLoad(
@@ -62,13 +62,13 @@ def test_every_server_is_found_by_its_own_names(server: str) -> None:
     assert read(page.encode(), "auto") == read(page.encode(), server) == expected
 
 
-def test_another_server_s_page_says_nothing() -> None:
+def test_another_servers_page_has_no_load() -> None:
     assert read(TRITON, "vllm") is None
     assert read(b"", "auto") is None
 
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "many", ""])
-def test_what_is_no_count_is_refused(value: str) -> None:
+def test_a_malformed_count_is_refused(value: str) -> None:
     with pytest.raises(ValueError):
         read(f"vllm:num_requests_running {value}\n".encode(), "auto")
 
@@ -113,7 +113,7 @@ STEP = {
 }
 
 
-def test_trtllm_serve_tells_of_its_last_step_in_json() -> None:
+def test_trtllm_serve_reports_its_last_step_in_json() -> None:
     page = json.dumps([{"numActiveRequests": 9}, STEP]).encode()
     assert read(page, "tensorrt-llm") == read(page, "auto") == ServerLoad(3.0, 2.0, 0.25, block_size=32, blocks=100)
     assert read(b"[]", "auto") == ServerLoad(0.0, 0.0, 0.0)
@@ -123,12 +123,12 @@ def test_trtllm_serve_tells_of_its_last_step_in_json() -> None:
 
 
 @pytest.mark.parametrize("page", [b"[1]", b"[", b'[{"numActiveRequests": -1}]', b'[{"numQueuedRequests": 1e300}]'])
-def test_what_is_no_list_of_steps_is_refused(page: bytes) -> None:
+def test_a_malformed_list_of_steps_is_refused(page: bytes) -> None:
     with pytest.raises(ValueError):
         read(page, "tensorrt-llm")
 
 
-def test_torchserve_tells_how_many_wait_for_each_version_of_a_model() -> None:
+def test_torchserve_reports_the_queue_of_each_version_of_a_model() -> None:
     versions = [
         {"modelVersion": name, "jobQueueStatus": {"pendingRequests": count}} for name, count in (("1", 3), ("2", 4))
     ]

@@ -38,22 +38,22 @@ def test_any_newlines_and_any_cutting(data: st.DataObject, events: list[list[byt
             # A CR and an LF that meet are one newline: a line that has nothing between them is not written so.
             stream += line + (b"\r\n" if not line and stream.endswith(b"\r") and newline == b"\n" else newline)
     pieces = data.draw(cut(stream))
-    wanted = [line for lines in events for line in [*lines, b""]]
-    assert _lines(events_of(*pieces)) == _lines(_reference(wanted))
+    expected = [line for lines in events for line in [*lines, b""]]
+    assert _lines(events_of(*pieces)) == _lines(_reference(expected))
     assert events_of(*pieces) == events_of(stream) == events_of(*[bytes([b]) for b in stream])
 
 
 def _reference(lines: list[bytes]) -> list[bytes]:
     """WHATWG HTML 9.2.6: an empty line ends the event that began before it, if one did."""
-    found: list[bytes] = []
+    decoded: list[bytes] = []
     event: list[bytes] = []
     for line in lines:
         if line:
             event.append(line)
         elif event:
-            found.append(b"\n".join(event))
+            decoded.append(b"\n".join(event))
             event = []
-    return found
+    return decoded
 
 
 def _lines(events: list[bytes]) -> list[list[bytes]]:
@@ -71,7 +71,7 @@ def test_any_newlines_at_all(data: st.DataObject, stream: bytes) -> None:
 
 
 @given(st.lists(LINES.filter(bool)))
-def test_what_is_encoded_comes_back(payloads: list[bytes]) -> None:
+def test_payloads_survive_encoding_and_decoding(payloads: list[bytes]) -> None:
     events = events_of(b"".join(sse.encode(payload) for payload in payloads))
     assert [sse.data_of(event) for event in events] == payloads
 

@@ -151,7 +151,7 @@ def test_missing_newest_entries_are_detected_with_a_noted_head(filled: KeyStore,
         assert "no longer in the log" in filled.verify_audit(nonsense).problem
 
 
-def test_the_database_refuses_what_the_product_never_does(filled: KeyStore, execute: Execute, database: str) -> None:
+def test_the_database_refuses_changes_of_the_log(filled: KeyStore, execute: Execute, database: str) -> None:
     before = filled.read_audit(10)
     statements = ["UPDATE audit SET actor = 'x'", "DELETE FROM audit WHERE seq = 4", "DELETE FROM audit"]
     row = "(4, 1, 'x', '', '', '', '', '', '', '', '')"

@@ -26,7 +26,7 @@ CERTIFICATES = Certificates(
 
 
 def certificate(*names: tuple[str, str], cn: tuple[str, ...] = (), until: str = UNTIL) -> dict[str, Any]:
-    """As `getpeercert` gives it."""
+    """A certificate in the form of `getpeercert`."""
     subject = ((("organizationName", "app.acme"),), *((("commonName", name),) for name in cn))
     return {"subject": subject, "subjectAltName": names, "notAfter": until}
 
@@ -78,7 +78,7 @@ def test_one_that_expired_while_its_connection_stayed_open_is_refused() -> None:
         CERTIFICATES.authenticate(certificate(cn=("app.acme",)), AFTER)
 
 
-def test_what_comes_with_a_certificate() -> None:
+def test_a_certificate_has_its_role_and_labels() -> None:
     held = {"subject_cn": "app", "role": "operator", "labels": {"team": "ops"}}
     principal = Certificates([tenant("acme", held)]).authenticate(certificate(cn=("app",)), NOW)
     assert principal == Principal("acme", "cert:app", frozenset({"user", "operator"}), {"team": "ops"})

@@ -132,7 +132,7 @@ def test_create_yaml_stores_nothing_and_its_line_works(keys: Keys) -> None:
 GRANT = ["--models", "ch*", "--fronts", "chat", "--fronts", "models", "--labels", "team=search", "--labels", "a=b=c"]
 
 
-def test_what_comes_with_a_key_is_stored_or_printed(keys: Keys) -> None:
+def test_scopes_and_limits_of_a_key_are_stored_or_printed(keys: Keys) -> None:
     key_id = str(id_of(keys.create(*GRANT)))
     listed = keys.listed()[key_id]
     assert listed["scopes"] == {"models": ["ch*"], "fronts": ["chat", "models"]}
@@ -163,12 +163,12 @@ FRONTS = "'chat', 'text_completion', 'embeddings', 'infer', 'app', 'models' or '
         (["--labels", "=x"], "--labels: expected a label's name: letters, digits and . _ / -"),
     ],
 )
-def test_what_cannot_come_with_a_key_is_a_sentence(keys: Keys, arguments: list[str], sentence: str) -> None:
+def test_an_invalid_option_of_a_key_is_explained(keys: Keys, arguments: list[str], sentence: str) -> None:
     result = keys.run("create", "--tenant", "acme", *arguments)
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", f"error: {sentence}\n")
 
 
-def test_what_was_done_here_is_on_record(keys: Keys) -> None:
+def test_changes_by_the_command_line_are_in_the_log(keys: Keys) -> None:
     key_id = str(id_of(keys.create("--label", "ci")))
     keys.ok("revoke", key_id)
     audit = CliRunner().invoke(audit_app, ["list", "--json", "--config", str(keys.file)])

@@ -78,7 +78,7 @@ async def test_a_rotated_key_counts_after_the_first_token_that_names_it() -> Non
             async with asyncio.timeout(5):
                 while accepted(tokens, OLD):
                     await asyncio.sleep(0.005)
-            with pytest.raises(CredentialError):  # one that was verified before goes with its key
+            with pytest.raises(CredentialError):  # a verified token ends with its key
                 tokens.authenticate(token, time.time(), {"acme"})
 
 
@@ -231,7 +231,7 @@ SHORT = SigningKey("RS256", "short", bits=1024)
         "RSA",
     ],
 )
-def test_what_is_not_for_verifying_with_this_algorithm_is_left_out(entry: object) -> None:
+def test_keys_for_other_uses_are_ignored(entry: object) -> None:
     with pytest.raises(JwksError, match="has no key for RS256"):
         parse(json.dumps({"keys": [entry]}).encode(), ["RS256"])
     both = parse(json.dumps({"keys": [entry, NEW.jwk(use="sig", alg="RS256")]}).encode(), ["RS256"])

@@ -5,7 +5,7 @@ from config.schema.identity import ScopesConfig
 from gateway.auth.scope import Scope
 
 
-def test_what_is_absent_is_not_narrowed() -> None:
+def test_an_absent_scope_does_not_narrow() -> None:
     assert Scope.of(None) is None
     only_models = Scope.of(ScopesConfig(models=("gpt-*", "chat")))
     assert only_models is not None
@@ -26,7 +26,7 @@ def test_another_front_is_forbidden() -> None:
     assert (caught.value.code, caught.value.kind) == ("not_in_scope", "credential")
 
 
-def test_scopes_are_equal_by_what_is_written() -> None:
+def test_scopes_are_equal_by_their_values() -> None:
     assert Scope(models=["a"]) == Scope(models=("a",)) != Scope(models=["b"])
     assert len({Scope(models=["a"]), Scope(models=("a",)), Scope(fronts=["a"])}) == 2
     assert repr(Scope(models=["a"])) == "Scope(models=('a',))"

@@ -1,4 +1,4 @@
-"""What is so of SQLite's file only."""
+"""Properties of SQLite's file only."""
 
 import asyncio
 import os
@@ -58,14 +58,14 @@ def test_a_stamp_changes_with_every_write_and_with_nothing_else(store: KeyStore,
     assert len({before, created, store.stamp(later)}) == 3
 
 
-def test_what_was_written_a_moment_ago_has_no_stamp(store: KeyStore, tmp_path: Path) -> None:
+def test_a_recent_write_has_no_stamp(store: KeyStore, tmp_path: Path) -> None:
     path = tmp_path / "state" / "state.db"
     assert store.stamp(path.stat().st_mtime + 0.5) is None
     path.unlink()
     assert store.stamp(path.parent.stat().st_mtime + 60) is None
 
 
-async def test_a_watcher_leaves_a_file_alone_that_nobody_wrote_to(
+async def test_a_watcher_does_not_read_an_unchanged_file(
     store: KeyStore, make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.auth.watch.POLL_INTERVAL", 0.001)

@@ -36,7 +36,7 @@ def test_issued_and_written_keys_are_accepted(make_config: MakeConfig) -> None:
     assert table.authenticate(in_store.plaintext, NOW) == Principal("beta", in_store.id)
 
 
-def test_what_comes_with_a_written_key(make_config: MakeConfig) -> None:
+def test_a_written_key_has_its_grant(make_config: MakeConfig) -> None:
     plain, held = new_key(), new_key()
     grant: dict[str, Any] = {"labels": {"team": "search"}, "scopes": {"models": ("c*",), "fronts": ("chat",)}}
     table = KeyTable.build(make_config(acme=[written(plain), written(held, **grant)]), PEPPER)

@@ -126,7 +126,7 @@ def test_no_token_has_a_role_that_the_file_does_not_grant(
     assert principal.roles - granted - {"user"} <= names - mapping.keys()
 
 
-async def test_scopes_narrow_what_a_token_is_for(tmp_path: Any) -> None:
+async def test_scopes_narrow_the_use_of_a_token(tmp_path: Any) -> None:
     claims = {"tenant": "tenant", "scope": "scope"}
     tokens = await ready(tmp_path, {"claims": claims})
     for held in ("openid models:gpt-* models:chat fronts:chat", ["openid", "models:gpt-* models:chat", "fronts:chat"]):
@@ -168,7 +168,7 @@ async def test_none_is_no_algorithm(tokens: Tokens) -> None:
 
 
 async def test_a_public_key_is_never_a_shared_secret(tokens: Tokens) -> None:
-    """Signed with what everybody can read: the oldest trick there is."""
+    """A token signed with the public key, the oldest attack on JWTs."""
     pem = RSA.private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     for secret in (pem, json.dumps(RSA.jwk()).encode(), b""):
         parts = unsigned({"alg": "HS256", "kid": RSA.kid}).removesuffix(".")

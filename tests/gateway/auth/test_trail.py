@@ -17,7 +17,7 @@ def act(i: int) -> Act:
 
 
 class Book:
-    """Where acts are written, while it is there."""
+    """A store of acts, which can be unavailable."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -42,7 +42,7 @@ def book() -> Book:
     return Book()
 
 
-async def test_what_is_noted_is_written_in_order(book: Book) -> None:
+async def test_acts_are_written_in_order(book: Book) -> None:
     trail = Trail(book.write)
     task = asyncio.create_task(trail.run())
     for i in range(5):
@@ -56,7 +56,7 @@ async def test_what_is_noted_is_written_in_order(book: Book) -> None:
     assert len(book.written) == 6
 
 
-async def test_what_is_noted_while_the_database_is_away_is_written_when_it_is_back(
+async def test_acts_during_an_outage_of_the_database_are_written_after_it(
     book: Book, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(trail_module, "RETRY", 0.01)

@@ -53,7 +53,7 @@ def accepts(table: KeyTable, key: ApiKey) -> bool:
         return False
 
 
-async def test_the_first_table_holds_what_is_there(watched: Watched, store: KeyStore) -> None:
+async def test_the_first_table_holds_existing_keys(watched: Watched, store: KeyStore) -> None:
     key = store.create("acme", by=TESTER, now=NOW)
     assert accepts(await watched.watcher.load(), key)
     assert watched.tables == []
@@ -114,7 +114,7 @@ async def test_issued_keys_survive_a_reload_without_the_database(
 async def test_a_revoked_key_does_not_come_back_with_a_reload_while_the_database_is_away(
     watched: Watched, store: KeyStore, make_config: MakeConfig, tmp_path: Path
 ) -> None:
-    """Neither the configuration nor an outage brings back what was known before it was revoked."""
+    """Neither the configuration nor an outage restores a key after its revocation."""
     revoked, live = (store.create("acme", by=TESTER, now=NOW) for _ in range(2))
     await watched.watcher.load()
     store.revoke(revoked.id, by=TESTER, now=NOW)

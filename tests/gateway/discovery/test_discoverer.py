@@ -21,7 +21,7 @@ def scripted(**fields: Any) -> tuple[Discoverer, Scripted]:
 
 
 @pytest.mark.looptime
-async def test_what_is_reported_counts_at_once_each_address_once_in_one_order() -> None:
+async def test_a_report_counts_at_once_each_address_once_in_one_order() -> None:
     discoverer, source = scripted()
     changes = []
     discoverer.on_change = lambda: changes.append(urls(discoverer))
@@ -85,7 +85,7 @@ async def test_nothing_for_a_moment_changes_nothing() -> None:
 
 
 @pytest.mark.looptime
-async def test_there_are_only_so_many_and_the_same_ones_everywhere() -> None:
+async def test_endpoints_are_capped_to_the_same_ones_everywhere() -> None:
     discoverer, source = scripted()
     await asyncio.sleep(0)
     many = [DiscoveredEndpoint(f"http://10.0.{i // 250}.{i % 250}:80") for i in range(MAX_TARGETS + 7)]

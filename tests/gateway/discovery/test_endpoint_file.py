@@ -67,7 +67,7 @@ async def test_an_invalid_list_changes_nothing_and_is_reported(path: Path, text:
         assert endpoints.error == ""
 
 
-async def test_a_file_that_is_gone_leaves_its_endpoints_and_one_that_comes_is_read(path: Path) -> None:
+async def test_a_removed_file_leaves_its_endpoints_and_a_new_file_is_read(path: Path) -> None:
     async with following(DiscoverConfig(file=str(path))) as endpoints:
         await until(lambda: endpoints.error)
         assert "No such file" in endpoints.error

@@ -50,7 +50,7 @@ async def test_a_removal_that_was_missed_counts_with_the_next_list() -> None:
             assert api.lists >= 2
 
 
-async def test_a_watch_that_ends_goes_on_from_the_last_version_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_ended_watch_continues_from_the_last_version(monkeypatch: pytest.MonkeyPatch) -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
         watch = kubernetes.EndpointSlices._watch
@@ -122,7 +122,7 @@ async def test_the_token_is_read_again_for_each_request(tmp_path: Path) -> None:
             assert urls(endpoints) == [ONE]
 
 
-async def test_what_is_no_slice_changes_nothing() -> None:
+async def test_an_invalid_slice_changes_nothing() -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
         async with following(config(api)) as endpoints:
@@ -133,7 +133,7 @@ async def test_what_is_no_slice_changes_nothing() -> None:
             await until(lambda: not endpoints.error)
 
 
-def test_outside_a_cluster_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_cluster_missing_settings_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     for section, missing in (
         ({"service": "vllm"}, "kubernetes.namespace"),

@@ -130,7 +130,7 @@ async def test_inputs_are_those_that_the_model_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.looptime
-async def test_what_is_too_long_is_refused_or_cut(tmp_path: Path) -> None:
+async def test_a_long_text_is_refused_or_truncated(tmp_path: Path) -> None:
     with pytest.raises(ContextTooLong, match="5 tokens is longer than the 4"):
         await Embeddings(tmp_path, WordModel(), max_tokens=4).vectors("a b c")
     one = Embeddings(tmp_path, WordModel(), max_tokens=4, too_long="cut", pooling="last")

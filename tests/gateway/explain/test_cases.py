@@ -32,7 +32,7 @@ def test_every_example_has_tests_that_pass(tmp_path: Path, monkeypatch: pytest.M
 
 
 def failures(tmp_path: Path, *tests: str) -> list[str]:
-    """What is wrong with each test that fails, after its line and name."""
+    """The mismatch of each failed test, after its line and name."""
     policy, file = tmp_path / "policy.yaml", tmp_path / "tests.yaml"
     policy.write_text(POLICY)
     file.write_text("tests:\n" + "".join(f"  - {{{test}}}\n" for test in tests))
@@ -60,12 +60,12 @@ REQUEST = "request: {tenant: acme, model: chat}"
         ("{refused: model_not_found}", "expected refused model_not_found, got no"),
     ],
 )
-def test_what_a_test_expects(tmp_path: Path, expect: str, wrong: str | None) -> None:
+def test_expectations_of_a_test(tmp_path: Path, expect: str, wrong: str | None) -> None:
     expected = [] if wrong is None else [f"tests.yaml:2: acme requests chat: {wrong}"]
     assert failures(tmp_path, f"{REQUEST}, expect: {expect}") == expected
 
 
-def test_a_split_is_expected_by_its_shares_or_by_somebody_s_arm(tmp_path: Path) -> None:
+def test_a_split_is_expected_by_its_shares_or_by_a_users_arm(tmp_path: Path) -> None:
     stream = "request: {tenant: acme, model: chat, stream: true"
     assert failures(
         tmp_path,

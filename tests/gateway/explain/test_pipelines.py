@@ -1,4 +1,4 @@
-"""What `headrace explain` draws of a pipeline, and of the path of a request through it."""
+"""The drawings of `headrace explain`: a pipeline, and the path of a request through it."""
 
 from pathlib import Path
 

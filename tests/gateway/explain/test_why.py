@@ -1,4 +1,4 @@
-"""What is explained is what the core does."""
+"""Explanations match the behaviour of the core."""
 
 import json
 from typing import Any
@@ -83,7 +83,7 @@ async def handled(one: Rig, written: RequestConfig, record: Record) -> Answer:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("question", QUESTIONS, ids=str)
-async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> None:
+async def test_the_explanation_matches_the_execution(question: dict[str, Any]) -> None:
     one = Rig(CONFIG, {name: [FakeAdapter()] for name in POOLS})
     explanation = explain(**question)
     written = described_request({"tenant": "acme", "model": "chat", **question})
@@ -97,17 +97,17 @@ async def test_what_is_explained_is_what_happens(question: dict[str, Any]) -> No
     answer = await handled(one, written, record)
     assert explanation.to is not None
     assert (explanation.to.pool, explanation.to.arm, explanation.model) == (answer.pool, record.arm, record.model)
-    expected, got_by = request_of(written), one.adapters[answer.pool][0].calls[0].request
-    before, after = expected.codec.fields(expected), got_by.codec.fields(got_by)
+    expected, received = request_of(written), one.adapters[answer.pool][0].calls[0].request
+    before, after = expected.codec.fields(expected), received.codec.fields(received)
     for name in before.keys() | after.keys() - {"model"}:  # which the adapter writes for a pool that has one
-        got = json.loads(bytes(after[name])) if name in after else None
+        value = json.loads(bytes(after[name])) if name in after else None
         same = before.get(name) == after.get(name)
-        assert explanation.sent.get(name, ...) == (... if same else got) or (name == "model" and answer.pool == "own")
+        assert explanation.sent.get(name, ...) == (... if same else value) or (name == "model" and answer.pool == "own")
     await answer.aclose()
     one.assert_idle()
 
 
-def test_what_is_sent_has_the_pool_s_own_name_of_the_model() -> None:
+def test_the_sent_request_has_the_pools_own_name_of_the_model() -> None:
     assert explain(vision=True).sent == {"seed": 1, "model": "the-own"}
     assert explain(max_tokens=5000, body={"logprobs": True}).sent == {
         "max_tokens": 100,
@@ -116,7 +116,7 @@ def test_what_is_sent_has_the_pool_s_own_name_of_the_model() -> None:
     }
 
 
-def test_the_cost_is_that_of_what_is_sent() -> None:
+def test_the_cost_is_that_of_the_sent_request() -> None:
     assert explain(prompt_tokens=1000, max_tokens=5000).cost == "0.0012 usd"
     assert explain(prompt_tokens=5000, max_tokens=5000).cost == "0.015 usd"
 

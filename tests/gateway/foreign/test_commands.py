@@ -45,7 +45,7 @@ def served(paths: Paths) -> AbstractContextManager[str]:
     return threaded(lambda: answering(paths))
 
 
-def test_probe_writes_what_check_accepts(tmp_path: Path) -> None:
+def test_probe_writes_a_configuration_that_check_accepts(tmp_path: Path) -> None:
     with served(systems.SYSTEMS[0].paths) as url:
         probed = run(app, ["probe", url])
     assert probed.exit_code == 0, probed.output
@@ -71,7 +71,7 @@ def test_probe_sends_the_key_and_does_not_print_it(monkeypatch: pytest.MonkeyPat
         (["https://127.0.0.1:1", "--ca", "/nowhere.pem"], 2, "tls:"),
     ],
 )
-def test_probe_of_what_is_no_server(arguments: list[str], status: int, output: str) -> None:
+def test_probe_of_an_invalid_address(arguments: list[str], status: int, output: str) -> None:
     result = run(app, ["probe", *arguments])
     assert (result.exit_code, output in result.output) == (status, True), result.output
 

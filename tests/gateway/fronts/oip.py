@@ -150,7 +150,7 @@ async def tensor_door(
 
 
 def zipped(body: Any) -> bytes:
-    """As a client that compresses sends it."""
+    """The body and headers of a client that compresses."""
     return gzip.compress(body if isinstance(body, bytes) else json.dumps(body).encode())
 
 

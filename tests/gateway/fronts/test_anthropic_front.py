@@ -89,10 +89,10 @@ def message_body(**fields: Any) -> Object:
     return {"model": "chat", "max_tokens": 20, "messages": HELLO, **fields}
 
 
-async def read(stream: AsyncIterator[Any], seen: list[str]) -> None:
-    """To its end; `seen` has the events before a break."""
+async def read(stream: AsyncIterator[Any], received: list[str]) -> None:
+    """Read a stream to its end; `received` has the events before a break."""
     async for event in stream:
-        seen += [event.type]
+        received += [event.type]
 
 
 @pytest.fixture
@@ -307,14 +307,14 @@ async def test_a_model_that_is_not_there(door: Opener) -> None:
 async def test_a_message_s_stream_that_breaks_ends_with_an_error_event(door: Opener) -> None:
     script = Script(chunks=TALK, fault=TransportError("The upstream broke."), fault_after=2)
     async with door(FakeAdapter(script)) as d:
-        seen = list[str]()
+        received = list[str]()
         with pytest.raises(anthropic.APIStatusError, match="The upstream broke") as failed:
-            await read(await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True), seen)
-        assert seen == ["message_start", "content_block_start", "content_block_delta"]
+            await read(await d.sdk.messages.create(model="chat", max_tokens=9, messages=HELLO, stream=True), received)
+        assert received == ["message_start", "content_block_start", "content_block_delta"]
         assert failed.value.type == "api_error"
 
 
-async def test_what_cannot_be_read_ends_a_stream_with_an_error(door: Opener) -> None:
+async def test_an_unreadable_chunk_ends_a_stream_with_an_error(door: Opener) -> None:
     for garbage in (b"data: {\n\n", b'data: {"choices":[{"delta":{"content":5}}]}\n\n'):
         fake = FakeAdapter(Script(chunks=(ROLE, garbage, *TALK)))
         async with door(fake) as d:
@@ -355,8 +355,8 @@ async def test_other_mistakes(door: Opener) -> None:
             ("/v1/messages/batches", 404, "not_found_error"),
             ("/v1/messagesx", 404, "not_found_error"),
         ):
-            got, error = await d.post(message_body(), path=path)
-            assert (got, error["error"]["type"]) == (status, type_)
+            actual, error = await d.post(message_body(), path=path)
+            assert (actual, error["error"]["type"]) == (status, type_)
         assert (await d.post(message_body(), anthropic_beta="a\tb c"))[0] == 400
         assert (await d.post(message_body(), content_type="text/plain"))[0] == 415
         status, error = await d.post(message_body(messages=[{"role": "user", "content": "x" * 20_000}]))
@@ -459,7 +459,7 @@ async def test_a_route_rewrites_by_openai_s_names(door: Opener) -> None:
     assert call.request.max_tokens == 7
 
 
-async def test_why_a_message_goes_where_it_goes(door: Opener) -> None:
+async def test_the_explanation_of_a_messages_route(door: Opener) -> None:
     routes = [{"name": "tools", "when": {"tools": True}, "to": "main"}, {"name": "others", "to": "main"}]
     models = [{"name": "chat", "routes": routes}]
     async with door(whole(), models=models, tenant={"explain": True}) as d:

@@ -26,7 +26,7 @@ JSON = ("content-type", "application/json")
 
 
 class Counted(HttpAppAdapter):
-    """What a rig looks at when it ends."""
+    """An adapter with the counter that a rig checks at its end."""
 
     in_flight = 0
 
@@ -211,7 +211,7 @@ async def test_a_failure_is_retried_elsewhere_and_then_returned(status: int, exp
 @pytest.mark.parametrize(
     ("methods", "method", "attempts"), [("idempotent", "POST", 1), ("idempotent", "PUT", 2), ("all", "POST", 2)]
 )
-async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: str, attempts: int) -> None:
+async def test_a_possibly_executed_request_is_not_repeated(methods: str, method: str, attempts: int) -> None:
     async def leave(http: Request, body: bytes) -> Response:
         raise asyncio.CancelledError  # the connection closes without an answer
 
@@ -222,8 +222,8 @@ async def test_what_may_have_been_done_is_not_done_twice(methods: str, method: s
         d.app.received.clear()
         async with d.call(method, "/apps/chat/x") as response:
             assert response.status == 502
-    seen = len(d.app.received)
-    assert seen == 1 if attempts == 1 else seen >= 2
+    received = len(d.app.received)
+    assert received == 1 if attempts == 1 else received >= 2
 
 
 async def test_an_app_that_is_full_has_not_begun() -> None:
@@ -251,7 +251,7 @@ async def test_predictions_are_inferences_and_may_be_repeated() -> None:
     assert len(d.app.received) == 2
 
 
-async def test_a_redirect_is_not_followed_and_blames_nobody() -> None:
+async def test_a_redirect_is_not_followed_and_counts_as_no_failure() -> None:
     async def lead(http: Request, body: bytes) -> Response:
         return Response(307, [("location", "http://10.0.0.5/x")])
 
@@ -397,7 +397,7 @@ async def test_tensors_that_are_not_declared_are_the_callers_mistake(document: A
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"z": 1}', b'{"y": [[1]]}', b'{"y": ["a"]}', b"", b'{"y": [1, [2]]}'])
-async def test_an_answer_that_is_not_what_was_declared_is_the_apps_mistake(body: bytes) -> None:
+async def test_an_answer_against_the_declaration_is_the_apps_mistake(body: bytes) -> None:
     async def answer(http: Request, _: bytes) -> Response:
         return Response(200, [JSON], body)
 

@@ -53,25 +53,25 @@ class HttpEcho:
         self._streams = streams
 
     async def __call__(self, http: Request) -> Response:
-        what = http.path.removeprefix("/v2/models/chat").lstrip("/")
+        operation = http.path.removeprefix("/v2/models/chat").lstrip("/")
         length, body = oip.header_length(http.headers.get(oip.HEADER)), await http.read()
         coding = http.headers.get("content-encoding")
         if not self._binary and (length is not None or coding):
             return Response(422, (), b'{"error":"no such bodies here"}')
-        if what == "":
+        if operation == "":
             return Response(200, (), oip_bodies.encode(METADATA))
-        if what.startswith("generate"):
+        if operation.startswith("generate"):
             inference = oip_generate.decode_generate(body, "chat", "", {one.name: one for one in INPUTS})
-        elif what == "infer" or (what == "infer_stream" and self._streams):
+        elif operation == "infer" or (operation == "infer_stream" and self._streams):
             inference = oip.decode_request(body, length, "chat")
         else:
             return Response(404)
         answer = Inferred("chat", "1", inference.id, _typed_parameters(inference.parameters), inference.inputs)
-        if what == "generate":
+        if operation == "generate":
             return Response(200, (), oip_generate.encode_generate(answer))
-        if what == "generate_stream":
+        if operation == "generate_stream":
             return _events(oip_generate.encode_generate(answer))
-        if what == "infer_stream":
+        if operation == "infer_stream":
             return _events(oip_responses.encode_response(answer)[0])
         encoded, length = oip_responses.encode_response(answer, oip_responses.binary_outputs(inference))
         headers = [(oip.HEADER, str(length))] if length is not None else []
@@ -108,7 +108,7 @@ def grpc_echo() -> Service:
 
 
 class Idle:
-    """An adapter with what the end of a test looks at: its connections are looked at where they are made."""
+    """An adapter with the counter that a rig checks at its end; its connections are checked where they are made."""
 
     in_flight = 0
 

@@ -63,7 +63,7 @@ async def test_a_late_stream_begins_with_comments_and_is_whole_behind_them(path:
 
 
 @EVERY_DOOR
-async def test_a_failure_behind_comments_is_an_event_and_logged_as_what_it_is(path: str) -> None:
+async def test_a_failure_after_comments_is_an_event_and_logged_with_its_status(path: str) -> None:
     failing = Script(latency=LATE, fault=TransportError("The upstream closed the connection."))
     async with door(failing) as (rig, url, client):
         status, content_type, body = await stream(client, url, path)

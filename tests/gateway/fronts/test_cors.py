@@ -1,4 +1,4 @@
-"""Browsers of other origins on every door: preflights, allowed origins, and everybody else."""
+"""Browsers of other origins on every door: preflights, allowed origins, other origins."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -148,6 +148,6 @@ INEXACT = ["*", "null", "https://a.example/", "https://A.example", "a.example", 
 
 
 @pytest.mark.parametrize("origin", INEXACT)
-def test_what_is_no_exact_origin_is_refused(origin: str) -> None:
+def test_an_inexact_origin_is_refused(origin: str) -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Origin).validate_python(origin)

@@ -68,7 +68,7 @@ async def test_a_tenant_without_a_place_sends_no_body(path: str) -> None:
 
 
 async def test_the_place_taken_early_is_the_requests_own() -> None:
-    """With one place, a request whose body comes in two parts needs no second one."""
+    """Under a limit of one, a request whose body arrives in two parts needs no second place."""
     body = json.dumps(INFER_BODY).encode()
     async with tensor_door(limits={"concurrency": 1, "requests": "1/h"}) as d:
         client = await begun(d, "/v2/models/chat/infer", len(body), body=body[:10])
@@ -116,7 +116,7 @@ async def test_every_door_reads_encoded_bodies_and_names_a_coding_that_it_does_n
 
 
 @pytest.mark.parametrize("path", DOORS)
-async def test_a_full_budget_refuses_the_body_before_it_comes(path: str) -> None:
+async def test_a_full_budget_refuses_the_body_before_it_arrives(path: str) -> None:
     http = {"max_body": "1MB", "max_held": "6MB", "max_held_by_tenant": "3MB"}
     async with tensor_door(http=http) as d:
         memory = d.rig.core.memory

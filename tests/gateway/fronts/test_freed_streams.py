@@ -1,4 +1,4 @@
-"""What a stream holds is freed when its client leaves, without a garbage collection: a full one may be minutes away."""
+"""The memory of a stream is freed when its client disconnects, without a garbage collection, which may be minutes away."""
 
 import asyncio
 import gc

@@ -48,7 +48,7 @@ async def test_messages_go_on_unread() -> None:
     assert (record.operation, record.model) == ("app", "chat")
 
 
-async def test_a_break_is_the_calls_status_behind_what_was_sent() -> None:
+async def test_a_break_is_the_calls_status_after_the_sent_messages() -> None:
     broken = script(b"one", fault=TransportError("broken"), fault_after=1)
     async with tensor_door(Messages(broken)) as d, grpc.aio.insecure_channel(d.grpc) as channel:
         fields = tuple({**d.keyed, "application": "chat"}.items())
@@ -76,7 +76,7 @@ WHOLE = wire.encode_request("chat", "", "a", b"1")
 
 
 @pytest.mark.parametrize("message", [b"\xff", b"\x0a\x04ch", WHOLE[:-1], b"\x0a\x04chat"])
-async def test_what_is_no_request_of_torchserve(message: bytes) -> None:
+async def test_a_malformed_request_to_torchserve_is_refused(message: bytes) -> None:
     async with tensor_door(Messages(script(b"one"))) as d:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await messages(d, wire.PREDICTIONS.decode(), message)

@@ -165,7 +165,7 @@ async def test_the_tool_runner_of_the_official_client_works_unchanged(door: Open
     assert roles == ["user", "assistant", "tool"]  # all of the conversation, since the gateway holds no thread
 
 
-async def test_a_continued_thread_is_not_found(door: Opener) -> None:
+async def test_a_continued_thread_is_unsupported(door: Opener) -> None:
     async with door(FakeAdapter(), rewrite={"drop": ["thread"]}) as d:
         thread = {"type": "continue", "previous_message_id": "msg_1"}
         status, _, answer = await d.post(MESSAGES, {**MESSAGE, "thread": thread})

@@ -97,7 +97,7 @@ async def failing(call: Any) -> grpc.aio.AioRpcError:
     return caught.value
 
 
-async def test_a_message_goes_on_as_it_came_both_ways() -> None:
+async def test_messages_pass_unchanged_both_ways() -> None:
     async with grpc_door() as g:
         call = g.stub.ModelInfer(message(id="7"), metadata=g.metadata)
         answer = await call
@@ -119,7 +119,7 @@ async def test_an_answer_of_the_other_wire_is_written_anew() -> None:
         assert list(answer.outputs[0].shape) == [1, 2]
 
 
-async def test_http_gets_what_grpc_answered_in_its_own_form() -> None:
+async def test_grpc_answers_are_transcoded_for_http() -> None:
     async with grpc_door() as g:
         answer = await (await g.door.post("/v2/models/chat/infer")).json()
         assert answer["outputs"] == [{"name": "SUM", "datatype": "INT32", "shape": [1, 2], "data": [4, 6]}]
@@ -130,7 +130,7 @@ async def test_http_gets_what_grpc_answered_in_its_own_form() -> None:
         assert http.content_type == "application/octet-stream"
 
 
-async def test_http_streams_what_grpc_streams() -> None:
+async def test_grpc_streams_are_transcoded_for_http() -> None:
     chunks = (encode_stream_response(response()), encode_stream_error("It broke."))
     async with grpc_door(TensorFake(Script(chunks=chunks, form=OIP_GRPC))) as g:
         http = await g.door.post("/v2/models/chat/infer_stream")
@@ -288,7 +288,7 @@ async def test_a_message_that_is_none_and_a_method_that_is_none() -> None:
             assert failed.code().name in (code, "UNIMPLEMENTED")
 
 
-async def test_what_is_for_each_server_is_not_for_the_gateway() -> None:
+async def test_calls_about_one_server_are_unsupported() -> None:
     async with grpc_door() as g:
         for method, request in (
             (g.stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest(name="r")),
@@ -418,7 +418,7 @@ async def test_the_last_response_is_marked_on_request() -> None:
 
 
 def _streams() -> Iterator[tuple[str, int, Script]]:
-    """What an upstream streams, the number of its tensors, and the same as a script."""
+    """The responses that an upstream streams, the number of their tensors, and the script that sends them."""
     for count in range(4):
         unmarked: list[tuple[dict[str, Any], bool]] = [({}, True)] * count
         marked: list[tuple[dict[str, Any], bool]] = [({FINAL: False}, True)] * count

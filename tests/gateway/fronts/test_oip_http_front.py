@@ -43,7 +43,7 @@ async def error_of(response: aiohttp.ClientResponse) -> str:
     return str(body["error"])
 
 
-async def test_bytes_go_on_as_they_came_both_ways() -> None:
+async def test_bytes_pass_unchanged_both_ways() -> None:
     async with tensor_door() as d:
         body = json.dumps(INFER_BODY, indent=3).encode()
         response = await d.post(INFER, body)
@@ -58,7 +58,7 @@ async def test_bytes_go_on_as_they_came_both_ways() -> None:
     assert (line.rows, line.device_ms) == (1, 2.5)
 
 
-async def test_the_binary_extension_goes_through_both_ways() -> None:
+async def test_the_binary_extension_passes_both_ways() -> None:
     head = b'{"model_name":"chat","outputs":[]}'
     script = Script(chunks=(head + b"\1\2\3\4",), form=form(header_length=len(head)))
     async with tensor_door(TensorFake(script)) as d:
@@ -77,7 +77,7 @@ async def test_a_raw_request_is_a_row_of_bytes() -> None:
         assert (request.payload.undecoded(), request.rows) == (HttpPayload(body=b"\0\1\2", header_length=0), 1)
 
 
-async def test_compression_goes_through_both_ways() -> None:
+async def test_compression_passes_both_ways() -> None:
     script = Script(chunks=(zipped(ANSWERED),), form=form(encoding="gzip"))
     async with tensor_door(TensorFake(script)) as d:
         body = zipped(INFER_BODY)
@@ -225,7 +225,7 @@ async def test_generate_is_one_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "seen"),
+    ("parameters", "expected"),
     [
         ({}, ("", False, False)),
         ({"sequence_id": 0}, ("", False, False)),
@@ -234,11 +234,11 @@ async def test_generate_is_one_answer() -> None:
         ({"sequence_id": "a-b", "sequence_end": True, "custom": {"x": 1}}, ('"a-b', False, True)),
     ],
 )
-async def test_a_sequence_is_seen(parameters: dict[str, Any], seen: tuple[str, bool, bool]) -> None:
+async def test_a_sequence_is_decoded(parameters: dict[str, Any], expected: tuple[str, bool, bool]) -> None:
     async with tensor_door() as d:
         await d.post(INFER, {**INFER_BODY, "parameters": parameters})
         (request,) = d.fake.received
-        assert (request.sequence, request.starts, request.ends) == seen
+        assert (request.sequence, request.starts, request.ends) == expected
 
 
 async def test_sequences_of_a_model_that_tenants_share_are_each_tenants_own() -> None:
@@ -277,8 +277,8 @@ async def test_a_routes_rewrite_is_of_parameters() -> None:
         payload = request.payload
         assert isinstance(payload, HttpPayload)
         assert payload.header_length is not None
-        got = json.loads(payload.body[: payload.header_length])
-        assert got == {"inputs": head["inputs"], "parameters": {"mine": True, "priority": 2, "tag": "x"}}
+        rewritten = json.loads(payload.body[: payload.header_length])
+        assert rewritten == {"inputs": head["inputs"], "parameters": {"mine": True, "priority": 2, "tag": "x"}}
         assert payload.body[payload.header_length :] == body[length:]
         assert request.model == "other"
 

@@ -405,11 +405,13 @@ async def test_the_headers_hold_the_tightest_limit_of_each_unit(door: Opener) ->
         assert "requests: 2/h for each user" in (await error_of(refused))["message"]
         assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert (await d.post(chat(user="bob"))).status == 200
-        async with d.http.get(d.url + "/v1/models", headers={"authorization": f"Bearer {d.rig.key.plaintext}"}) as got:
-            assert got.headers["x-ratelimit-limit-requests"] == "9"
+        async with d.http.get(
+            d.url + "/v1/models", headers={"authorization": f"Bearer {d.rig.key.plaintext}"}
+        ) as response:
+            assert response.headers["x-ratelimit-limit-requests"] == "9"
 
 
-async def test_what_is_left_of_a_limit_goes_down_with_every_answer(door: Opener) -> None:
+async def test_the_rest_of_a_limit_decreases_with_every_answer(door: Opener) -> None:
     async with door(limits={"requests": "10/d", "tokens": "10000/d"}) as d:
         answers = [await d.post() for _ in range(3)]
     assert [a.headers["x-ratelimit-remaining-requests"] for a in answers] == ["9", "8", "7"]

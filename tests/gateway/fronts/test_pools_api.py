@@ -41,7 +41,7 @@ async def test_each_request_is_one_operation(admin_door: OpenDoor) -> None:
 
 
 async def test_a_duration_is_reported_as_its_end_time(admin_door: OpenDoor) -> None:
-    """The same for every worker, whenever it hears of it."""
+    """The end time is the same for every worker, whenever the worker applies the operation."""
     async with admin_door(required=True) as door:
         before = time.time()
         await door.send("POST", PATH, door.backend.key(role="operator"), {"url": URL, "ttl": "10m"})
@@ -63,7 +63,7 @@ async def test_pools_are_for_operators(admin_door: OpenDoor, role: str) -> None:
         }
 
 
-async def test_what_is_refused_is_on_record_too(admin_door: OpenDoor) -> None:
+async def test_refused_operations_are_in_the_log_too(admin_door: OpenDoor) -> None:
     async with admin_door(required=True) as door:
         operator = door.backend.key(role="operator")
         status, answer = await door.send("POST", "/admin/pools/other/endpoints/ab12/drain", operator)

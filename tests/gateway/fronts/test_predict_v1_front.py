@@ -65,7 +65,7 @@ async def test_an_answer_in_json_is_understood_too() -> None:
         assert await predict(d, {"instances": [[1, 2]]}) == (200, {"predictions": [0.5]})
 
 
-async def test_no_number_comes_in_as_it_is_written() -> None:
+async def test_nan_and_infinity_are_accepted_unquoted() -> None:
     async with tensor_door(scored(Y)) as d:
         status, _ = await predict(d, b'{"instances": [[NaN, -Infinity]]}')
         assert status == 200
@@ -165,7 +165,7 @@ async def test_an_invalid_request_is_refused_with_a_reason(path: str, body: Any,
         assert (await d.post(f"/v1/models/{path}", body)).status == 401
 
 
-async def test_a_request_that_does_not_fit_looks_again_at_what_the_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_does_not_fit_refreshes_the_models_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.upstreams.oip.inference.DOUBT", -1.0)
     async with tensor_door(scored(Y)) as d:
         assert (await predict(d, {"instances": [[1, 2]]}))[0] == 200

@@ -51,13 +51,13 @@ CONFIGURATIONS: list[dict[str, Any]] = [
 
 
 def reload(rig: Rig, changes: dict[str, Any]) -> None:
-    """As `DataPlane.commit`: limits, then the snapshot, without yielding to other tasks."""
+    """Commit like `DataPlane.commit`: limits, then the snapshot, without yielding to other tasks."""
     configuration, core = config(**changes), rig.core
     rig.ledger.configure(configuration.tenants, core.clock(), configuration.models)
     core.snapshot = build(configuration, rig._keys(), core.snapshot.pools, core.rng, core.clock)
 
 
-async def ask(port: int, key: str, path: str, body: bytes, turn: Any) -> bytes:
+async def status_line(port: int, key: str, path: str, body: bytes, turn: Any) -> bytes:
     """The status line of one request whose bytes come in pieces, with `turn` between them."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = f"POST {path.rstrip('?')} HTTP/1.1\r\nhost: h\r\nauthorization: Bearer {key}\r\nconnection: close\r\n"
@@ -86,7 +86,7 @@ async def test_a_tenant_that_is_removed_while_its_body_arrives_is_refused() -> N
     for path, body in (("/v1/chat/completions", CHAT), ("/v2/models/chat/infer", TENSOR)):
         turns = iter(range(4))
         reload(rig, {"tenants": [ACME, OTHER]})
-        status = await ask(port, rig.key.plaintext, path, json.dumps(body).encode(), turn)
+        status = await status_line(port, rig.key.plaintext, path, json.dumps(body).encode(), turn)
         assert status.startswith(b"HTTP/1.1 401 "), (path, status)
     await server.aclose()
     rig.assert_idle()
@@ -115,10 +115,11 @@ async def test_no_reload_at_any_phase_of_a_request_is_a_failure_of_the_gateway(s
     background = asyncio.create_task(reloads())
     try:
         for _ in range(6):
-            asked = [
-                ask(port, rig.key.plaintext, path, json.dumps(body).encode(), turn) for path, body in DOORS.items()
+            pending = [
+                status_line(port, rig.key.plaintext, path, json.dumps(body).encode(), turn)
+                for path, body in DOORS.items()
             ]
-            for path, status in zip(DOORS, await asyncio.gather(*asked), strict=True):
+            for path, status in zip(DOORS, await asyncio.gather(*pending), strict=True):
                 assert re.match(rb"HTTP/1.1 (200|400|401|404|429|502|503) ", status), (path, status)
         await rig.until_idle()
     finally:
@@ -200,7 +201,7 @@ async def test_no_reload_at_any_phase_of_a_grpc_call_is_a_failure_of_the_gateway
         background = asyncio.create_task(reloads())
         try:
             for _ in range(8):
-                codes |= set(await asyncio.gather(*(asked(stub, metadata, turn) for asked in GRPC_CALLS)))
+                codes |= set(await asyncio.gather(*(send(stub, metadata, turn) for send in GRPC_CALLS)))
             await d.rig.until_idle()
         finally:
             background.cancel()

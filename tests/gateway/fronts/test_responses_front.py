@@ -129,7 +129,7 @@ class Sum(BaseModel):
     total: int
 
 
-async def test_the_official_client_parses_what_fits_a_schema(door: Opener) -> None:
+async def test_the_official_client_parses_answers_of_a_schema(door: Opener) -> None:
     fake = FakeAdapter(
         Script(chunks=(completion({"content": '{"total": 2}'}),)),
         Script(chunks=(chunk({"content": '{"total":'}), chunk({"content": "3}"}), DONE)),
@@ -185,7 +185,7 @@ async def test_a_client_that_leaves_stops_the_upstream(door: Opener) -> None:
         (BackendError("Failed."), 502, "upstream_error", None),
     ],
 )
-async def test_refusals_call_things_by_their_names_here(
+async def test_refusals_name_the_fields_of_this_door(
     door: Opener, fault: Any, status: int, code: str, param: str | None
 ) -> None:
     async with door(scripted(fault=fault)) as d:

@@ -28,7 +28,7 @@ REWRITE: dict[str, Any] = {
     "drop": ["logit_bias"],
 }
 GENERAL = {"house_field": 1}
-"""Of a server's own extension: no table names it."""
+"""A field of a server's own extension, in no table."""
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/embeddings": {"input": "a"},
     "/v1/moderations": {"input": "a"},

@@ -77,8 +77,8 @@ async def test_a_stored_response_is_retrieved_listed_and_deleted(door: Opener) -
     async with door(ONE) as d:
         made = await d.sdk.responses.create(model="chat", input="hi", store=True, metadata={"a": "b"})
         assert stored(made) is True
-        found = await d.sdk.responses.retrieve(made.id)
-        assert found.model_dump() == made.model_dump()
+        retrieved = await d.sdk.responses.retrieve(made.id)
+        assert retrieved.model_dump() == made.model_dump()
         (item,) = (await d.sdk.responses.input_items.list(made.id)).data
         assert item.type == "message"
         assert (item.role, item.content[0].type) == ("user", "input_text")
@@ -101,7 +101,7 @@ async def test_a_response_is_stored_only_on_request_or_by_default(door: Opener) 
         assert (await d.sdk.responses.retrieve(made.id)).output_text == "One."
 
 
-async def test_a_response_goes_on_where_the_previous_one_ended(door: Opener) -> None:
+async def test_a_response_continues_the_previous_response(door: Opener) -> None:
     async with door(ONE, TWO, THREE) as d:
         first = await d.sdk.responses.create(model="chat", input="1?", instructions="Be brief.", store=True)
         second = await d.sdk.responses.create(model="chat", input="2?", previous_response_id=first.id, store=True)
@@ -131,13 +131,13 @@ async def test_a_stream_is_stored_before_its_last_event(door: Opener) -> None:
         async with d.sdk.responses.stream(model="chat", input="hi", store=True) as stream:
             async for event in stream:
                 if event.type == "response.completed":
-                    found = await d.sdk.responses.retrieve(event.response.id)
-                    assert (found.output_text, stored(found)) == ("Hello!", True)
+                    retrieved = await d.sdk.responses.retrieve(event.response.id)
+                    assert (retrieved.output_text, stored(retrieved)) == ("Hello!", True)
         with pytest.raises(openai.BadRequestError):
-            await d.sdk.responses.retrieve(found.id, stream=True)
+            await d.sdk.responses.retrieve(retrieved.id, stream=True)
 
 
-async def test_no_tenant_sees_what_another_stores(door: Opener) -> None:
+async def test_stored_responses_are_private_to_a_tenant(door: Opener) -> None:
     async with door(ONE) as d:
         made = await d.sdk.responses.create(model="chat", input="hi", store=True)
         conversation = await d.sdk.conversations.create(items=[{"role": "user", "content": "secret"}])
@@ -153,10 +153,10 @@ async def test_no_tenant_sees_what_another_stores(door: Opener) -> None:
         ):
             with pytest.raises(openai.NotFoundError):
                 await d.sdk.delete(path, cast_to=object)
-        goes_on: Any
-        for goes_on in ({"previous_response_id": made.id}, {"conversation": conversation.id}):
+        continuation: Any
+        for continuation in ({"previous_response_id": made.id}, {"conversation": conversation.id}):
             with pytest.raises(openai.APIStatusError) as refused:
-                await d.sdk.responses.create(model="chat", input="?", **goes_on)
+                await d.sdk.responses.create(model="chat", input="?", **continuation)
             assert refused.value.status_code in (400, 404)
         assert len(d._fake.calls) == 1
         d.become("acme")

@@ -114,7 +114,7 @@ async def test_only_operators_set_labels_that_routes_match(admin_door: OpenDoor)
         assert d.backend.authenticate(again["key"], None, time.time()).labels == {"tier": "gold"}
 
 
-async def test_a_tenant_is_shown_with_what_it_uses(admin_door: OpenDoor) -> None:
+async def test_a_tenant_is_shown_with_its_usage(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         await create(d, label="ci")
         _, tenants = await d.send("GET", "/admin/tenants")

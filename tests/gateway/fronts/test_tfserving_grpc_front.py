@@ -134,7 +134,7 @@ async def test_a_signature_that_the_model_does_not_have_is_refused() -> None:
 
 
 async def test_version_0_is_the_latest() -> None:
-    """As ovmsclient sends it."""
+    """A request in the form of ovmsclient."""
     async with client(TensorFake(SUM)) as c:
         message = predict()
         message.model_spec.version.value = 0

@@ -116,11 +116,11 @@ async def test_a_budget_ends_the_thought_on_every_door() -> None:
                 await response(d.openai, extra_body=fields),
             ):
                 assert (thought, bool(answer_text)) == ("aaaaa", True)
-        told = await message(d.anthropic, thinking={"type": "enabled", "budget_tokens": 5})
-        assert (told[0], bool(told[1])) == ("aaaaa", True)
+        thought_and_text = await message(d.anthropic, thinking={"type": "enabled", "budget_tokens": 5})
+        assert (thought_and_text[0], bool(thought_and_text[1])) == ("aaaaa", True)
 
 
-async def test_a_thought_comes_back_with_the_next_question() -> None:
+async def test_a_thought_is_sent_with_the_next_question() -> None:
     async with door() as d:
         first = await d.anthropic.messages.create(model=MODEL, max_tokens=60, messages=HI)
         turns: Any = [*HI, {"role": "assistant", "content": first.content}, *HI]

@@ -155,7 +155,7 @@ def test_shadow_reports_and_refuses_nothing() -> None:
         timed.reserve()
 
 
-def test_a_shadow_that_becomes_enforced_goes_on_with_what_was_used() -> None:
+def test_a_shadow_that_becomes_enforced_continues_its_counts() -> None:
     timed = TimedLedger([{"requests": "4/min", "enforce": "shadow"}])
     timed.reserve()
     timed.configure([{"requests": "1/min", "per": "key"}, {"requests": "8/min"}])
@@ -190,7 +190,7 @@ def test_a_budget_survives_a_reload() -> None:
     late = timed.reserve(usd=0.5)
     timed.configure({})
     timed.configure({"spend": "1 usd/day"})
-    late.settle(used(1), dollars(0.2), 0.0)  # holds nothing of the new one: never below nothing used
+    late.settle(used(1), dollars(0.2), 0.0)  # it holds no part of the new limit: its use never falls below zero
     assert 0 <= timed.left("spend") <= 1
 
 
@@ -204,7 +204,7 @@ def test_spend_is_counted_by_key_and_bounded(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40), st.integers(0, 60)), max_size=60))
-def test_no_interleaving_spends_more_than_the_budget_and_what_was_underestimated_at_its_end(
+def test_no_interleaving_spends_more_than_the_budget_and_the_last_underestimate(
     steps: list[tuple[bool, int, int]],
 ) -> None:
     """Each step reserves (an estimate) or settles some held one (the truth)."""

@@ -64,7 +64,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.remaining() == pytest.approx(before)
 
     def remaining(self) -> dict[tuple[int, str], float]:
-        """By allowance and unit."""
+        """Usage by allowance and unit."""
         return {
             (id(allowance), unit): left
             for limit in self.timed.ledger.accounts["acme"].limits
@@ -77,7 +77,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert all(wait is not None and 0 < wait <= 86_400 for wait in self.waits)
 
     @invariant()
-    def counts_are_what_is_held(self) -> None:
+    def counts_match_the_reservations(self) -> None:
         account = self.timed.ledger.accounts["acme"]
         assert account.in_flight == len(self.held) <= 6
         assert account.reserved_tokens == sum(tokens for _, tokens in self.held)

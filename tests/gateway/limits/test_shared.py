@@ -77,15 +77,15 @@ def ended(pid: int) -> int:
 @contextmanager
 def killed_at(line: int) -> Iterator[None]:
     """The process dies before the so-manyth line of the limits' code."""
-    seen = 0
+    lines = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal seen
+        nonlocal lines
         if not frame.f_code.co_filename.startswith(HERE):
             return None
         if event == "line":
-            seen += 1
-            if seen == line:
+            lines += 1
+            if lines == line:
                 os.kill(os.getpid(), signal.SIGKILL)
         return trace
 
@@ -104,7 +104,7 @@ def test_two_workers_draw_on_one_allowance(table: SharedTable) -> None:
     assert two.left() == one.left() == {"requests": 8, "tokens": 900, "bytes": 1e6, "spend": 8, "concurrency": 4}
 
 
-def test_what_a_dead_worker_held_is_given_back(table: SharedTable) -> None:
+def test_the_reservations_of_a_dead_worker_are_released(table: SharedTable) -> None:
     one, two = Worker(table, 0, ALL), Worker(table, 1, ALL)
     one.reserve(10, usd=1).settle(used(10), dollars(1), 0.0)
     one.reserve(400, usd=5)
@@ -119,40 +119,40 @@ def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
     assert Worker(table, 0, ALL).left()["concurrency"] == 4
 
 
-@pytest.mark.parametrize("what", ["reserve", "settle", "undo"])
-def test_a_worker_killed_at_any_line_leaves_all_or_nothing(what: str) -> None:
+@pytest.mark.parametrize("operation", ["reserve", "settle", "undo"])
+def test_a_worker_killed_at_any_line_leaves_all_or_nothing(operation: str) -> None:
     """Only the request itself can be lost, which stays counted, and no lock stays shut."""
     # It forks some hundred times. A new process is small, and pytest's process, with all modules of all tests, is not.
-    program = f"from tests.gateway.limits.test_shared import kill_at_each_line as kill; kill({what!r})"
+    program = f"from tests.gateway.limits.test_shared import kill_at_each_line as kill; kill({operation!r})"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
 
 
-def kill_at_each_line(what: str) -> None:
-    limits = [ALL, {"tokens": "0.5k/month"}] if what == "undo" else ALL
+def kill_at_each_line(operation: str) -> None:
+    limits = [ALL, {"tokens": "0.5k/month"}] if operation == "undo" else ALL
     for line in range(1, 2000):
         table = SharedTable.create(2, few=64, many=64)
         victim, other = Worker(table, 0, limits), Worker(table, 1, limits)
-        held = victim.reserve(400, usd=5) if what == "settle" else None
+        held = victim.reserve(400, usd=5) if operation == "settle" else None
 
         def work(victim: Worker = victim, held: Reservation | None = held, line: int = line) -> None:
             with killed_at(line):
                 if held is not None:
                     held.settle(used(100), dollars(1), 0.0)
                 else:
-                    victim.reserve(600 if what == "undo" else 400, usd=5)
+                    victim.reserve(600 if operation == "undo" else 400, usd=5)
 
         status = ended(forked(work))
         assert table.release_worker(0, 0.0)
         left = other.left()
         assert left["concurrency"] == 4
         assert left["requests"] in (8, 9)
-        spent = {(1000, 9)} if what != "settle" else {(1000, 9), (900, 8)}
+        spent = {(1000, 9)} if operation != "settle" else {(1000, 9), (900, 8)}
         assert (left["tokens"], left["spend"]) in spent, line
         other.reserve(400).settle(used(0), None, 0.0)
         for made in (table, victim.table, other.table):
             made.close()
-        if status == 0 or (what == "undo" and status == 99):
+        if status == 0 or (operation == "undo" and status == 99):
             assert line > 50
             return
         assert status == -signal.SIGKILL
@@ -209,8 +209,8 @@ def test_four_processes_admit_exactly_the_limit(table: SharedTable) -> None:
     pids = [forked(lambda number=number: work(number)) for number in range(4)]  # type: ignore[misc]
     assert [ended(pid) for pid in pids] == [0] * 4
     os.close(writer)
-    with os.fdopen(reader) as told:
-        assert sum(map(int, told)) == 1000
+    with os.fdopen(reader) as pipe:
+        assert sum(map(int, pipe)) == 1000
 
 
 def test_a_stopped_worker_with_a_lock_costs_others_a_bounded_wait_and_no_settlement(

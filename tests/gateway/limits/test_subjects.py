@@ -36,7 +36,7 @@ def test_an_idle_one_makes_room_and_one_that_owes_does_not() -> None:
     assert users.allowance(by("u0"), "chat", 180.0, 180.0) is not in_debt
 
 
-def test_where_nobody_is_idle_newcomers_share_one() -> None:
+def test_without_an_idle_subject_newcomers_share_one() -> None:
     users = limit(spend="1 usd/month")
     for i in range(MOST):
         assert users.allowance(by(f"u{i}"), "chat", 0.0, 0.0).take(used(1), 1, 0.0, 0.0)
@@ -49,7 +49,7 @@ def test_where_nobody_is_idle_newcomers_share_one() -> None:
 def test_no_user_is_granted_more_by_being_forgotten_and_no_more_are_remembered(
     calls: list[tuple[int, int, int]],
 ) -> None:
-    """A user draws on at most two: its own, and the one that newcomers share."""
+    """A user draws on at most two allowances: its own, and the one that newcomers share."""
     users, now = limit(tokens="10/min"), 0.0
     own: dict[int, list[tuple[float, int]]] = {}
     for user, tokens, passed in calls:

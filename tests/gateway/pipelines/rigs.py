@@ -49,12 +49,12 @@ def rig(
     )
 
 
-def says(text: str, finish: str = "stop", **script: Any) -> FakeAdapter:
+def chat_fake(text: str, finish: str = "stop", **script: Any) -> FakeAdapter:
     """A server of chats that always answers with one text."""
-    return FakeAdapter(said(text, finish, **script))
+    return FakeAdapter(chat_script(text, finish, **script))
 
 
-def said(text: str, finish: str = "stop", **script: Any) -> Script:
+def chat_script(text: str, finish: str = "stop", **script: Any) -> Script:
     """The script of one chat."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     body = json.dumps({"object": "chat.completion", "choices": [choice], "usage": {}}).encode()
@@ -93,7 +93,7 @@ async def outputs(answer: Answer) -> dict[str, Tensor]:
 
 
 def sent(one: Rig, model: str, call: int = -1) -> dict[str, Any]:
-    """What a model received: the fields of a chat, or the tensors of an inference by name."""
+    """The requests that a model received: the fields of a chat, or the tensors of an inference by name."""
     request = one.adapters[model][0].calls[call].request
     if isinstance(request, InferRequest):
         return {tensor.name: tensor for tensor in request.inference.inputs}

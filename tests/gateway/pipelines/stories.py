@@ -20,7 +20,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Inferred, Tensor
 from adapters.types import Form, Usage
 from adapters.wire.oip import responses as oip_responses
-from tests.gateway.pipelines.rigs import chunks, floats, infer, said
+from tests.gateway.pipelines.rigs import chat_script, chunks, floats, infer
 from tests.support.gateways import Rig, chat, config
 
 MODELS = "abcdef"
@@ -66,7 +66,7 @@ class MeteredFake(FakeAdapter):
         return answer
 
     def usages(self) -> list[Usage]:
-        """The usage of each call for which the client pays."""
+        """The usage of each call that the client pays."""
         prompts = [Usage(prompt_tokens=each.prompt_tokens, rows=each.row_count) for each in self.abandoned]
         return [*self.whole, *(answer.usage for answer in self.streams), *prompts]
 
@@ -110,7 +110,7 @@ class Story:
             pieces = chunks(*text.split(" "), " ", "end")
             gap = rng.choice((0.0, 0.01, 0.5, HANGS if rng.random() < 0.2 else 0.1))
             return Script(chunks=pieces, latency=latency, gap=gap, fault=fault, fault_after=after, usage=usage)
-        made = said(text, rng.choice(("stop", "length", "tool_calls", "strange")), latency=latency, fault=fault)
+        made = chat_script(text, rng.choice(("stop", "length", "tool_calls", "strange")), latency=latency, fault=fault)
         return replace(made, usage=usage)
 
     # ── graphs ────────────────────────────────────────────────────────────────────────────────────────
@@ -296,21 +296,21 @@ class Story:
             sum(each.rows for each in usages),
         )
         usage = record.usage or Usage()
-        found = (usage.prompt_tokens, usage.completion_tokens, usage.rows)
+        actual = (usage.prompt_tokens, usage.completion_tokens, usage.rows)
         retried = any(name == "retry" for name, _ in record.trace.events)
-        self._check(found == expected or retried, "usage", found, "of", expected)
+        self._check(actual == expected or retried, "usage", actual, "of", expected)
         steps = [step.usage for step in record.trace.steps if step.usage is not None]
         self._check(
-            found[:2] == (sum(s.prompt_tokens for s in steps), sum(s.completion_tokens for s in steps)),
+            actual[:2] == (sum(s.prompt_tokens for s in steps), sum(s.completion_tokens for s in steps)),
             "the sum of the steps is not the usage",
         )
         cost = 0 if record.cost is None else record.cost.picos // 10**12
         self._check(cost == len(usages) or retried, "cost", cost, "of", len(usages))
         charged, refilled = LIMIT - one.left("tokens"), LIMIT / 86400 * (seconds + 1)
-        due = sum(found[:2])
+        due = sum(actual[:2])
         if isinstance(record.error, ContextTooLong) and record.usage is None:
             due = charged  # the estimated prompt
-        self._check(due - refilled <= charged <= due + 1, "the ledger", charged, "of", found)
+        self._check(due - refilled <= charged <= due + 1, "the ledger", charged, "of", actual)
 
 
 def _outcome(client: "asyncio.Task[None]") -> str:

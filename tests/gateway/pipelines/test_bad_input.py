@@ -12,7 +12,7 @@ import pytest
 from adapters.errors import CallerError
 from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Tensor
-from tests.gateway.pipelines.rigs import floats, infers, rig, says
+from tests.gateway.pipelines.rigs import chat_fake, floats, infers, rig
 from tests.support.gateways import Rig, listening
 
 HANGS = 3600.0
@@ -99,7 +99,7 @@ async def test_a_failing_step_is_an_error_of_each_api(
     path: str, request_body: dict[str, Any], failing: Script, deadline: str, status: int, code: str
 ) -> None:
     steps = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
-    one = rig({"steps": steps, "deadline": deadline}, {"a": says("x"), "b": FakeAdapter(failing)})
+    one = rig({"steps": steps, "deadline": deadline}, {"a": chat_fake("x"), "b": FakeAdapter(failing)})
     for stream in (False, True):
         body = {"model": "whole", "stream": stream, **request_body}
         async with opened(one) as (url, http), http.post(url + path, json=body) as response:
@@ -111,7 +111,7 @@ async def test_a_failing_step_is_an_error_of_each_api(
 
 async def test_a_client_that_leaves_between_steps_ends_the_pipeline() -> None:
     steps = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
-    one = rig({"steps": steps}, {"a": says("x"), "b": FakeAdapter(Script(latency=HANGS))})
+    one = rig({"steps": steps}, {"a": chat_fake("x"), "b": FakeAdapter(Script(latency=HANGS))})
     body = {"model": "whole", "messages": [{"role": "user", "content": "hi"}]}
     async with opened(one) as (url, http):
         request = asyncio.create_task(http.post(f"{url}/v1/chat/completions", json=body).__aenter__())

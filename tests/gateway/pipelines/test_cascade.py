@@ -8,7 +8,7 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, ContextTooLong
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import chunks, floats, infer, infers, outputs, rig, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, chunks, floats, infer, infers, outputs, rig, sent
 from tests.support.gateways import Rig, chat
 
 CONFIDENT = "logprob.p10 > -1.0 and finish == stop and not refusal"
@@ -36,7 +36,7 @@ def streamed(*logprobs: float, gap: float = 0.0) -> FakeAdapter:
 
 def cascade(small: FakeAdapter, large: FakeAdapter | None = None, condition: str = CONFIDENT, **stage: Any) -> Rig:
     stages = [{"model": "small", "accept_if": condition, **stage}, {"model": "large"}]
-    return rig({"cascade": stages}, {"small": small, "large": large or says("the answer")})
+    return rig({"cascade": stages}, {"small": small, "large": large or chat_fake("the answer")})
 
 
 async def text(one: Rig, **fields: Any) -> str:

@@ -10,7 +10,7 @@ import pytest
 from adapters.errors import BackendError, StepFailed
 from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Tensor, join_bytes
-from tests.gateway.pipelines.rigs import chunks, floats, infer, infers, outputs, rig, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, chunks, floats, infer, infers, outputs, rig, sent
 from tests.support.gateways import Rig, chat
 
 BROKEN = BackendError("no")
@@ -28,7 +28,7 @@ def switch(first: FakeAdapter) -> Rig:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(("score", "chosen"), [(0.95, 1.0), (0.1, 2.0)])
-async def test_only_the_branch_whose_condition_holds_runs(score: float, chosen: float) -> None:
+async def test_only_the_branch_with_a_true_condition_runs(score: float, chosen: float) -> None:
     one = switch(infers(floats("p", score)))
     answer = await one.core.handle(one.principal, infer(floats("x", 1)), {}, record := one.record())
     assert (await outputs(answer))["y"].data == floats("y", chosen).data
@@ -152,7 +152,7 @@ async def test_the_first_answer_ends_the_others() -> None:
 @pytest.mark.looptime
 async def test_texts_vote_too() -> None:
     config = {"members": ["a", "b", "c"], "combine": "vote"}
-    one = rig({"ensemble": config}, {"a": says("no"), "b": says(" yes"), "c": says("yes")})
+    one = rig({"ensemble": config}, {"a": chat_fake("no"), "b": chat_fake(" yes"), "c": chat_fake("yes")})
     answer = await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert answer.body is not None
     assert json.loads(answer.body)["choices"][0]["message"]["content"] == " yes"

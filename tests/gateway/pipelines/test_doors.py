@@ -18,7 +18,7 @@ from adapters.types import Usage
 from adapters.wire.protos.tfserving import PREDICTION, serving
 from adapters.wire.tfserving.tensors import decode
 from tests.gateway.fronts.oip import TensorDoor, TensorFake, tensor_door
-from tests.gateway.pipelines.rigs import chunks, rig, said, says
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, chunks, rig
 from tests.support.gateways import Rig, listening
 
 SUMS = {
@@ -151,7 +151,7 @@ TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b"
 
 @asynccontextmanager
 async def texts(**fakes: FakeAdapter) -> AsyncIterator[tuple[Rig, str, aiohttp.ClientSession]]:
-    one = rig(TWO, {"a": says("a draft"), **fakes})
+    one = rig(TWO, {"a": chat_fake("a draft"), **fakes})
     async with listening(one) as url, aiohttp.ClientSession() as http:
         http.headers["authorization"] = f"Bearer {one.key.plaintext}"
         yield one, url, http
@@ -162,7 +162,7 @@ def usage(prompt: int, completion: int) -> Usage:
 
 
 async def test_openai_s_chats_have_the_usage_of_all_steps() -> None:
-    async with texts(b=FakeAdapter(said("the end", usage=usage(5, 7)))) as (_, url, http):
+    async with texts(b=FakeAdapter(chat_script("the end", usage=usage(5, 7)))) as (_, url, http):
         body = {"model": "whole", "messages": [{"role": "user", "content": "hi"}]}
         async with http.post(f"{url}/v1/chat/completions", json=body) as response:
             answer = await response.json()
@@ -178,13 +178,13 @@ async def test_a_stream_ends_with_the_usage_of_all_steps() -> None:
         options = {"stream_options": {"include_usage": True}}
         async with http.post(f"{url}/v1/chat/completions", json=body | options) as response:
             text = await response.text()
-        found = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-        assert found[-1]["usage"] == {"prompt_tokens": 8, "completion_tokens": 9, "total_tokens": 17}
+        lines_of_events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+        assert lines_of_events[-1]["usage"] == {"prompt_tokens": 8, "completion_tokens": 9, "total_tokens": 17}
         assert text.endswith("data: [DONE]\n\n")
 
 
 async def test_anthropic_s_messages_whole_and_streamed() -> None:
-    async with texts(b=FakeAdapter(said("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
+    async with texts(b=FakeAdapter(chat_script("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
         body = {"model": "whole", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
         headers = {"anthropic-version": "2023-06-01"}
         async with http.post(f"{url}/v1/messages", json=body, headers=headers) as response:
@@ -197,7 +197,7 @@ async def test_anthropic_s_messages_whole_and_streamed() -> None:
 
 
 async def test_openai_s_responses_whole_and_streamed() -> None:
-    async with texts(b=FakeAdapter(said("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
+    async with texts(b=FakeAdapter(chat_script("the end"), Script(chunks=chunks("the ", "end")))) as (_, url, http):
         body = {"model": "whole", "input": "hi", "store": False}
         async with http.post(f"{url}/v1/responses", json=body) as response:
             answer = await response.json()
@@ -229,7 +229,7 @@ async def test_a_blocked_answer_is_an_error_of_the_door(path: str) -> None:
         {"name": "draft", "model": "a"},
         {"name": "guard", "guard": {"model": "b", "block_if": 'text == "unsafe"', "on": "answer"}},
     ]
-    one = rig({"steps": steps}, {"a": says("bad"), "b": says("unsafe")})
+    one = rig({"steps": steps}, {"a": chat_fake("bad"), "b": chat_fake("unsafe")})
     async with listening(one) as url, aiohttp.ClientSession() as http:
         headers = {"authorization": f"Bearer {one.key.plaintext}"}
         body: dict[str, Any] = {"model": "whole", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}

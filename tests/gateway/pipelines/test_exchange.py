@@ -1,4 +1,4 @@
-"""What a pipeline shares with every model: hidden errors, its own price, sequences."""
+"""Properties of a pipeline that every model has: hidden errors, its own price, sequences."""
 
 import pytest
 from msgspec.structs import replace
@@ -7,19 +7,19 @@ from adapters.errors import ModelFailed, Unsupported
 from adapters.fake import FakeAdapter, Script
 from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker
-from tests.gateway.pipelines.rigs import floats, infer, infers, rig, said, says
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, floats, infer, infers, rig
 from tests.support.gateways import Rig, chat
 
 TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
 
 
 def priced(last: FakeAdapter) -> Rig:
-    return rig(TWO, {"a": says("d"), "b": last}, prices={"a": "1 usd", "b": "1 usd"}, price={"request": "3 usd"})
+    return rig(TWO, {"a": chat_fake("d"), "b": last}, prices={"a": "1 usd", "b": "1 usd"}, price={"request": "3 usd"})
 
 
 @pytest.mark.looptime
 async def test_a_pipeline_s_own_price_is_that_of_an_answer() -> None:
-    one = priced(says("f"))
+    one = priced(chat_fake("f"))
     await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert str(record.cost) == "3 usd"
     broken = priced(FakeAdapter(Script(fault=ModelFailed("no", detail=""))))
@@ -44,7 +44,7 @@ async def test_a_route_that_hides_its_model_s_errors_hides_them_in_a_pipeline_to
 
 @pytest.mark.looptime
 async def test_a_sequence_of_requests_is_refused() -> None:
-    """The state of a sequence is that of one model, and its next request would bypass the pipeline."""
+    """A sequence is the state of one model, and its next request would bypass the pipeline."""
     one = rig({"steps": [{"name": "only", "model": "a"}]}, {"a": infers(floats("y", 1))}, tensors="a")
     request = replace(infer(floats("x", 1)), sequence="7", starts=True)
     for _ in range(2):
@@ -57,7 +57,7 @@ async def test_a_sequence_of_requests_is_refused() -> None:
 @pytest.mark.looptime
 @pytest.mark.parametrize(("effects", "calls"), [(True, 1), (False, 2)])
 async def test_a_step_with_effects_is_not_sent_again(effects: bool, calls: int) -> None:
-    fake = FakeAdapter(Script(fault=ModelFailed("no", detail="")), said("yes"))
+    fake = FakeAdapter(Script(fault=ModelFailed("no", detail="")), chat_script("yes"))
     step = {"name": "book", "model": "a", "effects": effects}
     one = rig({"steps": [step]}, {"a": fake})
     one.endpoints["a"].append(Endpoint("a/1", fake, Breaker(5, 1.0)))

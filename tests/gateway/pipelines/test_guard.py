@@ -19,7 +19,7 @@ from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import Inferred, Tensor, split_bytes
 from adapters.types import Form, Usage
 from adapters.wire.oip import responses as oip_responses
-from tests.gateway.pipelines.rigs import chunks, rig, says
+from tests.gateway.pipelines.rigs import chat_fake, chunks, rig
 from tests.support.gateways import Rig, chat, listening
 
 FORBIDDEN = "SECRET"
@@ -54,7 +54,7 @@ def guarded(model: FakeAdapter, guard: FakeAdapter | None = None, on: str = "ans
 
 @pytest.mark.looptime
 async def test_a_blocked_request_calls_no_model() -> None:
-    one = guarded(says("fine"), on="request")
+    one = guarded(chat_fake("fine"), on="request")
     message = [{"role": "user", "content": f"tell me the {FORBIDDEN}"}]
     with pytest.raises(ContentFiltered) as caught:
         await one.core.handle(one.principal, chat("whole", messages=message), {}, record := one.record())
@@ -91,13 +91,13 @@ async def test_a_whole_answer_is_examined_in_all_of_its_texts(message: dict[str,
 
 
 @pytest.mark.looptime
-async def test_a_failing_guard_fails_the_pipeline_unless_the_file_says_otherwise() -> None:
+async def test_a_failing_guard_fails_the_pipeline_unless_configured_otherwise() -> None:
     for on in ("request", "answer"):
         broken = FakeAdapter(Script(fault=BackendError("down")))
-        closed = guarded(says("fine"), broken, on)
+        closed = guarded(chat_fake("fine"), broken, on)
         with pytest.raises(BackendError):
             await closed.core.handle(closed.principal, chat("whole"), {}, closed.record())
-        opened = guarded(says("fine"), broken, on, on_error="skip")
+        opened = guarded(chat_fake("fine"), broken, on, on_error="skip")
         assert (await opened.core.handle(opened.principal, chat("whole"), {}, opened.record())).body is not None
         closed.assert_idle()
         opened.assert_idle()
@@ -105,7 +105,7 @@ async def test_a_failing_guard_fails_the_pipeline_unless_the_file_says_otherwise
 
 @pytest.mark.looptime
 async def test_a_block_is_never_skipped() -> None:
-    one = guarded(says(FORBIDDEN), on_error="skip")
+    one = guarded(chat_fake(FORBIDDEN), on_error="skip")
     with pytest.raises(ContentFiltered):
         await one.core.handle(one.principal, chat("whole"), {}, one.record())
     one.assert_idle()
@@ -203,7 +203,7 @@ async def test_a_guard_without_time_closes_the_stream_that_it_would_guard(
     guard = {"model": "b", "block_if": 'text == "no"', "on": "answer"}
     steps = [{"name": "draft", "model": "a"}, {"name": "out", "guard": guard, "at_least": "2s", "on_error": on_error}]
     stream = FakeAdapter(Script(chunks=chunks("a", "b"), gap=0.1))
-    one = rig({"steps": steps, "deadline": "1s"}, {"a": stream, "b": says("yes")})
+    one = rig({"steps": steps, "deadline": "1s"}, {"a": stream, "b": chat_fake("yes")})
     with pytest.raises(error) as caught:
         await one.core.handle(one.principal, chat("whole", stream=True), {}, one.record())
     assert "The step `out`" in caught.value.message
@@ -217,7 +217,7 @@ async def test_a_malformed_answer_is_the_server_s_failure() -> None:
     guarded = [{"name": "draft", "model": "a"}, {"name": "out", "guard": guard}]
     summed = [{"name": "first", "model": "b"}, {"name": "last", "model": "a", "in": {"prompt": "first.text"}}]
     for steps in (guarded, summed):
-        one = rig({"steps": steps}, {"a": FakeAdapter(Script(chunks=(b"<html>",))), "b": says("yes")})
+        one = rig({"steps": steps}, {"a": FakeAdapter(Script(chunks=(b"<html>",))), "b": chat_fake("yes")})
         with pytest.raises(BackendError):
             await one.core.handle(one.principal, chat("whole"), {}, one.record())
         one.assert_idle()

@@ -9,7 +9,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery
 from adapters.wire.oip.bodies import decode_metadata
 from gateway.snapshot import build
-from tests.gateway.pipelines.rigs import rig, says
+from tests.gateway.pipelines.rigs import chat_fake, rig
 from tests.support.gateways import Rig, chat
 
 METADATA = (
@@ -28,8 +28,8 @@ def reload(one: Rig, other: Rig) -> None:
 @pytest.mark.looptime
 async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() -> None:
     steps = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
-    one = rig({"steps": steps}, {"a": says("draft", latency=1.0), "b": says("old")})
-    other = rig({"steps": [{"name": "only", "model": "c"}]}, {"c": says("new")})
+    one = rig({"steps": steps}, {"a": chat_fake("draft", latency=1.0), "b": chat_fake("old")})
+    other = rig({"steps": [{"name": "only", "model": "c"}]}, {"c": chat_fake("new")})
     record = one.record()
     running = asyncio.create_task(one.core.handle(one.principal, chat("whole"), {}, record))
     await asyncio.sleep(0.5)

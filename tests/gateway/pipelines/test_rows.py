@@ -50,7 +50,7 @@ def test_inputs_without_common_rows_are_refused(inputs: dict[str, Any], reason: 
         row_count(inputs)
 
 
-def test_a_tensor_whose_data_do_not_fit_its_shape_is_refused() -> None:
+def test_a_tensor_with_data_of_another_shape_is_refused() -> None:
     for tensor in (Tensor("a", "FP32", (2, 2), b"1234"), Tensor("a", "BYTES", (2,), b"\xff\xff\xff\xff")):
         with pytest.raises(UnusableValueError):
             rows_of({"a": tensor}, 2)

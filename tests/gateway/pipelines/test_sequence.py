@@ -7,7 +7,7 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, DeadlineError, LimitExceeded, StepFailed, TransportError
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import chunks, floats, infer, infers, outputs, rig, said, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, chunks, floats, infer, infers, outputs, rig, sent
 from tests.support.gateways import Rig, chat
 
 TWO = {
@@ -63,7 +63,7 @@ async def test_a_text_of_one_model_is_the_prompt_of_another() -> None:
     pipeline = {
         "steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
     }
-    one = rig(pipeline, {"a": says("a draft"), "b": says("the answer")})
+    one = rig(pipeline, {"a": chat_fake("a draft"), "b": chat_fake("the answer")})
     request = chat("whole", temperature=0.5)
     answer = await one.core.handle(one.principal, request, {}, record := one.record())
     assert answer.body is not None
@@ -167,7 +167,7 @@ async def test_a_step_with_too_little_time_fails_before_its_call() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_failed_step_is_skipped_or_replaced_where_the_file_says_so() -> None:
+async def test_a_failed_step_is_skipped_or_replaced_if_configured() -> None:
     broken = FakeAdapter(Script(fault=BackendError("no")))
     steps = [
         {"name": "score", "model": "a", "in": {"x": "request.x"}, "on_error": {"use": {"y": 0.5}}},
@@ -189,7 +189,7 @@ async def test_the_worst_path_is_reserved_and_the_truth_is_charged() -> None:
     }
     prices = {"a": "0.001 usd", "b": "0.01 usd"}
     limits = {"tokens": "1000/min", "requests": "10/min"}
-    one = rig(pipeline, {"a": says("d"), "b": says("f", latency=1.0)}, limits=limits, prices=prices)
+    one = rig(pipeline, {"a": chat_fake("d"), "b": chat_fake("f", latency=1.0)}, limits=limits, prices=prices)
     task = asyncio.create_task(
         one.core.handle(one.principal, chat("whole", max_tokens=100), {}, record := one.record())
     )
@@ -204,13 +204,13 @@ async def test_the_worst_path_is_reserved_and_the_truth_is_charged() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_was_used_before_a_failure_is_charged() -> None:
+async def test_usage_before_a_failure_is_charged() -> None:
     pipeline = {
         "steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
     }
     prices = {"a": "0.001 usd", "b": "0.01 usd"}
     broken = FakeAdapter(Script(fault=BackendError("no")))
-    one = rig(pipeline, {"a": says("d"), "b": broken}, limits={"tokens": "1000/d"}, prices=prices)
+    one = rig(pipeline, {"a": chat_fake("d"), "b": broken}, limits={"tokens": "1000/d"}, prices=prices)
     with pytest.raises(BackendError):
         await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert one.left("tokens") == pytest.approx(995, abs=0.5)
@@ -224,7 +224,7 @@ async def test_a_limit_of_one_model_counts_its_calls() -> None:
     pipeline = {
         "steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
     }
-    one = rig(pipeline, {"a": says("d"), "b": says("f")}, limits=limits)
+    one = rig(pipeline, {"a": chat_fake("d"), "b": chat_fake("f")}, limits=limits)
     await one.core.handle(one.principal, chat("whole"), {}, one.record())
     with pytest.raises(LimitExceeded) as caught:
         await one.core.handle(one.principal, chat("whole"), {}, one.record())
@@ -265,7 +265,9 @@ async def test_a_pipeline_is_a_model_of_another_pipeline() -> None:
     pipeline = {
         "steps": [{"name": "one", "model": "inner"}, {"name": "two", "model": "b", "in": {"prompt": "one.text"}}]
     }
-    one = rig(pipeline, {"a": says("x"), "b": FakeAdapter(said("y"))}, models=[inner], prices={"a": "0.001 usd"})
+    one = rig(
+        pipeline, {"a": chat_fake("x"), "b": FakeAdapter(chat_script("y"))}, models=[inner], prices={"a": "0.001 usd"}
+    )
     await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert [(step.pipeline, step.name) for step in record.trace.steps] == [
         ("whole", "one"), ("inner", "draft"), ("whole", "two"),
@@ -279,7 +281,7 @@ async def test_a_pipeline_is_a_model_of_another_pipeline() -> None:
 @pytest.mark.looptime
 @pytest.mark.parametrize("root", [{"model": "a"}, {"switch": [{"else": True, "model": "a"}]}])
 async def test_a_pipeline_of_one_node_is_charged(root: dict[str, object]) -> None:
-    one = rig(root, {"a": says("x")}, prices={"a": "0.001 usd"})
+    one = rig(root, {"a": chat_fake("x")}, prices={"a": "0.001 usd"})
     await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert record.usage is not None
     assert (record.usage.total_tokens, str(record.cost)) == (5, "0.001 usd")
@@ -302,7 +304,7 @@ async def test_steps_of_an_inner_pipeline_are_named_and_counted_once() -> None:
     pipeline = {
         "steps": [{"name": "one", "model": "a"}, {"name": "two", "model": "inner", "in": {"prompt": "one.text"}}]
     }
-    one = rig(pipeline, {"a": says("x"), "b": FakeAdapter(Script(fault=BackendError("no")))}, models=[inner])
+    one = rig(pipeline, {"a": chat_fake("x"), "b": FakeAdapter(Script(fault=BackendError("no")))}, models=[inner])
     answer = await one.core.handle(one.principal, chat("whole"), {}, record := one.record())
     assert [value for name, value in answer.headers if name == "x-headrace-steps"] == ["hint=used"]
     assert answer.body is not None
@@ -323,7 +325,7 @@ async def test_the_usage_of_a_stream_counts_the_steps_of_an_inner_pipeline_once(
     last = b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n"
     events = (*chunks("a")[:-1], last, b"data: [DONE]\n\n")
     steps = [{"name": "one", "model": "a"}, {"name": "two", "model": "inner", "in": {"prompt": "one.text"}}]
-    one = rig({"steps": steps}, {"a": says("x"), "b": FakeAdapter(Script(chunks=events))}, models=[inner])
+    one = rig({"steps": steps}, {"a": chat_fake("x"), "b": FakeAdapter(Script(chunks=events))}, models=[inner])
     answer = await one.core.handle(one.principal, chat("whole", stream=True), {}, record := one.record())
     streamed = b"".join([piece async for piece in answer])
     assert b'"total_tokens":15' in streamed

@@ -14,7 +14,7 @@ from gateway.placement.local import LocalRuntimes
 from tests.adapters.test_environment import NEEDED, SECRETS
 
 
-def test_what_the_section_writes_wins() -> None:
+def test_variables_of_the_section_win() -> None:
     config = LlmRuntime.model_validate(
         {
             "kind": "llm",

@@ -21,7 +21,7 @@ def logged(*chunks: bytes) -> list[str]:
     return [line.decode().split(" runtime.x ")[1] for line in written]
 
 
-def test_each_line_is_one_of_ours_however_it_comes() -> None:
+def test_any_chunks_are_logged_line_by_line() -> None:
     assert logged(b"one\ntw", b"o\n\n", b"three") == ["one\n", "two\n", "three\n"]
     assert logged(b"10%\r20%\r\n100%") == ["10%\n", "20%\n", "100%\n"]
 
@@ -97,7 +97,7 @@ async def test_a_server_that_does_not_stop_is_killed_with_its_children(tmp_path:
     await all_gone(everyone)
 
 
-async def test_what_a_server_that_ends_leaves_behind_is_ended(tmp_path: Path) -> None:
+async def test_processes_that_a_server_leaves_are_ended(tmp_path: Path) -> None:
     written = tmp_path / "pid"
     leaves = f"setsid /bin/sh -c 'echo $$ >{written}; exec sleep 1000' & while [ ! -s {written} ]; do sleep 0.02; done"
     status, _ = await rest(await start(leaves))

@@ -1,4 +1,4 @@
-"""What a runtime of another's server becomes: a command, an address, an environment. Nothing is started here."""
+"""The launch of a runtime of another project: a command, an address, an environment. Nothing is started here."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def test_the_guard_stops_the_program_with_its_signal(tmp_path: Path) -> None:
     assert launch.cwd == tmp_path
 
 
-def test_the_environment_is_what_a_machine_needs_and_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_the_machines_and_the_configured_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROVIDER_KEY", "ours")
     launch, line = launched(command("sh", "{port}", env={"A": "1"}, secrets={"TOKEN": "s3cret"}))
     assert launch.env is not None
@@ -86,9 +86,9 @@ def test_a_program_is_resolved_by_the_path_of_its_environment_or_its_folder(tmp_
     ],
 )
 def test_a_missing_program_is_reported(config: ProgramRuntime, reason: str) -> None:
-    with pytest.raises(CannotLaunch) as told:
+    with pytest.raises(CannotLaunch) as caught:
         launched(config)
-    assert str(told.value).startswith(reason)
+    assert str(caught.value).startswith(reason)
 
 
 def test_vllm_is_looked_for_beside_us_and_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

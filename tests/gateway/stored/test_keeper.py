@@ -19,7 +19,7 @@ def opened(folder: Path) -> Keeper:
     return Keeper(f"sqlite:///{folder}/state.db", StoredResponsesConfig(), 1 << 20, lambda: NOW)
 
 
-async def test_a_turn_is_written_before_its_request_goes_on(tmp_path: Path) -> None:
+async def test_a_turn_is_written_before_its_request_continues(tmp_path: Path) -> None:
     keeper = opened(tmp_path)
     running = asyncio.create_task(keeper.run())
     await asyncio.gather(*(keeper.keep(StoredTurn("a", response("a", str(i)))) for i in range(50)))
@@ -64,7 +64,7 @@ async def test_while_the_database_is_away_responses_wait_in_memory(
     await keeper.aclose()
 
 
-async def test_what_waits_at_the_end_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_turns_are_written_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0)
     keeper = opened(tmp_path)
     await keeper.keep(StoredTurn("a", response("a", "1")))

@@ -64,7 +64,7 @@ def test_a_history_is_a_tenants_own_and_oldest_first(store: ResponseDatabase) ->
         store.history("a", "2", NOW, no_pending, 10)
 
 
-def test_what_is_past_its_time_is_gone_and_deleted(store: ResponseDatabase) -> None:
+def test_expired_responses_are_hidden_and_deleted(store: ResponseDatabase) -> None:
     store.write(stored_turns(*(response("a", str(i), at=NOW + i) for i in range(5)), response("b", "0")))
     store.create(Conversation("a", "c", NOW, NOW + 10, b"{}"), (StoredItem("i", b"{}"),))
     assert store.response("a", "0", NOW + 100) is None

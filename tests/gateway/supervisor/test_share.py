@@ -6,7 +6,7 @@ from tests.support.gateways import config
 
 
 @given(st.integers(1, 100_000), st.integers(1, 256))
-def test_parts_add_up_to_the_whole_and_nobody_has_none(total: int, workers: int) -> None:
+def test_parts_add_up_to_the_whole_and_none_is_zero(total: int, workers: int) -> None:
     parts = [part(total, slot, workers) for slot in range(workers)]
     assert sum(parts) == max(total, workers)
     assert max(parts) - min(parts) <= 1
@@ -25,7 +25,7 @@ def test_connections_are_divided_and_nothing_else_is() -> None:
     assert share(whole, 0, 1) is whole
 
 
-def test_where_requests_queue_what_an_endpoint_computes_together_is_divided() -> None:
+def test_the_slots_of_an_endpoint_with_a_queue_are_divided() -> None:
     queue = {"max_in_flight": 64, "max": 1000}
     pools = [{"name": "main", "endpoints": ["http://127.0.0.1:9"], "queue": queue}]
     shares = [share(config(pools=pools), slot, 4) for slot in range(4)]

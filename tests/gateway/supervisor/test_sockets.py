@@ -33,7 +33,7 @@ def test_grpc_has_sockets_beside_those_of_http() -> None:
     sockets.close()
 
 
-def test_connections_are_made_before_anybody_accepts() -> None:
+def test_connections_are_made_before_any_worker_accepts() -> None:
     sockets = Sockets(HostPort("127.0.0.1", 0))
     sockets.grow(1)
     with socket.create_connection(sockets.address, 5) as client:

@@ -64,9 +64,9 @@ def test_reported_rates_are_summed() -> None:
 
 def test_a_value_that_no_worker_reports_is_absent() -> None:
     issuer = {"issuer": "login", "keys": 0, "age_seconds": None, "error": ""}
-    known = {"issuer": "login", "keys": 2, "age_seconds": 9.0, "error": ""}
+    complete = {"issuer": "login", "keys": 2, "age_seconds": 9.0, "error": ""}
     assert merged([[issuer], [issuer]]) == [issuer]
-    assert merged([[issuer], [known]]) == [{"issuer": "login", "keys": 0, "age_seconds": 9.0, "error": ""}]
+    assert merged([[issuer], [complete]]) == [{"issuer": "login", "keys": 0, "age_seconds": 9.0, "error": ""}]
 
 
 def test_one_view_is_itself() -> None:

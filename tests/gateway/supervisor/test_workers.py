@@ -96,7 +96,7 @@ async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
         assert "worker 0: ended with status 1" in made.lifecycle.last_error
         assert [worker.pid for worker in made.workers.ready] == before
         sockets = [name for name in os.listdir(made._folder.name) if name.endswith(".sock")]
-        assert len(sockets) == 2  # one socket each, and nothing of the one that failed
+        assert len(sockets) == 2  # one socket each, and none of the failed worker
 
 
 async def test_a_crash_loop_pauses_longer_each_time_and_is_over_when_it_is(
@@ -125,7 +125,7 @@ async def test_while_a_worker_is_away_others_take_its_connections(
         os.kill(victim.pid, signal.SIGKILL)
         await until("workers.slots[0].last_end", made)
         async with traffic(f"http://127.0.0.1:{made.http_address[1]}", "no key", clients=10, renew=1) as load:
-            await load.until_answered(200)  # half of them come by the socket of the one that is away
+            await load.until_answered(200)  # half of them arrive at the socket of the absent worker
         assert [worker.slot for worker in made.workers.ready] == [1]
         assert (load.dropped, load.refused, load.statuses) == ([], 0, {401: load.sent})
 

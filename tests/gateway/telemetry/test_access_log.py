@@ -79,7 +79,7 @@ async def test_lines_are_written_behind_the_requests(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 1
 
 
-async def test_what_cannot_be_held_is_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lines_over_the_bound_are_dropped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "MAX_PENDING", 3)
     log = AccessLog(str(tmp_path / "log"))
     for _ in range(5):
@@ -151,7 +151,7 @@ async def test_an_end_is_reported_once_and_promptly(tmp_path: Path) -> None:
     assert [line["status"] for line in parsed(tmp_path / "log")] == [200] * 4
 
 
-async def test_the_end_waits_for_what_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_waits_for_pending_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     log = AccessLog(str(tmp_path / "log"))
     write_out = log._write_out

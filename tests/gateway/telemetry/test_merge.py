@@ -63,7 +63,7 @@ def test_workers_count_as_one() -> None:
     }
 
 
-def test_what_a_worker_counted_outlives_it_and_what_it_had_does_not() -> None:
+def test_counters_of_a_worker_outlive_it_and_gauges_do_not() -> None:
     tally = SampleTally()
     one, other = two()
     tally.take(1, one.exposition())
@@ -77,7 +77,7 @@ def test_what_a_worker_counted_outlives_it_and_what_it_had_does_not() -> None:
     assert after["headrace_endpoint_healthy,up/0"] == 1
     tally.end(1)
     tally.end(3)
-    tally.end(4)  # one that was never heard of
+    tally.end(4)  # an unknown worker
     assert samples(tally)["headrace_requests_total,a"] == 7
 
 

@@ -168,7 +168,7 @@ async def test_a_returning_server_gets_its_adapter_back_without_needless_request
         assert (endpoint.health, endpoint.adapter._adapter) == ("healthy", spoken)
 
 
-async def test_a_reload_looks_again_at_what_it_changes_only() -> None:
+async def test_a_reload_detects_changed_pools_only() -> None:
     async with Setting(Changing(TEXT)) as setting:
         (endpoint,) = await setting.checked()
         (same,) = setting.use(setting.configuration(balance={"by": "round_robin"}))

@@ -77,10 +77,10 @@ def test_each_request_ends_once_truthfully_and_within_every_budget(seed: int, il
                     await answer.aclose()
         except (StopAsyncIteration, RuntimeError, TimeoutError, InferenceError):
             pass
-        heard = StreamTranscript(b"".join(pieces))
-        assert "".join(TOKENS).startswith(heard.text)
-        assert not heard.done or heard.text == "".join(TOKENS)
-        assert not record.trace.first_chunk or heard.done or record.error is not None
+        transcript = StreamTranscript(b"".join(pieces))
+        assert "".join(TOKENS).startswith(transcript.text)
+        assert not transcript.done or transcript.text == "".join(TOKENS)
+        assert not record.trace.first_chunk or transcript.done or record.error is not None
 
     async def scene() -> None:
         dice = random.Random(seed)

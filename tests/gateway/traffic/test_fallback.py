@@ -46,7 +46,7 @@ def failing(error: InferenceError) -> FakeAdapter:
     return FakeAdapter(Script(fault=error))
 
 
-async def goes_on(error: InferenceError, *on: str) -> bool:
+async def falls_back(error: InferenceError, *on: str) -> bool:
     up = FakeAdapter()
     step = FallbackStep(frozenset(FallbackConfig.model_validate({"pool": "p", "on": on} if on else "p").on), up)
     with suppress(type(error)):
@@ -69,7 +69,7 @@ async def goes_on(error: InferenceError, *on: str) -> bool:
 )
 async def test_each_class_of_failure_uses_its_configured_fallback(on: tuple[str, ...], expected: set[str]) -> None:
     """A request that is invalid, over a limit or out of time never falls back, whatever the file configures."""
-    assert {name for name, error in ERRORS.items() if await goes_on(error, *on)} == expected
+    assert {name for name, error in ERRORS.items() if await falls_back(error, *on)} == expected
 
 
 @pytest.mark.looptime

@@ -62,14 +62,14 @@ async def test_a_reload_neither_restarts_nor_skips_a_slow_start() -> None:
     old.warm(now)
     assert old.weight == 0.1
     now = 105.0
-    kept, new = use(fleet, two({"slow_start": "10s"})).endpoints
-    for endpoint in (kept, new):
+    same, new = use(fleet, two({"slow_start": "10s"})).endpoints
+    for endpoint in (same, new):
         endpoint.warm(now)
-    assert kept is old
-    assert [kept.weight, new.weight] == [0.5, 0.1]
+    assert same is old
+    assert [same.weight, new.weight] == [0.5, 0.1]
     use(fleet, two({}))
-    kept.warm(now)
-    assert kept.weight == 1.0
+    same.warm(now)
+    assert same.weight == 1.0
     await fleet.aclose()
 
 
@@ -128,7 +128,7 @@ async def test_an_endpoint_has_one_id_in_every_gateway_of_a_secret_and_after_eve
     assert not any("127" in id_ for id_ in ids.values())
 
 
-async def test_one_that_leaves_and_comes_back_under_load_is_the_same() -> None:
+async def test_an_endpoint_that_returns_under_load_is_the_same() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     first, second = use(fleet, two({}, URLS)).endpoints
     second.begin(0.0)
@@ -161,7 +161,7 @@ class Held:
         self.endpoint.end(None, 0.0)
 
     async def results(self) -> list[str]:
-        """What became of those that waited: nothing listens where they go, so a turn is a transport error."""
+        """The outcomes of the waiting requests: no server listens, so a turn ends in a transport error."""
         results = await asyncio.gather(*self.calls, return_exceptions=True)
         return [result.code if isinstance(result, InferenceError) else repr(result) for result in results]
 
@@ -244,7 +244,7 @@ async def test_the_zone_of_a_pool_decides_which_endpoints_are_near() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_place_comes_with_a_connection(stream: bool) -> None:
+async def test_each_slot_has_a_connection(stream: bool) -> None:
     """There are as many connections as slots: a request with a slot must not wait for the last request's connection."""
     async with upstream("one two three") as up:
         section: dict[str, Any] = {"name": "main", "endpoints": [up.url], "max_connections": 2, "queue": {}}

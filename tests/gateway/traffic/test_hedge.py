@@ -29,7 +29,7 @@ def rig(*fakes: FakeAdapter, hedge: dict[str, Any] | None = None, retry: dict[st
 
 
 async def send(one: Rig, **fields: Any) -> tuple[float, Any]:
-    """One request to its end: how long it took to begin, and its record."""
+    """The seconds until the answer of one request began, and its record at the end."""
     record, started = one.record(), one.core.clock()
     answer = await one.core.handle(one.principal, chat(**fields), {}, record)
     seconds = one.core.clock() - started
@@ -150,7 +150,7 @@ async def test_hedges_are_a_share_of_requests() -> None:
 
 
 @pytest.mark.looptime
-async def test_nobody_is_hedged_onto_the_endpoint_that_it_waits_for() -> None:
+async def test_no_hedge_uses_the_endpoint_of_the_first_attempt() -> None:
     one = rig(FakeAdapter(Script(latency=5.0)), FakeAdapter())
     one.endpoints["main"][1].probed("down", healthy_after=1, unhealthy_after=1)
     _, record = await send(one)
@@ -167,11 +167,11 @@ async def test_p95_is_measured_and_counts_abandoned_attempts() -> None:
         return Script(latency=10.0 if dice.random() < 0.05 else dice.uniform(0.1, 0.2))
 
     one = rig(*(FakeAdapter(*[script() for _ in range(1000)]) for _ in range(3)), hedge={"budget": "100%"})
-    took = [(await send(one))[0] for _ in range(1000)]
-    hedged = [seconds for seconds, record in zip(took, one.log.records, strict=True) if record.trace.events]
+    durations = [(await send(one))[0] for _ in range(1000)]
+    hedged = [seconds for seconds, record in zip(durations, one.log.records, strict=True) if record.trace.events]
     assert 0.02 * 1000 <= len(hedged) <= 0.10 * 1000
     assert min(hedged[-20:]) > 0.19 + 0.1  # a hedge begins where 95% have begun, and then takes its own time
-    late = sum(seconds > 1 for seconds in took[LEAST:])
+    late = sum(seconds > 1 for seconds in durations[LEAST:])
     assert late <= 0.01 * 1000  # both were slow: one of four hundred
     await asyncio.sleep(0)
     one.assert_idle()

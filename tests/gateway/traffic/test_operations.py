@@ -1,4 +1,4 @@
-"""What operators, and sources of endpoints, change in pools that run."""
+"""Changes of running pools by operators and by sources of endpoints."""
 
 import asyncio
 import time
@@ -46,7 +46,7 @@ def do(fleet: Fleet, verb: str, url: str, **fields: Any) -> None:
 
 
 def addresses(fleet: Fleet) -> list[str]:
-    """Those that may be picked."""
+    """The endpoints that may be picked."""
     return [endpoint.address for endpoint in fleet.pools["main"].endpoints]
 
 
@@ -136,7 +136,7 @@ async def test_the_last_endpoint_is_removed_only_with_force(fleet: Fleet) -> Non
         (Operation(verb="drain", pool="local", endpoint="local/0"), 409),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(operation: Operation, status: int) -> None:
+async def test_an_impossible_operation_is_refused_and_changes_nothing(operation: Operation, status: int) -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     fleet.secret = SECRET
     pools = [{"name": "main", "endpoints": [A, B], "probe": None}]
@@ -167,7 +167,7 @@ async def test_the_same_operations_twice_come_to_the_same(fleet: Fleet) -> None:
     await other.aclose()
 
 
-async def test_a_worker_that_comes_later_has_what_was_changed_before(fleet: Fleet) -> None:
+async def test_a_later_worker_has_the_earlier_changes(fleet: Fleet) -> None:
     do(fleet, "add", C, weight=3.0, expires=time.time() + 60)
     do(fleet, "add", "http://127.0.0.1:22")
     do(fleet, "drain", A)

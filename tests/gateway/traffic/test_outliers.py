@@ -54,7 +54,7 @@ async def send(pool: Pool, times: int, gap: float = 0.05) -> int:
 
 
 @pytest.mark.looptime
-async def test_one_that_fails_every_third_is_left_alone_and_comes_back() -> None:
+async def test_an_endpoint_that_fails_every_third_is_ejected_and_returns() -> None:
     bad = failing_every(3, BackendError("x"))
     async with pool_of(bad, FakeAdapter(), FakeAdapter(), leave_for="10s") as pool:
         failed = await send(pool, 180)
@@ -81,7 +81,7 @@ async def test_the_last_one_is_never_left_alone() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_was_counted_survives_a_reload() -> None:
+async def test_counts_survive_a_reload() -> None:
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     written = {"name": "main", "endpoints": ["http://127.0.0.1:1"], "probe": None}
 

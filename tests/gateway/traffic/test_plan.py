@@ -1,4 +1,4 @@
-"""What a route's settings come to, whole: pools, retries, fallbacks, over endpoints that fail as written."""
+"""The settings of a route together: pools, retries, fallbacks, over endpoints with scripted failures."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ def _rebuilt(rig: Rig, written: Config, state: PlanState) -> Snapshot:
     return build(written, snapshot.credentials.keys, snapshot.pools, rig.core.rng, rig.core.clock, plan_state=state)
 
 
-async def test_what_left_the_configuration_is_forgotten() -> None:
+async def test_state_of_removed_routes_is_discarded() -> None:
     state = PlanState()
     first = state.retries(("chat", 0, "main"), 0.2)
     state.retain(config())
@@ -101,7 +101,7 @@ def queued(when_full: str) -> tuple[Config, Script]:
 
 
 async def answered_by(rig: Rig, requests: int) -> list[str]:
-    """By pool, in order of their coming; `-` for one that was refused."""
+    """The pool of each request, in order; `-` for a refused request."""
     calls = [rig.core.handle(rig.principal, chat(), {}, rig.record()) for _ in range(requests)]
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(result, Answer | InferenceError) for result in results)

@@ -205,7 +205,7 @@ def up(endpoint: Endpoint) -> None:
 
 
 @pytest.mark.looptime
-async def test_one_that_comes_back_climbs_to_its_weight() -> None:
+async def test_a_returning_endpoint_climbs_to_its_weight() -> None:
     fakes = [FakeAdapter() for _ in range(2)]
     two = pool(*fakes, balance=BalanceConfig(by="round_robin", slow_start="100s"))
     await two.call(chat(), Call(FOREVER))
@@ -305,7 +305,7 @@ async def test_a_quick_failure_leaves_an_endpoint_as_slow_as_it_was() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_burst_by_any_balance_sees_what_it_added() -> None:
+async def test_a_burst_counts_its_own_requests_under_any_balance() -> None:
     for balance in (
         BalanceConfig(by="round_robin"),
         BalanceConfig(by="peak_ewma"),
@@ -336,7 +336,7 @@ def test_health_follows_consecutive_probes(unhealthy_after: int, healthy_after: 
 
 @pytest.mark.looptime
 async def test_a_health_check_leaves_the_load_alone() -> None:
-    """What is in flight is counted by requests alone, whatever checks find meanwhile."""
+    """Only requests change the count in flight, whatever the health checks report meanwhile."""
     slow = FakeAdapter(Script(latency=10.0))
     one = pool(slow)
     (endpoint,) = one.endpoints

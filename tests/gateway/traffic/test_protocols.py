@@ -70,7 +70,7 @@ def test_the_alpn_protocols_are_offered_to_servers_of_one_protocol_only() -> Non
     assert len(contexts) == 4
 
 
-async def test_what_is_not_installed_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
+async def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "adapters.upstreams.oip.grpc_client", None)
     fleet = Fleet(Random(1), asyncio.get_running_loop().time)
     with pytest.raises(FleetError, match=r"pool main: oip-grpc needs .* pip install 'headrace\[grpc\]'"):

@@ -60,7 +60,7 @@ def queue_of(one: Pool) -> PoolQueue:
 
 
 def ends(one: Pool) -> dict[str, int]:
-    """By what became of them, whatever their priority."""
+    """The number of requests by outcome, over all priorities."""
     total: Counter[str] = Counter()
     for (_, end), count in queue_of(one).ends.items():
         total[end] += count
@@ -144,7 +144,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_place_that_its_owner_leaves_in_the_same_moment_goes_to_the_next() -> None:
+async def test_a_slot_whose_owner_leaves_at_once_passes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
     answer = await one.call(*chat_call(stream=True))
@@ -212,7 +212,7 @@ async def test_a_place_at_an_endpoint_that_has_become_unhealthy_is_nobodys() -> 
     await asyncio.sleep(3)
     assert quick.in_flight == 0
     assert not waiting.done()
-    up(quick)  # and one that comes back has a place at once
+    up(quick)  # and a returning endpoint has a slot at once
     await asyncio.sleep(0)
     assert quick.in_flight == 1
     await asyncio.gather(waiting, *calls)
@@ -271,7 +271,7 @@ async def test_requests_wait_for_an_endpoint_with_a_retry_after() -> None:
 
 @pytest.mark.looptime
 async def test_the_end_of_a_rest_is_noticed_though_the_breaker_stays_open() -> None:
-    """With every breaker open none of them counts, and only the rest had to be waited for."""
+    """While every breaker is open, none counts, and the request waits only for the end of the rest."""
     one = pool(FakeAdapter(Script(fault=CapacityError("x", retry_after=0.2)), Script()), failures=1, timeout="500ms")
     assert await outcome(start(one)) == "overloaded"
     assert await outcome(start(one)) == "answered"
@@ -367,7 +367,7 @@ async def test_a_request_that_would_wait_too_long_is_refused_at_once_with_retry_
 
 
 @pytest.mark.looptime
-async def test_a_pace_that_was_bad_once_refuses_nobody_for_ever() -> None:
+async def test_a_pace_that_was_once_bad_does_not_refuse_forever() -> None:
     one = pool(FakeAdapter(*[Script(latency=25.0)] * 10, Script(latency=0.1)), timeout="30s")
     for _ in range(9):
         first, second = start(one), start(one)
@@ -438,7 +438,7 @@ async def test_a_client_may_lower_its_priority_and_not_raise_it() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_was_really_used_counts_against_a_tenant() -> None:
+async def test_actual_usage_counts_against_a_tenant() -> None:
     """Both tenants send the same requests; one gets long answers, whose length is known only at their end."""
     usage = {"long": Usage(10, 400, exact=True), "short": Usage(10, 10, exact=True)}
 
@@ -458,7 +458,7 @@ async def test_what_was_really_used_counts_against_a_tenant() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_failed_is_not_charged_and_what_the_client_left_costs_its_prompt() -> None:
+async def test_a_failure_is_not_charged_and_an_abandoned_request_costs_its_prompt() -> None:
     one = pool(FakeAdapter(SECOND, Script(latency=1.0, fault=BackendError("x")), Script(latency=60.0)))
     first, failing = start(one), start(one, chat_call("failing"))
     await asyncio.gather(first, outcome(failing))
@@ -515,15 +515,15 @@ async def test_in_a_storm_no_place_is_lost_and_every_wait_has_one_end(seed: int)
         tenant, priority = dice.choice("abc"), dice.choice([None, "low", "normal"])
         now = asyncio.get_running_loop().time()
         calls.append(start(one, chat_call(tenant, priority, Deadline(now + dice.choice([0.3, 5.0]), 9, 9))))
-        what = dice.random()
-        if what < 0.25:
+        chance = dice.random()
+        if chance < 0.25:
             dice.choice(calls[-20:]).cancel()
-        elif what < 0.3:
+        elif chance < 0.3:
             dice.choice([up, down, up])(dice.choice(one.endpoints))
-        if what < 0.6:
+        if chance < 0.6:
             await asyncio.sleep(dice.choice([0, 0, 0.01, 0.1]))
         assert all(e.in_flight <= 2 for e in one.endpoints)
-        _assert_nobody_waits_beside_a_free_place(one)
+        _assert_no_request_waits_beside_a_free_slot(one)
         await asyncio.gather(*(call for call in calls if call.done()), return_exceptions=True)
     results = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(r, Answer | InferenceError | asyncio.CancelledError) for r in results)
@@ -536,7 +536,7 @@ async def test_in_a_storm_no_place_is_lost_and_every_wait_has_one_end(seed: int)
     assert sum(len(fake.calls) for fake in fakes) >= answered
 
 
-def _assert_nobody_waits_beside_a_free_place(one: Pool) -> None:
+def _assert_no_request_waits_beside_a_free_slot(one: Pool) -> None:
     line, now = queue_of(one).line, asyncio.get_running_loop().time()
     if any(not waiter.turn.done() for waiter in line):
         free = [e for e in one.endpoints if e.health != "unhealthy" and e.in_flight < 2 and e.breaker.allows(now)]

@@ -103,7 +103,7 @@ async def test_a_refusal_of_one_tenant_never_counts_for_others() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_tenant_that_has_to_wait_holds_nobody_up_in_the_queue() -> None:
+async def test_a_tenant_that_has_to_wait_does_not_block_the_queue() -> None:
     fake = Quota("a", seconds=5.0, latency=1.0)
     one = pool(fake, max_in_flight=1, queued=True)
     assert await send(one, "a") is not None

@@ -139,7 +139,7 @@ async def test_a_stored_or_shared_answer_lists_the_fields_that_its_server_ignore
 
 
 @pytest.mark.looptime
-async def test_a_stream_is_never_made_of_a_whole_answer_nor_the_other_way_round() -> None:
+async def test_streams_and_whole_answers_are_cached_separately() -> None:
     one = rig(STREAM)
     assert [(await send(one, stream=stream)).result for stream in (True, False, True, False)] == [
         "miss", "miss", "hit", "hit"
@@ -219,7 +219,7 @@ async def test_sampled_answers_are_stored_only_where_configured(
 
 
 @pytest.mark.looptime
-async def test_clients_are_heard() -> None:
+async def test_cache_headers_of_clients_apply() -> None:
     one = rig(STREAM)
     assert (await send(one, headers={"cache-control": "no-store"})).result == "bypass"
     assert (await send(one)).result == "miss"  # the cache stored nothing
@@ -282,7 +282,7 @@ async def test_an_answer_that_is_too_large_is_forwarded_and_not_cached() -> None
 
 
 @pytest.mark.looptime
-async def test_what_is_held_can_be_seen() -> None:
+async def test_the_contents_of_the_cache_are_reported() -> None:
     one, plan_state = rig(STREAM), PlanState()
     before = one.core.snapshot
     one.core.snapshot = build(
@@ -403,7 +403,7 @@ async def test_a_failure_is_returned_to_all_sharing_clients(fault_after: int) ->
 
 
 @pytest.mark.looptime
-async def test_a_slow_reader_holds_up_nobody() -> None:
+async def test_a_slow_reader_delays_no_other() -> None:
     chunks = tuple(b"data: %d\n\n" % i for i in range(50))
     one = rig(Script(chunks=chunks))
     slow = await Exchange(one).begin(stream=True)
@@ -471,13 +471,13 @@ async def test_a_call_near_its_deadline_is_not_joined() -> None:
 def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
     """One call at a time; every client that stays gets the whole answer or its failure; each call is paid for once."""
 
-    async def client(one: Rig, dice: random.Random, seen: list[Exchange]) -> None:
+    async def client(one: Rig, dice: random.Random, exchanges: list[Exchange]) -> None:
         await asyncio.sleep(dice.choice([0.0, 0.5, 1.0, 2.0, 3.0, dice.random() * 12]))
         exchange = Exchange(one)
         try:
             async with asyncio.timeout(dice.choice([None, None, 0.0, 0.5, 1.0, 2.0, dice.random() * 8])):
                 await exchange.begin(stream=True)
-                seen.append(exchange)
+                exchanges.append(exchange)
                 try:
                     while True:
                         exchange.pieces.append(await exchange.answer.__anext__())
@@ -491,21 +491,21 @@ def test_a_storm_of_clients_that_come_and_go(seed: int, faults: int) -> None:
         dice = random.Random(seed)
         broken = Script(CHUNKS, 1.0, 1.0, TransportError("x"), dice.randint(0, 4))
         one = rig(*[dice.choice([STREAM, broken]) for _ in range(faults)], STREAM, cache={"ttl": "0s"})
-        seen: list[Exchange] = []
+        exchanges: list[Exchange] = []
         watch = asyncio.create_task(_at_most_one(one))
-        await asyncio.gather(*(client(one, dice, seen) for _ in range(12)))
+        await asyncio.gather(*(client(one, dice, exchanges) for _ in range(12)))
         watch.cancel()
         one.assert_idle()
         whole = b"".join(CHUNKS)
-        for exchange in seen:
+        for exchange in exchanges:
             assert exchange.record.ended
             assert whole.startswith(exchange.text)
             assert exchange.record.error is not None or exchange.text == whole
             assert isinstance(exchange.record.error, ClientGone | TransportError | None)
         begun = [call for fake in one.adapters["main"] for call in fake.calls]
         wholes = sum(call.end == "whole" for call in begun)
-        assert sum(exchange.tokens == 5 for exchange in seen) >= wholes
-        assert sum(exchange.tokens > 0 for exchange in seen) <= len(begun)  # nothing twice
+        assert sum(exchange.tokens == 5 for exchange in exchanges) >= wholes
+        assert sum(exchange.tokens > 0 for exchange in exchanges) <= len(begun)  # nothing twice
 
     loop = looptime.new_event_loop()
     try:

@@ -43,7 +43,7 @@ def completion(**fields: Any) -> GenerateRequest:
     return wire.decode_completion(wire._encode({"model": "chat", "prompt": "Once", "stream": True, **fields}))
 
 
-async def hear(one: Rig, request: GenerateRequest) -> tuple[StreamTranscript, Any, InferenceError | None]:
+async def receive(one: Rig, request: GenerateRequest) -> tuple[StreamTranscript, Any, InferenceError | None]:
     """The stream to its end, whole or broken, and its record."""
     record, pieces = one.record(), list[bytes]()
     answer = await one.core.handle(one.principal, request, {}, record)
@@ -64,10 +64,10 @@ async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kin
         one = rig(mode, *talkers(2, TOKENS, cut))
         options: dict[str, Any] = {"stream_options": {"include_usage": True}, "max_tokens": 50}
         request = chat(stream=True, **options) if kind == "chat" else completion(**options)
-        heard, record, error = await hear(one, request)
-        assert (heard.text, heard.reasons, heard.done, error) == (TEXT, ["stop"], True, None), cut
-        assert heard.usage[0]["prompt_tokens"] == PROMPT
-        assert heard.usage[0]["completion_tokens"] == len(TOKENS)
+        transcript, record, error = await receive(one, request)
+        assert (transcript.text, transcript.reasons, transcript.done, error) == (TEXT, ["stop"], True, None), cut
+        assert transcript.usage[0]["prompt_tokens"] == PROMPT
+        assert transcript.usage[0]["completion_tokens"] == len(TOKENS)
         assert record.usage == Usage(PROMPT, len(TOKENS), exact=True)
         assert record.trace.events == (("resume", "main"),)
         assert len(record.trace.attempts) == 2
@@ -101,9 +101,9 @@ def test_any_breaks_any_limit_any_client(
         except (StopAsyncIteration, InferenceError):
             pass
         await answer.aclose()
-        heard = StreamTranscript(b"".join(pieces))
-        assert unbroken.startswith(heard.text)
-        assert not heard.done or heard.text == unbroken
+        transcript = StreamTranscript(b"".join(pieces))
+        assert unbroken.startswith(transcript.text)
+        assert not transcript.done or transcript.text == unbroken
         if record.error is None:
             assert record.usage == Usage(PROMPT, len(tokens[:limit]), exact=True)
         assert sum(event == "resume" for event, _ in record.trace.events) <= MOST
@@ -122,9 +122,9 @@ def test_any_breaks_any_limit_any_client(
 async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
     fakes = talkers(4, TOKENS, 2, 2, 2)
     one = rig(mode, *fakes)
-    heard, record, error = await hear(one, chat(stream=True))
+    transcript, record, error = await receive(one, chat(stream=True))
     assert isinstance(error, TransportError)
-    assert (heard.text, heard.done) == ("".join(TOKENS[:6]), False)
+    assert (transcript.text, transcript.done) == ("".join(TOKENS[:6]), False)
     assert record.trace.events == (("resume", "main"),) * MOST
     assert record.usage is not None
     assert record.usage.completion_tokens >= 6
@@ -144,10 +144,10 @@ async def test_a_stream_is_carried_on_twice_at_most(mode: str) -> None:
         (CallerError("x"), False),
     ],
 )
-async def test_only_what_broke_upstream_is_carried_on(mode: str, fault: InferenceError, carried_on: bool) -> None:
+async def test_only_breaks_of_the_upstream_are_resumed(mode: str, fault: InferenceError, carried_on: bool) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3, fault=fault))
-    heard, _, error = await hear(one, chat(stream=True))
-    assert heard.done is carried_on
+    transcript, _, error = await receive(one, chat(stream=True))
+    assert transcript.done is carried_on
     assert error is (None if carried_on else fault)
     one.assert_idle()
 
@@ -179,7 +179,7 @@ async def test_nothing_is_added_to_an_answer_that_has_ended(mode: str) -> None:
     ],
     ids=str,
 )
-async def test_what_text_alone_cannot_carry_on_breaks_truthfully(mode: str, fields: dict[str, Any]) -> None:
+async def test_a_stream_that_text_cannot_resume_ends_with_its_break(mode: str, fields: dict[str, Any]) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3))
     record = one.record()
     answer = await one.core.handle(one.principal, chat(stream=True, **fields), {}, record)
@@ -196,8 +196,8 @@ async def test_what_text_alone_cannot_carry_on_breaks_truthfully(mode: str, fiel
 )
 async def test_a_plain_request_is_resumed(mode: str, fields: dict[str, Any]) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3))
-    heard, _, _ = await hear(one, chat(stream=True, **fields))
-    assert heard.text == TEXT
+    transcript, _, _ = await receive(one, chat(stream=True, **fields))
+    assert transcript.text == TEXT
     one.assert_idle()
 
 
@@ -205,13 +205,13 @@ async def test_a_plain_request_is_resumed(mode: str, fields: dict[str, Any]) -> 
 @MODES
 async def test_without_a_resuming_endpoint_the_first_break_is_reported(mode: str) -> None:
     one = rig(mode, *talkers(2, TOKENS, 3, gap=1.0), retry={"attempts": 1})
-    task = asyncio.create_task(hear(one, chat(stream=True)))
+    task = asyncio.create_task(receive(one, chat(stream=True)))
     await asyncio.sleep(2)
     for endpoint in one.endpoints["main"]:
         endpoint.probed("down", healthy_after=1, unhealthy_after=1)
-    heard, record, error = await task
+    transcript, record, error = await task
     assert isinstance(error, TransportError)
-    assert heard.text == "".join(TOKENS[:3])
+    assert transcript.text == "".join(TOKENS[:3])
     assert record.trace.events == (("resume_failure", "main"),)
     assert record.usage is not None
     assert record.usage.completion_tokens >= 3
@@ -222,15 +222,15 @@ async def test_without_a_resuming_endpoint_the_first_break_is_reported(mode: str
 async def test_the_resumed_request_has_the_remaining_length() -> None:
     text = talkers(2, TOKENS, 3)
     one = rig("text", *text)
-    heard, _, _ = await hear(one, chat(stream=True, max_tokens=5, min_tokens=4, temperature=0))
-    assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
+    transcript, _, _ = await receive(one, chat(stream=True, max_tokens=5, min_tokens=4, temperature=0))
+    assert (transcript.text, transcript.reasons) == ("".join(TOKENS[:5]), ["length"])
     rest = next(fields for fake in text for fields in fake.received if fields.get("continue_final_message"))
     assert (rest["max_tokens"], rest["min_tokens"], rest["temperature"]) == (2, 1, 0)
     assert rest["messages"][-1] == {"role": "assistant", "content": "".join(TOKENS[:3])}
     tokens = talkers(2, TOKENS, 3)
     two = rig("tokens", *tokens)
-    heard, _, _ = await hear(two, chat(stream=True, max_tokens=5))
-    assert (heard.text, heard.reasons) == ("".join(TOKENS[:5]), ["length"])
+    transcript, _, _ = await receive(two, chat(stream=True, max_tokens=5))
+    assert (transcript.text, transcript.reasons) == ("".join(TOKENS[:5]), ["length"])
     rest = next(fields for fake in tokens for fields in fake.received if fields.get("continue_token_ids"))
     assert (rest["max_tokens"], rest["continue_token_ids"]) == (5, [0, 1, 2])
 
@@ -239,19 +239,19 @@ async def test_the_resumed_request_has_the_remaining_length() -> None:
 async def test_an_answer_that_reached_its_limit_is_not_resumed() -> None:
     """All allowed tokens arrived and only the end is missing: no engine reported the finish reason."""
     one = rig("text", *talkers(2, TOKENS, 5))
-    heard, _, error = await hear(one, chat(stream=True, max_tokens=5))
+    transcript, _, error = await receive(one, chat(stream=True, max_tokens=5))
     assert isinstance(error, TransportError)
-    assert (heard.text, heard.done) == ("".join(TOKENS[:5]), False)
+    assert (transcript.text, transcript.done) == ("".join(TOKENS[:5]), False)
     two = rig("tokens", *talkers(2, TOKENS, 5))
-    heard, _, error = await hear(two, chat(stream=True, max_tokens=5))
-    assert (heard.reasons, error) == (["length"], None)
+    transcript, _, error = await receive(two, chat(stream=True, max_tokens=5))
+    assert (transcript.reasons, error) == (["length"], None)
 
 
 @pytest.mark.looptime
 async def test_without_resume_nothing_is_buffered_and_a_break_is_reported() -> None:
     one = rig(None, *talkers(2, TOKENS, 3))
-    heard, record, error = await hear(one, chat(stream=True))
-    assert (heard.text, record.trace.events) == ("".join(TOKENS[:3]), ())
+    transcript, record, error = await receive(one, chat(stream=True))
+    assert (transcript.text, record.trace.events) == ("".join(TOKENS[:3]), ())
     assert isinstance(error, TransportError)
 
 
@@ -287,8 +287,8 @@ async def test_an_endpoint_with_many_streams_dies_and_all_are_carried_on(mode: s
     many = 60
     first, second = Talker(TOKENS, *[5] * many, name="e0", gap=20.0), Talker(TOKENS, name="e1", gap=20.0)
     one = rig(mode, first, second)
-    ends = await asyncio.gather(*(hear(one, chat(stream=True)) for _ in range(many)))
-    assert [heard.text for heard, _, _ in ends] == [TEXT] * many
+    ends = await asyncio.gather(*(receive(one, chat(stream=True)) for _ in range(many)))
+    assert [transcript.text for transcript, _, _ in ends] == [TEXT] * many
     broken = sum(bool(record.trace.events) for _, record, _ in ends)
     assert broken == len(first.calls) > 10
     one.assert_idle()
@@ -301,7 +301,7 @@ async def test_endpoints_that_keep_dying_are_not_stormed(mode: str) -> None:
     many = 40
     fakes = [Talker(TOKENS, *[1] * 500, name=f"e{i}") for i in range(3)]
     one = rig(mode, *fakes)
-    await asyncio.gather(*(hear(one, chat(stream=True)) for _ in range(many)))
+    await asyncio.gather(*(receive(one, chat(stream=True)) for _ in range(many)))
     assert many < sum(len(fake.calls) for fake in fakes) <= many + many + 3
     one.assert_idle()
 
@@ -316,7 +316,7 @@ async def test_the_pool_behind_is_another_model_and_does_not_carry_on() -> None:
     models = [{"name": "chat", "routes": [{"to": "main", "fallback": ["spare"]}]}]
     main: list[FakeAdapter] = [*talkers(2, TOKENS, 3, 3, 3)]
     one = Rig(config(pools=pools, models=models), {"main": main, "spare": [spare]})
-    _, _, error = await hear(one, chat(stream=True))
+    _, _, error = await receive(one, chat(stream=True))
     assert isinstance(error, TransportError)
     assert spare.calls == []
     one.assert_idle()

@@ -49,7 +49,7 @@ def failing(*faults: InferenceError) -> FakeAdapter:
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("fault", [BackendError("x"), TransportError("x"), CapacityError("x")])
-async def test_what_another_try_may_answer_is_tried_again(fault: InferenceError) -> None:
+async def test_a_transient_failure_is_retried(fault: InferenceError) -> None:
     fake = failing(fault, fault)
     assert (await retry(fake).call(chat(), Call(FOREVER))).body
     assert len(fake.calls) == 3
@@ -57,7 +57,7 @@ async def test_what_another_try_may_answer_is_tried_again(fault: InferenceError)
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("fault", [CallerError("x"), DeadlineError("x"), Unavailable("x")])
-async def test_what_no_try_will_answer_is_raised_at_once(fault: InferenceError) -> None:
+async def test_a_permanent_failure_is_raised_at_once(fault: InferenceError) -> None:
     fake = failing(fault)
     with pytest.raises(type(fault)):
         await retry(fake).call(chat(), Call(FOREVER))
@@ -124,7 +124,7 @@ async def test_a_short_rest_is_waited_for_once_and_is_no_attempt() -> None:
 @pytest.mark.looptime
 @pytest.mark.parametrize(("seconds", "left", "patient"), [(5.0, 60.0, True), (1.0, 0.5, True), (1.0, 60.0, False)])
 async def test_a_rest_is_not_waited_for_in_vain(seconds: float, left: float, patient: bool) -> None:
-    """One that is too long, one beyond the deadline, and one that a fallback need not wait for."""
+    """A rest is too long, beyond the deadline, or avoidable by a fallback."""
     fake = FakeAdapter(Script(fault=Resting("x", retry_after=seconds)))
     with pytest.raises(Resting):
         await retry(fake, patient=patient).call(chat(), Call(Deadline(left, 1.0, 1.0)))

@@ -52,7 +52,7 @@ async def test_it_stays_there_when_endpoints_join() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_drained_endpoint_ends_what_it_began() -> None:
+async def test_a_drained_endpoint_finishes_its_sequences() -> None:
     one = rig()
     home = await send(one, "7", starts=True)
     pool = one.core.snapshot.pools["main"]
@@ -85,7 +85,7 @@ async def test_another_gateway_routes_a_sequence_by_its_name() -> None:
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [TransportError("reset"), BackendError("broke")], ids=lambda e: type(e).__name__)
 async def test_a_sequence_request_is_never_retried(error: InferenceError) -> None:
-    """Neither again nor elsewhere: an endpoint may have counted it before it failed."""
+    """It is neither retried nor sent elsewhere: an endpoint may have counted it before the failure."""
     route = {**ROUTE, "hedge": {"after": "100ms"}, "fallback": ["other"]}
     pools = [{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "other")]
     models = [{"name": "chat", "routes": [route]}]
@@ -107,7 +107,7 @@ async def test_answers_of_a_sequence_are_not_cached() -> None:
     assert len(fake.calls) == 2
     await send(one, "")
     await send(one, "")
-    assert len(fake.calls) == 3  # as that of any other is
+    assert len(fake.calls) == 3  # other answers are cached
 
 
 @pytest.mark.looptime
@@ -138,7 +138,7 @@ async def test_a_sequence_waits_for_its_own_endpoint() -> None:
 
 
 @pytest.mark.looptime
-async def test_silent_ones_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silent_sequences_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sequences, "MAX_SEQUENCES", 3)
     one = rig()
     for number in range(5):

@@ -1,4 +1,4 @@
-"""What servers report, read off a real socket."""
+"""Load that servers report, read from a real socket."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -35,7 +35,7 @@ async def assert_refused(
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"[" * 100_000, b"NaN"]
 )
-async def test_what_is_no_json_object(running: Running, body: bytes) -> None:
+async def test_a_body_that_is_no_json_object_is_refused(running: Running, body: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/completions"):
         await assert_refused(running, path, body, param=None, code="invalid_json")
 

@@ -1,4 +1,4 @@
-"""What servers that differ from Triton are sent."""
+"""The requests to servers that differ from Triton."""
 
 import json
 from collections.abc import AsyncIterator
@@ -54,17 +54,17 @@ async def routed(protocol: dict[str, Any], **fields: Any) -> AsyncIterator[tuple
         ("income.pipeline", "income.pipeline", "/v2/models/income/infer"),
     ],
 )
-async def test_seldons_router_is_told_the_model(model: str | None, header: str, path: str) -> None:
+async def test_seldons_router_receives_the_model(model: str | None, header: str, path: str) -> None:
     async with routed({"name": "oip-http", "server": "seldon"}, model=model) as (router, adapter):
         await adapter.call(infer_request(Inference("m", inputs=[ONE])), within())
         await adapter.call(ModelQuery(model="m", about="ready"), within())
-    assert [(asked[0], asked[1]["seldon-model"]) for asked in router.received] == [
+    assert [(received[0], received[1]["seldon-model"]) for received in router.received] == [
         (path, header),
         (path.replace("infer", "ready"), header),
     ]
 
 
-async def test_nobody_else_is() -> None:
+async def test_other_servers_do_not_receive_it() -> None:
     async with routed({"name": "oip-http", "server": "mlserver"}) as (router, adapter):
         await adapter.call(infer_request(Inference("m", inputs=[ONE])), within())
     assert "seldon-model" not in router.received[0][1]
@@ -90,8 +90,8 @@ async def test_kserve_has_no_versions() -> None:
     assert not router.received
 
 
-async def test_who_knows_no_extras_gets_none() -> None:
-    """Neither a body that is only a tensor, nor one that is compressed."""
+async def test_a_server_without_extensions_receives_none() -> None:
+    """Bodies that are only a tensor, and compressed bodies, are converted."""
     async with routed({"name": "oip-http", "server": "openvino"}) as (router, adapter):
         body, length = oip.encode_request(Inference("m", inputs=[ONE]), binary=True)
         packed = compression.compress(body, "gzip")
@@ -110,7 +110,7 @@ async def test_a_model_that_is_not_ready_is_no_mistake() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"id": 3}', b"\xff", b"[" * 5000])
-def test_an_id_is_not_put_into_what_is_no_request(body: bytes) -> None:
+def test_an_id_is_not_added_to_a_malformed_request(body: bytes) -> None:
     with pytest.raises(CallerError):
         oip.with_id(body, None, "1")
 

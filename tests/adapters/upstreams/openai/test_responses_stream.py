@@ -42,29 +42,29 @@ def request(**fields: Any) -> ResponsesRequest:
     return responses.decode_native(json.dumps({"model": "chat", "input": "hi", **fields}).encode())
 
 
-async def ask(answer: bytes, asked: ResponsesRequest) -> Any:
+async def respond(answer: bytes, response_request: ResponsesRequest) -> Any:
     async with scripted(answers(answer)) as upstream:
         client = Client(upstream.url)
         adapter = OpenAIAdapter(client, model="theirs")
         try:
-            got = await adapter.call(asked, Call(Deadline(client.now() + 30, 30, 30)))
-            if got.body is None:
-                pieces = [piece async for piece in got]
-                return b"".join(pieces), got.usage
-            return got.body, got.usage
+            reply = await adapter.call(response_request, Call(Deadline(client.now() + 30, 30, 30)))
+            if reply.body is None:
+                pieces = [piece async for piece in reply]
+                return b"".join(pieces), reply.usage
+            return reply.body, reply.usage
         finally:
             await adapter.aclose()
 
 
-async def test_a_whole_response_passes_and_tells_what_it_cost() -> None:
+async def test_a_whole_response_passes_and_reports_its_usage() -> None:
     answer = whole(id="r", output=[], usage=USAGE, status="completed")
-    body, usage = await ask(answer, request())
+    body, usage = await respond(answer, request())
     assert answer.endswith(body)
     assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 2, True)
 
 
 async def test_a_stream_passes_as_it_is() -> None:
-    body, usage = await ask(streamed(CREATED, DELTA, COMPLETED), request(stream=True))
+    body, usage = await respond(streamed(CREATED, DELTA, COMPLETED), request(stream=True))
     assert body == CREATED + DELTA + COMPLETED
     assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 2, True)
     assert usage.bytes == len(body)
@@ -87,10 +87,10 @@ async def test_a_stream_passes_as_it_is() -> None:
 )
 async def test_a_failure_before_the_first_word(answer: bytes, stream: bool, error: type[Exception]) -> None:
     with pytest.raises(error):
-        await ask(answer, request(stream=stream))
+        await respond(answer, request(stream=stream))
 
 
-async def test_a_failure_behind_it_is_told_and_then_raised() -> None:
+async def test_a_failure_after_it_is_forwarded_and_then_raised() -> None:
     async with scripted(answers(streamed(CREATED, DELTA, FAILED, DELTA))) as upstream:
         client = Client(upstream.url)
         answer = await OpenAIAdapter(client).call(request(stream=True), Call(Deadline(client.now() + 30, 30, 30)))

@@ -10,7 +10,7 @@ from adapters.http1.client import Client
 from adapters.types import Usage
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.wire.anthropic import requests as wire
-from tests.adapters.http1.scripted import Asked, answers, scripted
+from tests.adapters.http1.scripted import ReceivedRequest, answers, scripted
 from tests.adapters.test_openai_adapter import http, recording, within
 from tests.runtimes.llm.server_fixtures import MODEL, serving
 
@@ -22,34 +22,34 @@ def count(**fields: Any) -> Any:
     return wire.decode_count(json.dumps(body).encode())
 
 
-async def test_the_prompt_is_asked_for_as_the_chat_would_be() -> None:
-    got: list[Asked] = []
+async def test_the_prompt_is_tokenized_like_the_chat() -> None:
+    received: list[ReceivedRequest] = []
     tools = [{"name": "f", "input_schema": {"type": "object"}}]
-    async with scripted(recording(got, COUNT)) as upstream:
+    async with scripted(recording(received, COUNT)) as upstream:
         adapter = OpenAIAdapter(Client(f"{upstream.url}/v1"), model="real")
         answer = await adapter.call(count(tools=tools, thinking={"type": "disabled"}), within())
         await adapter.aclose()
     assert answer.body == b'{"input_tokens":7}'
     assert answer.usage == Usage(exact=True)
-    (asked,) = got
-    assert asked.line == "POST /tokenize HTTP/1.1"
-    sent = json.loads(asked.body)
+    (only,) = received
+    assert only.line == "POST /tokenize HTTP/1.1"
+    sent = json.loads(only.body)
     assert sent.keys() == {"model", "messages", "tools"}
     assert sent["model"] == "real"
     assert [message["role"] for message in sent["messages"]] == ["system", "user"]
 
 
-async def test_our_engine_counts_a_prompt_that_asks_for_no_thoughts() -> None:
-    got: list[Asked] = []
-    async with scripted(recording(got, COUNT)) as upstream:
+async def test_our_engine_counts_a_prompt_without_thoughts() -> None:
+    received: list[ReceivedRequest] = []
+    async with scripted(recording(received, COUNT)) as upstream:
         adapter = OpenAIAdapter(Client(f"{upstream.url}/v1"), ours=True)
         await adapter.call(count(thinking={"type": "disabled"}), within())
         await adapter.aclose()
-    assert json.loads(got[0].body)["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
+    assert json.loads(received[0].body)["chat_template_kwargs"] == {"enable_thinking": False, "thinking": False}
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 501])
-async def test_a_server_without_the_path_is_not_asked_at_once_again(status: int) -> None:
+async def test_a_server_without_the_path_is_not_retried_at_once(status: int) -> None:
     async with scripted(answers(http(b"{}", "application/json", status))) as upstream:
         adapter = OpenAIAdapter(Client(upstream.url))
         for _ in range(2):
@@ -69,7 +69,7 @@ async def test_a_server_without_the_path_is_not_asked_at_once_again(status: int)
         (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{", TransportError),
     ],
 )
-async def test_what_is_no_count(answer: bytes, kind: type[InferenceError]) -> None:
+async def test_a_malformed_count_is_an_error(answer: bytes, kind: type[InferenceError]) -> None:
     async with scripted(answers(answer)) as upstream:
         adapter = OpenAIAdapter(Client(upstream.url))
         with pytest.raises(kind):
@@ -77,7 +77,7 @@ async def test_what_is_no_count(answer: bytes, kind: type[InferenceError]) -> No
         await adapter.aclose()
 
 
-async def test_our_own_runtime_counts_what_it_charges() -> None:
+async def test_our_own_runtime_counts_the_tokens_that_it_charges() -> None:
     async with serving() as running:
         adapter = OpenAIAdapter(Client(running.url), model=MODEL)
         answer = await adapter.call(count(), within())

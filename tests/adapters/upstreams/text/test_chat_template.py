@@ -113,7 +113,7 @@ def test_an_answer_that_has_begun_is_gone_on_with() -> None:
         load("chatml").prompt(chat(HI, continue_final_message=True))
 
 
-def test_what_else_a_template_knows() -> None:
+def test_further_variables_of_a_template() -> None:
     template = PromptTemplate("{{ thinking }}{{ messages[0].content }}")
     assert template.prompt(chat(chat_template_kwargs={"thinking": "on"})) == "onhi"
     with pytest.raises(CallerError, match="may not hold `messages`"):
@@ -176,8 +176,8 @@ def model(folder: Path, config: dict[str, Any], template: str | None = None) -> 
 
 
 def test_a_models_own(tmp_path: Path) -> None:
-    said = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"
-    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": said}
+    template_text = "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}"
+    config = {"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": template_text}
     assert load(model(tmp_path, config)).prompt(chat()) == "hi</s>"
 
 
@@ -209,6 +209,6 @@ UNUSABLE: dict[str, tuple[Callable[[Path], str], str]] = {
 
 
 @pytest.mark.parametrize(("name", "message"), UNUSABLE.values(), ids=UNUSABLE.keys())
-def test_what_is_no_template(tmp_path: Path, name: Callable[[Path], str], message: str) -> None:
+def test_an_invalid_template_is_refused(tmp_path: Path, name: Callable[[Path], str], message: str) -> None:
     with pytest.raises(TemplateError, match=message):
         load(name(tmp_path))

@@ -91,11 +91,11 @@ class Server:
         return response
 
     def _choice(self, index: int, text: str, reason: str | None, *, whole: bool) -> dict[str, Any]:
-        told: dict[str, Any] = {"index": index, "finish_reason": reason, "logprobs": self.logprobs}
+        choice: dict[str, Any] = {"index": index, "finish_reason": reason, "logprobs": self.logprobs}
         if self.only == "completions":
-            return {**told, "text": text}
-        said = {"role": "assistant", "content": text}
-        return {**told, "message" if whole else "delta": said}
+            return {**choice, "text": text}
+        turn = {"role": "assistant", "content": text}
+        return {**choice, "message" if whole else "delta": turn}
 
 
 @asynccontextmanager
@@ -155,16 +155,16 @@ async def test_a_chat_becomes_a_prompt() -> None:
             "usage": USAGE,
         }
         assert answer.usage.prompt_tokens == 5
-    [asked] = server.received
+    [body] = server.received
     own = {"temperature": 0.5, "top_k": 3, "stop": "x", "user": "u"}
-    assert asked == {"model": "m", "prompt": PROMPT, "max_tokens": 9, **own}
+    assert body == {"model": "m", "prompt": PROMPT, "max_tokens": 9, **own}
 
 
 async def test_a_chat_that_names_no_length_does_not_end_after_sixteen_tokens() -> None:
     async with adapting("completions", max_tokens=500) as (adapter, server):
         await adapter.call(chat(), within())
         await adapter.call(chat(max_tokens=7), within())
-        assert [asked["max_tokens"] for asked in server.received] == [500, 7]
+        assert [body["max_tokens"] for body in server.received] == [500, 7]
 
 
 async def test_several_answers_to_a_chat() -> None:
@@ -177,21 +177,21 @@ async def test_several_answers_to_a_chat() -> None:
 async def test_a_streamed_chat() -> None:
     async with adapting("completions") as (adapter, _):
         answer = await adapter.call(chat(stream=True), within())
-        told = await chunks(answer)
-        choices = [chunk["choices"][0] for chunk in told]
+        streamed = await chunks(answer)
+        choices = [chunk["choices"][0] for chunk in streamed]
         assert [choice["delta"] for choice in choices] == [{"role": "assistant", "content": "a"}, {"content": " b"}, {}]
         assert [choice["finish_reason"] for choice in choices] == [None, None, "length"]
-        assert {chunk["object"] for chunk in told} == {"chat.completion.chunk"}
+        assert {chunk["object"] for chunk in streamed} == {"chat.completion.chunk"}
         usage = answer.usage
         assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (5, 3, True)
         assert (answer.ended, answer.error) == (True, None)
-        asked_for = await chunks(
+        with_usage = await chunks(
             await adapter.call(chat(stream=True, stream_options={"include_usage": True}), within())
         )
-        assert (asked_for[-1]["choices"], asked_for[-1]["usage"]) == ([], USAGE)
+        assert (with_usage[-1]["choices"], with_usage[-1]["usage"]) == ([], USAGE)
 
 
-async def test_how_likely_tokens_were() -> None:
+async def test_logprobs_of_a_chat() -> None:
     async with adapting("completions") as (adapter, server):
         server.logprobs = TEXT_LOGPROBS
         answer = await adapter.call(chat(logprobs=True, top_logprobs=2), within())
@@ -209,7 +209,7 @@ async def test_how_likely_tokens_were() -> None:
         {"audio": {"voice": "x"}},
     ],
 )
-async def test_what_only_chats_have_is_refused(fields: dict[str, Any]) -> None:
+async def test_fields_of_chats_only_are_refused(fields: dict[str, Any]) -> None:
     async with adapting("completions") as (adapter, server):
         with pytest.raises(Unsupported) as caught:
             await adapter.call(chat(**fields), within())
@@ -269,33 +269,33 @@ async def test_a_client_that_leaves_stops_the_server() -> None:
 async def test_a_prompt_becomes_a_chat() -> None:
     async with adapting("chats") as (adapter, server):
         answer = await adapter.call(completion(temperature=0), within())
-        told = json.loads(answer.body or b"")
-        assert told["object"] == "text_completion"
-        assert told["choices"] == [{"index": 0, "text": "a b", "logprobs": None, "finish_reason": "stop"}]
+        response = json.loads(answer.body or b"")
+        assert response["object"] == "text_completion"
+        assert response["choices"] == [{"index": 0, "text": "a b", "logprobs": None, "finish_reason": "stop"}]
         messages = [{"role": "user", "content": "hi"}]
         assert server.received == [{"model": "m", "messages": messages, "max_tokens": 16, "temperature": 0}]
 
 
 async def test_a_streamed_completion() -> None:
     async with adapting("chats") as (adapter, _):
-        told = await chunks(await adapter.call(completion(stream=True), within()))
-        assert [chunk["choices"][0]["text"] for chunk in told] == ["a", " b", ""]
-        assert told[-1]["choices"][0]["finish_reason"] == "length"
+        streamed = await chunks(await adapter.call(completion(stream=True), within()))
+        assert [chunk["choices"][0]["text"] for chunk in streamed] == ["a", " b", ""]
+        assert streamed[-1]["choices"][0]["finish_reason"] == "length"
 
 
-async def test_how_likely_a_completions_tokens_were() -> None:
+async def test_logprobs_of_a_completion() -> None:
     async with adapting("chats") as (adapter, server):
         server.logprobs = CHAT_LOGPROBS
         answer = await adapter.call(completion(logprobs=2), within())
-        told = json.loads(answer.body or b"")["choices"][0]["logprobs"]
+        logprobs = json.loads(answer.body or b"")["choices"][0]["logprobs"]
         assert (server.received[0]["logprobs"], server.received[0]["top_logprobs"]) == (True, 2)
-        assert told["tokens"] == ["a", " b"]
-        assert told["top_logprobs"][1] == {" b": -0.5, " c": -1.5}
-        assert told["text_offset"] == [0, 1]
+        assert logprobs["tokens"] == ["a", " b"]
+        assert logprobs["top_logprobs"][1] == {" b": -0.5, " c": -1.5}
+        assert logprobs["text_offset"] == [0, 1]
 
 
 @pytest.mark.parametrize("fields", [{"echo": True}, {"suffix": "x"}, {"best_of": 2}, {"prompt": [1, 2]}])
-async def test_what_only_completions_have_is_refused(fields: dict[str, Any]) -> None:
+async def test_fields_of_completions_only_are_refused(fields: dict[str, Any]) -> None:
     async with adapting("chats") as (adapter, _):
         with pytest.raises(Unsupported) as caught:
             await adapter.call(completion(**fields), within())
@@ -316,6 +316,6 @@ async def test_chats_go_on_as_they_are() -> None:
         ({"name": "openai", "only": "chats", "max_tokens": 3}, "max_tokens is for servers that have completions only"),
     ],
 )
-def test_options_that_nobody_reads_are_refused(protocol: dict[str, Any], message: str) -> None:
+def test_options_without_effect_are_refused(protocol: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(pools=[{"name": "main", "protocol": protocol, "endpoints": ["http://127.0.0.1:9"]}])

@@ -62,13 +62,13 @@ async def whole(request: GenerateRequest, **sizes: int) -> dict[str, Any]:
     async with tgi(**sizes) as server, adapting(server) as adapter:
         answer = await adapter.call(request, within())
         assert answer.content_type == "application/json"
-        told: dict[str, Any] = json.loads(answer.body or b"")
-        usage = told["usage"]
+        response: dict[str, Any] = json.loads(answer.body or b"")
+        usage = response["usage"]
         assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (
             usage["prompt_tokens"],
             usage["completion_tokens"],
         )
-        return told
+        return response
 
 
 async def chunks(answer: Answer) -> list[dict[str, Any]]:
@@ -81,21 +81,21 @@ async def chunks(answer: Answer) -> list[dict[str, Any]]:
 async def streamed(request: GenerateRequest) -> tuple[list[dict[str, Any]], Usage]:
     async with tgi() as server, adapting(server) as adapter:
         answer = await adapter.call(request, within())
-        told = await chunks(answer)
+        response = await chunks(answer)
         assert answer.ended
         assert answer.error is None
-        return told, answer.usage
+        return response, answer.usage
 
 
 # ── whole answers ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_chat() -> None:
-    told = await whole(chat())
-    assert told == {
+    response = await whole(chat())
+    assert response == {
         "id": "chatcmpl-id-1",
         "object": "chat.completion",
-        "created": told["created"],
+        "created": response["created"],
         "model": "m",
         "choices": [
             {
@@ -110,12 +110,12 @@ async def test_a_chat() -> None:
 
 
 async def test_a_completion() -> None:
-    told = await whole(completion(max_tokens=2))
+    response = await whole(completion(max_tokens=2))
     choice = {"index": 0, "text": "one two", "logprobs": None, "finish_reason": "length"}
-    assert (told["object"], told["choices"]) == ("text_completion", [choice])
+    assert (response["object"], response["choices"]) == ("text_completion", [choice])
 
 
-async def test_what_is_asked_is_what_its_document_has() -> None:
+async def test_requests_have_the_fields_of_its_documentation() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     request = chat(
         max_completion_tokens=7, temperature=0.5, top_p=0.9, top_k=5, typical_p=0.8, seed=-1, stop="x", user="u",
@@ -137,29 +137,29 @@ async def test_what_is_asked_is_what_its_document_has() -> None:
     assert {name.lower(): value for name, value in headers.items()}["x-request-id"] == "id-1"
 
 
-async def test_values_that_ask_for_nothing() -> None:
+async def test_values_without_effect_are_omitted() -> None:
     request = chat(temperature=0, top_p=1, top_k=-1, stop=None, logprobs=False, response_format={"type": "text"})
     async with tgi() as server, adapting(server) as adapter:
         await adapter.call(request, within())
     assert server.received[0]["parameters"] == {"details": True, "do_sample": False}
 
 
-async def test_a_stop_text_is_not_told() -> None:
-    told = await whole(chat("one two three four", stop=["three"]))
-    assert told["choices"][0]["message"]["content"] == "one two "
-    assert told["choices"][0]["finish_reason"] == "stop"
+async def test_a_stop_text_is_not_returned() -> None:
+    response = await whole(chat("one two three four", stop=["three"]))
+    assert response["choices"][0]["message"]["content"] == "one two "
+    assert response["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_how_likely_tokens_were() -> None:
-    told = await whole(chat("one two", logprobs=True, top_logprobs=2))
-    first, second = told["choices"][0]["logprobs"]["content"]
+async def test_logprobs_of_a_chat() -> None:
+    response = await whole(chat("one two", logprobs=True, top_logprobs=2))
+    first, second = response["choices"][0]["logprobs"]["content"]
     assert (first["token"], first["logprob"], first["bytes"]) == ("one", -0.25, list(b"one"))
     assert [(top["token"], top["logprob"]) for top in second["top_logprobs"]] == [(" two", -0.25), (" two0", -1.0)]
 
 
 async def test_an_echo_with_the_prompts_own_tokens() -> None:
-    told = await whole(completion("a b", echo=True, logprobs=1))
-    [choice] = told["choices"]
+    response = await whole(completion("a b", echo=True, logprobs=1))
+    [choice] = response["choices"]
     assert choice["text"] == "a ba b"
     assert choice["logprobs"]["tokens"] == ["a", " b", "a", " b"]
     assert choice["logprobs"]["text_offset"] == [0, 1, 3, 4]
@@ -170,42 +170,44 @@ async def test_an_echo_with_the_prompts_own_tokens() -> None:
 
 
 async def test_a_streamed_chat() -> None:
-    told, usage = await streamed(chat(stream=True))
-    deltas = [chunk["choices"][0]["delta"] for chunk in told]
+    response, usage = await streamed(chat(stream=True))
+    deltas = [chunk["choices"][0]["delta"] for chunk in response]
     opening: dict[str, Any] = {"role": "assistant", "content": ""}
     assert deltas == [opening, {"content": "one"}, {"content": " two"}, {"content": " three"}, {}]
-    assert [chunk["choices"][0]["finish_reason"] for chunk in told] == [None] * 4 + ["stop"]
-    assert {chunk["object"] for chunk in told} == {"chat.completion.chunk"}
-    assert "usage" not in told[0]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in response] == [None] * 4 + ["stop"]
+    assert {chunk["object"] for chunk in response} == {"chat.completion.chunk"}
+    assert "usage" not in response[0]
     assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (6, 4, True)
     assert usage.bytes > 0
 
 
 async def test_a_streamed_completion_with_usage() -> None:
-    told, _ = await streamed(completion(stream=True, max_tokens=2, stream_options={"include_usage": True}))
-    assert [chunk["choices"][0]["text"] for chunk in told[:-1]] == ["one", " two", ""]
-    assert [chunk["usage"] for chunk in told[:-1]] == [None] * 3
-    assert told[-2]["choices"][0]["finish_reason"] == "length"
-    assert (told[-1]["choices"], told[-1]["usage"]["total_tokens"]) == ([], 5)
+    response, _ = await streamed(completion(stream=True, max_tokens=2, stream_options={"include_usage": True}))
+    assert [chunk["choices"][0]["text"] for chunk in response[:-1]] == ["one", " two", ""]
+    assert [chunk["usage"] for chunk in response[:-1]] == [None] * 3
+    assert response[-2]["choices"][0]["finish_reason"] == "length"
+    assert (response[-1]["choices"], response[-1]["usage"]["total_tokens"]) == ([], 5)
 
 
 @pytest.mark.parametrize("stop", ["three", "o thr", "two three", "ee"])
 async def test_a_stop_text_is_not_streamed(stop: str) -> None:
-    """Nor is its beginning, though it comes in several tokens."""
-    told, _ = await streamed(completion("one two three four", stream=True, stop=stop))
-    text = "".join(chunk["choices"][0]["text"] for chunk in told)
+    """The beginning of a stop text is withheld too, although it spans several tokens."""
+    response, _ = await streamed(completion("one two three four", stream=True, stop=stop))
+    text = "".join(chunk["choices"][0]["text"] for chunk in response)
     assert text == "one two three four".partition(stop)[0]
-    assert told[-1]["choices"][0]["finish_reason"] == "stop"
+    assert response[-1]["choices"][0]["finish_reason"] == "stop"
 
 
 async def test_a_streamed_echo() -> None:
-    told, _ = await streamed(completion("one two", stream=True, echo=True))
-    assert "".join(chunk["choices"][0]["text"] for chunk in told) == "one twoone two"
+    response, _ = await streamed(completion("one two", stream=True, echo=True))
+    assert "".join(chunk["choices"][0]["text"] for chunk in response) == "one twoone two"
 
 
 async def test_streamed_likelihoods() -> None:
-    told, _ = await streamed(chat("one two", stream=True, logprobs=True))
-    tokens = [one["token"] for chunk in told for one in (chunk["choices"][0]["logprobs"] or {"content": []})["content"]]
+    response, _ = await streamed(chat("one two", stream=True, logprobs=True))
+    tokens = [
+        one["token"] for chunk in response for one in (chunk["choices"][0]["logprobs"] or {"content": []})["content"]
+    ]
     assert tokens == ["one", " two"]
 
 
@@ -235,7 +237,7 @@ async def test_connections_are_used_again_after_streams() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_refusals(stream: bool) -> None:
-    """Of a stream they are events after a status of 200."""
+    """Errors of a stream are events after a status of 200."""
     async with tgi(max_input=20, max_total=40) as server, adapting(server) as adapter:
         with pytest.raises(ContextTooLong):
             await adapter.call(chat("word " * 50, stream=stream), within())
@@ -261,11 +263,11 @@ async def test_a_generation_that_fails_in_the_middle() -> None:
     async with tgi() as server, adapting(server) as adapter:
         server.fails_after = 2
         answer = await adapter.call(completion(stream=True), within())
-        got = []
+        received = []
         with pytest.raises(BackendError):
-            got += [piece async for piece in answer]
+            received += [piece async for piece in answer]
         assert isinstance(answer.error, BackendError)
-        assert b"[DONE]" not in b"".join(got)
+        assert b"[DONE]" not in b"".join(received)
 
 
 async def test_a_stream_that_ends_before_its_last_token_is_broken() -> None:
@@ -288,7 +290,7 @@ async def test_a_stream_that_ends_before_its_last_token_is_broken() -> None:
         {"best_of": 2, "stream": True},
     ],
 )
-async def test_what_it_has_no_word_for_is_refused(fields: dict[str, Any]) -> None:
+async def test_fields_that_it_lacks_are_refused(fields: dict[str, Any]) -> None:
     async with tgi() as server, adapting(server) as adapter:
         with pytest.raises(Unsupported) as caught:
             await adapter.call(chat(**fields), within())
@@ -315,7 +317,7 @@ async def test_without_a_template_there_are_completions_only() -> None:
 
 
 async def test_a_prompts_tokens_are_counted_by_the_server() -> None:
-    """As its template makes them."""
+    """The calls of tools that its template produces."""
     body = {"model": "m", "messages": [{"role": "user", "content": "one two three"}]}
     async with tgi() as server, adapting(server) as adapter:
         answer = await adapter.call(anthropic.decode_count(json.dumps(body).encode()), within())
@@ -339,9 +341,9 @@ async def test_a_message_of_anthropics_is_a_chat() -> None:
     async with tgi() as server, adapting(server) as adapter:
         answer = await adapter.call(anthropic.decode_message(json.dumps(body).encode()), within())
     assert json.loads(answer.body or b"")["choices"][0]["message"]["content"] == "one two "
-    [asked] = server.received
-    assert asked["inputs"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\none two three")
-    assert asked["parameters"]["max_new_tokens"] == 9
+    [sent] = server.received
+    assert sent["inputs"].startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\none two three")
+    assert sent["parameters"]["max_new_tokens"] == 9
 
 
 async def test_health() -> None:
@@ -378,7 +380,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("answer", "stream"), BAD.values(), ids=BAD.keys())
-async def test_what_is_no_answer(answer: bytes, stream: bool) -> None:
+async def test_a_malformed_answer_is_a_backend_error(answer: bytes, stream: bool) -> None:
     async with scripted(answers(answer)) as upstream:
         adapter = TgiAdapter(Client(upstream.url))
         with pytest.raises(BackendError):

@@ -57,42 +57,42 @@ def messages(draw: st.DrawFn) -> Object:
 
 @settings(max_examples=80, deadline=None)
 @given(messages())
-def test_a_whole_message_comes_back_as_it_was(message: Object) -> None:
+def test_a_whole_message_survives_both_conversions(message: Object) -> None:
     completion = completion_of(read_message(json.dumps(message).encode()), 1)
     assert json.loads(message_of(completion, OWN, ["END"])) == message
 
 
 @settings(max_examples=80, deadline=None)
 @given(messages(), st.integers(1, 5))
-def test_a_streamed_message_comes_back_as_it_was(message: Object, size: int) -> None:
+def test_a_streamed_message_survives_both_conversions(message: Object, size: int) -> None:
     chunks, cost, back = ChatChunks(1, include_usage=True), MessageUsage(), MessageEvents(["END"])
     written = b""
     for event in events_of(message, size):
-        told = read_event(json.dumps(event).encode())
-        if told.type == "message_delta" and told.usage is not None:
-            cost = told.usage
-        if words_ := chunks.take(told, cost):
+        decoded = read_event(json.dumps(event).encode())
+        if decoded.type == "message_delta" and decoded.usage is not None:
+            cost = decoded.usage
+        if words_ := chunks.take(decoded, cost):
             written += back.take(words_, OWN)
     assert accumulated(written) == message
 
 
 def events_of(message: Object, size: int) -> list[Object]:
-    """As Anthropic streams it, so many characters at a time."""
+    """The events of a message in Anthropic's stream, `size` characters at a time."""
     begun = {**message, "content": [], "stop_reason": None, "stop_sequence": None}
-    told: list[Object] = [{"type": "message_start", "message": begun}, {"type": "ping"}]
+    events: list[Object] = [{"type": "message_start", "message": begun}, {"type": "ping"}]
     for i, block in enumerate(message["content"]):
         empty: Object = {"text": "", "thinking": "", "signature": "", "input": {}}
         start = {name: empty.get(name, value) for name, value in block.items()}
-        told.append({"type": "content_block_start", "index": i, "content_block": start})
+        events.append({"type": "content_block_start", "index": i, "content_block": start})
         for type_, name, text in deltas_of(block):
             parts = [text] if name == "signature" else [text[at : at + size] for at in range(0, len(text), size)]
-            told += [
+            events += [
                 {"type": "content_block_delta", "index": i, "delta": {"type": type_, name: part}} for part in parts
             ]
-        told.append({"type": "content_block_stop", "index": i})
+        events.append({"type": "content_block_stop", "index": i})
     delta = {name: message[name] for name in ("stop_reason", "stop_sequence")}
-    told.append({"type": "message_delta", "delta": delta, "usage": message["usage"]})
-    return [*told, {"type": "message_stop"}]
+    events.append({"type": "message_delta", "delta": delta, "usage": message["usage"]})
+    return [*events, {"type": "message_stop"}]
 
 
 def deltas_of(block: Object) -> list[tuple[str, str, str]]:
@@ -108,42 +108,42 @@ def deltas_of(block: Object) -> list[tuple[str, str, str]]:
 
 
 def accumulated(written: bytes) -> Object:
-    """What a client makes of a stream. Blocks come one after the other, each begun and ended once."""
+    """The message that a client assembles from a stream. Blocks follow one another, each begun and ended once."""
     message: Object = {}
     opened: int | None = None
     for event in written.split(b"\n\n"):
         if not event:
             continue
-        told = json.loads(sse.data_of(event))
-        assert event.startswith(b"event: " + told["type"].encode() + b"\n")
-        match told["type"]:
+        fields = json.loads(sse.data_of(event))
+        assert event.startswith(b"event: " + fields["type"].encode() + b"\n")
+        match fields["type"]:
             case "message_start":
                 assert not message
-                message = told["message"]
+                message = fields["message"]
             case "content_block_start":
                 assert opened is None
-                opened = told["index"]
+                opened = fields["index"]
                 assert opened == len(message["content"])
                 message["content"].append(
-                    {**told["content_block"], **({"input": ""} if "input" in told["content_block"] else {})}
+                    {**fields["content_block"], **({"input": ""} if "input" in fields["content_block"] else {})}
                 )
             case "content_block_delta":
-                assert told["index"] == opened
-                (name,) = told["delta"].keys() - {"type"}
-                block, text = message["content"][opened], told["delta"][name]
+                assert fields["index"] == opened
+                (name,) = fields["delta"].keys() - {"type"}
+                block, text = message["content"][opened], fields["delta"][name]
                 name = "input" if name == "partial_json" else name
                 block[name] += text
             case "content_block_stop":
-                assert told["index"] == opened
+                assert fields["index"] == opened
                 opened = None
-                block = message["content"][told["index"]]
+                block = message["content"][fields["index"]]
                 if "input" in block:
                     block["input"] = json.loads(block["input"] or "{}")
             case "message_delta":
                 assert opened is None
-                message |= told["delta"]
-                message["usage"] = {**message["usage"], **told["usage"]}
-    assert told["type"] == "message_stop"
+                message |= fields["delta"]
+                message["usage"] = {**message["usage"], **fields["usage"]}
+    assert fields["type"] == "message_stop"
     return message
 
 
@@ -164,24 +164,24 @@ def test_however_the_pieces_of_calls_are_mixed_each_call_is_whole(calls: list[Ob
     start = b'event: message_start\ndata: {"type":"message_start","message":{"content":[],"usage":{}}}\n\n'
     end = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
     content = accumulated(start + b"".join(out) + end)["content"]
-    told = [block for block in content if block["type"] == "tool_use"]
-    assert [(block["id"], block["name"], block["input"]) for block in told] == [
+    blocks_of_calls = [block for block in content if block["type"] == "tool_use"]
+    assert [(block["id"], block["name"], block["input"]) for block in blocks_of_calls] == [
         (f"t{i}", f"f{i}", call) for i, call in enumerate(calls)
     ]
 
 
-def test_calls_without_an_index_are_told_apart_by_their_ids() -> None:
-    """As some servers send them: each whole."""
+def test_calls_without_an_index_are_distinguished_by_their_ids() -> None:
+    """Some servers send each call whole."""
     blocks = OpenBlocks()
     out = [
         *blocks.call(None, "a", "f", '{"x":'),
         *blocks.call(None, None, None, "1}"),
         *blocks.call(None, "b", "g", "{}"),
     ]
-    told = [json.loads(sse.data_of(event)) for event in [*out, *blocks.end()]]
-    opened = [each["content_block"]["id"] for each in told if each["type"] == "content_block_start"]
-    said = [each["delta"]["partial_json"] for each in told if each["type"] == "content_block_delta"]
-    assert (opened, said) == (["a", "b"], ['{"x":', "1}", "{}"])
+    events = [json.loads(sse.data_of(event)) for event in [*out, *blocks.end()]]
+    opened = [each["content_block"]["id"] for each in events if each["type"] == "content_block_start"]
+    arguments = [each["delta"]["partial_json"] for each in events if each["type"] == "content_block_delta"]
+    assert (opened, arguments) == (["a", "b"], ['{"x":', "1}", "{}"])
 
 
 def test_calls_are_bounded() -> None:
@@ -196,7 +196,7 @@ def test_calls_are_bounded() -> None:
         blocks.call(MAX_CALLS, "a", "f", "")
 
 
-def test_what_comes_after_a_call_s_end_cannot_be_said() -> None:
+def test_arguments_after_a_calls_end_are_an_error() -> None:
     blocks = OpenBlocks()
     blocks.call(0, "a", "f", "{}")
     blocks.text("so")
@@ -205,7 +205,7 @@ def test_what_comes_after_a_call_s_end_cannot_be_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "content"),
+    ("fields", "content"),
     [
         ({"content": None}, []),
         ({"content": "a", "refusal": "b"}, ["text", "text"]),
@@ -213,11 +213,11 @@ def test_what_comes_after_a_call_s_end_cannot_be_said() -> None:
         ({"content": None, "tool_calls": [{"function": {"name": "f"}}]}, ["tool_use"]),
     ],
 )
-def test_what_servers_say(said: Object, content: list[str]) -> None:
-    choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": "stop"}
+def test_answers_of_several_servers(fields: Object, content: list[str]) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", **fields}, "finish_reason": "stop"}
     message = json.loads(message_of(json.dumps({"id": "x", "choices": [choice]}).encode(), OWN, []))
     assert [block["type"] for block in message["content"]] == content
-    assert message["stop_reason"] == ("tool_use" if "tool_calls" in said else "end_turn")
+    assert message["stop_reason"] == ("tool_use" if "tool_calls" in fields else "end_turn")
     assert (message["usage"]["input_tokens"], message["usage"]["output_tokens"]) == (5, 6)
     assert message["id"] == "msg_x"
 
@@ -225,14 +225,14 @@ def test_what_servers_say(said: Object, content: list[str]) -> None:
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b'{"choices":[]}', b'{"choices":[{"message":{"content":[1]}}]}', b"\xff"]
 )
-def test_what_is_no_answer(body: bytes) -> None:
+def test_a_malformed_answer_is_a_backend_error(body: bytes) -> None:
     with pytest.raises(BackendError):
         message_of(body, OWN, [])
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.builds(lambda value: json.dumps(value).encode(), inputs), max_size=4))
-def test_a_stream_of_garbage_is_read_or_told(pieces: list[bytes]) -> None:
+def test_a_stream_of_noise_is_decoded_or_refused(pieces: list[bytes]) -> None:
     role = b'{"id":"1","choices":[{"index":0,"delta":{"role":"assistant"}}]}'
     start = b'{"type":"message_start","message":{"id":"1"}}'
     back, forth = MessageEvents([]), ChatChunks(1, include_usage=False)
@@ -245,13 +245,13 @@ def test_a_stream_of_garbage_is_read_or_told(pieces: list[bytes]) -> None:
     back.end(OWN)
 
 
-def test_what_a_chat_has_no_word_for_is_left_out_of_it() -> None:
+def test_parts_that_a_chat_lacks_are_omitted() -> None:
     content = [
         {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
         {"type": "text", "text": "a", "citations": [{"type": "char_location"}]},
     ]
     body = {"type": "message", "content": content, "stop_reason": "pause_turn"}
-    told = json.loads(completion_of(read_message(json.dumps(body).encode()), 1))
-    assert told["choices"][0]["message"]["content"] == "a"
-    assert told["choices"][0]["finish_reason"] == "stop"
-    assert told["usage"]["total_tokens"] == 0
+    completion = json.loads(completion_of(read_message(json.dumps(body).encode()), 1))
+    assert completion["choices"][0]["message"]["content"] == "a"
+    assert completion["choices"][0]["finish_reason"] == "stop"
+    assert completion["usage"]["total_tokens"] == 0

@@ -42,8 +42,8 @@ def turns(*content: Any, role: str = "user") -> list[Object]:
 def as_messages(**fields: Any) -> Object:
     body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields}
     request = openai.decode_chat(json.dumps(body).encode())
-    told: Object = json.loads(message_body(request, None, 50, IgnoredFields()))
-    return told
+    decoded: Object = json.loads(message_body(request, None, 50, IgnoredFields()))
+    return decoded
 
 
 # ── a message as a chat ───────────────────────────────────────────────────────────────────────────────────
@@ -110,13 +110,13 @@ def test_fields() -> None:
         ),
     ],
 )
-def test_what_a_user_shows(block: Object, parts: Any) -> None:
+def test_content_of_a_user(block: Object, parts: Any) -> None:
     (turn,) = as_chat(messages=turns(block))["messages"]
     assert turn == {"role": "user", "content": parts}
 
 
-def test_what_tools_found_comes_first_and_pictures_after() -> None:
-    asked = {
+def test_results_of_tools_precede_pictures() -> None:
+    assistant_turn = {
         "role": "assistant",
         "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"x": [1.5, None]}}],
     }
@@ -127,21 +127,21 @@ def test_what_tools_found_comes_first_and_pictures_after() -> None:
         {"type": "tool_result", "tool_use_id": "2", "is_error": True, "content": "no"},
         {"type": "tool_result", "tool_use_id": "3"},
     ]
-    first, *tools, last = as_chat(messages=[asked, {"role": "user", "content": results}])["messages"]
+    first, *tools, last = as_chat(messages=[assistant_turn, {"role": "user", "content": results}])["messages"]
     assert first["content"] is None
     assert json.loads(first["tool_calls"][0]["function"]["arguments"]) == {"x": [1.5, None]}
     assert [(tool["tool_call_id"], tool["content"]) for tool in tools] == [("1", "a"), ("2", "Error: no"), ("3", "")]
     assert [part["type"] for part in last["content"]] == ["image_url", "text"]
 
 
-def test_thoughts_go_on_unless_only_anthropic_can_check_them() -> None:
-    said = [
+def test_thoughts_are_forwarded_unless_only_anthropic_can_verify_them() -> None:
+    blocks = [
         {"type": "thinking", "thinking": "hm", "signature": ""},
         {"type": "thinking", "thinking": "secret", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
         {"type": "text", "text": "a"},
     ]
-    turn, _ = as_chat(messages=[*turns(*said, role="assistant"), *turns({"type": "text", "text": "b"})])["messages"]
+    turn, _ = as_chat(messages=[*turns(*blocks, role="assistant"), *turns({"type": "text", "text": "b"})])["messages"]
     assert turn == {"role": "assistant", "content": "a", "reasoning_content": "hm"}
 
 
@@ -152,7 +152,7 @@ def test_an_answer_that_has_begun_is_gone_on_with() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "expected"),
     [
         ({"type": "auto"}, {"tool_choice": "auto"}),
         ({"type": "any", "disable_parallel_tool_use": True}, {"tool_choice": "required", "parallel_tool_calls": False}),
@@ -160,12 +160,12 @@ def test_an_answer_that_has_begun_is_gone_on_with() -> None:
         ({"type": "tool", "name": "f"}, {"tool_choice": {"type": "function", "function": {"name": "f"}}}),
     ],
 )
-def test_tools(choice: Object, told: Object) -> None:
+def test_tools(choice: Object, expected: Object) -> None:
     tool = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "strict": True, "type": "custom"}
     chat = as_chat(tools=[tool], tool_choice=choice)
     function = {"name": "f", "description": "d", "parameters": {"type": "object"}, "strict": True}
     assert chat["tools"] == [{"type": "function", "function": function}]
-    assert {name: chat[name] for name in ("tool_choice", "parallel_tool_calls") if name in chat} == told
+    assert {name: chat[name] for name in ("tool_choice", "parallel_tool_calls") if name in chat} == expected
 
 
 def test_forms_and_efforts() -> None:
@@ -205,7 +205,7 @@ CITED = {"type": "document", "source": PDF, "citations": {"enabled": True}}
         ({"messages": [{"role": "user"}]}, "messages", "content"),
     ],
 )
-def test_what_a_chat_has_no_word_for_is_refused(fields: Object, param: str, word: str) -> None:
+def test_fields_that_a_chat_lacks_are_refused(fields: Object, param: str, word: str) -> None:
     request = wire.decode_message(message(**fields))
     with pytest.raises(CallerError) as refused:
         _ = request.fields
@@ -217,7 +217,7 @@ def test_what_a_chat_has_no_word_for_is_refused(fields: Object, param: str, word
 
 
 def test_a_chat_s_fields() -> None:
-    told = as_messages(
+    fields = as_messages(
         stream=True,
         stream_options={"include_usage": True},
         temperature=0.5,
@@ -232,7 +232,7 @@ def test_a_chat_s_fields() -> None:
         response_format={"type": "text"},
         reasoning_effort="none",
     )
-    assert told == {
+    assert fields == {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
         "max_tokens": 7,
@@ -245,10 +245,10 @@ def test_a_chat_s_fields() -> None:
     }
 
 
-def test_what_is_marked_for_the_cache_stays_marked() -> None:
+def test_cache_marks_are_preserved() -> None:
     mark = {"type": "ephemeral"}
     function = {"name": "f", "parameters": {"type": "object"}}
-    told = as_messages(
+    fields = as_messages(
         messages=[
             {"role": "system", "content": [{"type": "text", "text": "s", "cache_control": mark}]},
             {"role": "developer", "content": "d"},
@@ -256,16 +256,16 @@ def test_what_is_marked_for_the_cache_stays_marked() -> None:
         ],
         tools=[{"type": "function", "function": function, "cache_control": mark}],
     )
-    assert told["system"] == [{"type": "text", "text": "s", "cache_control": mark}, {"type": "text", "text": "d"}]
-    assert told["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": mark}]
-    assert told["tools"] == [{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}]
+    assert fields["system"] == [{"type": "text", "text": "s", "cache_control": mark}, {"type": "text", "text": "d"}]
+    assert fields["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": mark}]
+    assert fields["tools"] == [{"name": "f", "input_schema": {"type": "object"}, "cache_control": mark}]
 
 
-def test_one_call_alone_is_asked_for() -> None:
+def test_parallel_calls_are_disabled() -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
-    told = as_messages(tools=tools, parallel_tool_calls=False)
-    assert told["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
-    assert told["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
+    fields = as_messages(tools=tools, parallel_tool_calls=False)
+    assert fields["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert fields["tools"][0]["input_schema"] == {"type": "object", "properties": {}}
     assert "tool_choice" not in as_messages(tool_choice="none")
 
 
@@ -292,10 +292,10 @@ def compact(blocks: list[Object]) -> Any:
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Object]:
-    """Turns of a user's and an assistant's, with calls of tools and what these found."""
-    told = [{"role": "user", "content": compact(draw(shown))}]
+    """Turns of a user's and an assistant's, with calls of tools and their results."""
+    conversation = [{"role": "user", "content": compact(draw(shown))}]
     for i in range(draw(st.integers(0, 3))):
-        said = draw(st.lists(texts, min_size=1, max_size=2))
+        spoken = draw(st.lists(texts, min_size=1, max_size=2))
         calls = [
             {
                 "type": "tool_use",
@@ -305,7 +305,7 @@ def conversations(draw: st.DrawFn) -> list[Object]:
             }
             for j in range(draw(st.integers(0, 2)))
         ]
-        found = [
+        results = [
             {
                 "type": "tool_result",
                 "tool_use_id": call["id"],
@@ -313,9 +313,9 @@ def conversations(draw: st.DrawFn) -> list[Object]:
             }
             for call in calls
         ]
-        told.append({"role": "assistant", "content": compact([*said, *calls])})
-        told.append({"role": "user", "content": compact([*found, *draw(shown)])})
-    return told
+        conversation.append({"role": "assistant", "content": compact([*spoken, *calls])})
+        conversation.append({"role": "user", "content": compact([*results, *draw(shown)])})
+    return conversation
 
 
 @st.composite
@@ -350,7 +350,7 @@ def bodies(draw: st.DrawFn) -> Object:
 
 @settings(max_examples=60, deadline=None)
 @given(bodies())
-def test_a_message_made_a_chat_and_a_message_again_is_what_it_was(body: Object) -> None:
+def test_a_message_survives_the_conversion_to_a_chat_and_back(body: Object) -> None:
     request = wire.decode_message(json.dumps(body).encode())
     chat = openai.decode_chat(
         json.dumps({name: json.loads(bytes(raw)) for name, raw in request.fields.items()}).encode()
@@ -361,7 +361,7 @@ def test_a_message_made_a_chat_and_a_message_again_is_what_it_was(body: Object) 
 @settings(max_examples=150, deadline=None)
 @given(bodies(), st.data())
 def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object, data: st.DataObject) -> None:
-    """By either way."""
+    """Messages are decoded for both conversions."""
     body = json.loads(json.dumps(body))
     places = list(_places(body))
     holder, key = data.draw(st.sampled_from(places))
@@ -415,5 +415,5 @@ def test_requests_are_equal_only_if_no_upstream_can_distinguish_them() -> None:
 def test_a_message_has_the_allowed_tools_only() -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in ("a", "b")]
     choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools[1:]}}
-    told = as_messages(tools=tools, tool_choice=choice)
-    assert ([tool["name"] for tool in told["tools"]], told["tool_choice"]) == (["b"], {"type": "any"})
+    fields = as_messages(tools=tools, tool_choice=choice)
+    assert ([tool["name"] for tool in fields["tools"]], fields["tool_choice"]) == (["b"], {"type": "any"})

@@ -25,7 +25,7 @@ def taking(**properties: Any) -> Api:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "expected"),
     [
         ({"type": "tensor", "dtype": "float16", "shape": [-1, 3]}, ("FP16", (-1, 3))),
         ({"type": "tensor", "format": "torch-tensor", "dtype": "long"}, ("INT64", (-1, -1))),
@@ -40,12 +40,12 @@ def taking(**properties: Any) -> Api:
         ({"title": "Anything"}, ("FP64", (-1, -1))),
     ],
 )
-def test_arguments_as_tensors(schema: dict[str, Any], told: tuple[str, tuple[int, ...]]) -> None:
+def test_arguments_as_tensors(schema: dict[str, Any], expected: tuple[str, tuple[int, ...]]) -> None:
     (tensor,) = taking(x=schema).metadata().inputs
-    assert (tensor.name, tensor.datatype, tensor.shape) == ("x", *told)
+    assert (tensor.name, tensor.datatype, tensor.shape) == ("x", *expected)
 
 
-def test_what_a_schema_does_not_tell_is_declared() -> None:
+def test_the_configuration_completes_a_schema() -> None:
     method = api(
         {
             "type": "object",
@@ -54,21 +54,21 @@ def test_what_a_schema_does_not_tell_is_declared() -> None:
         {"type": "tensor"},
     )
     floats = [TensorMetadata(name, "FP32", (-1, 4)) for name in ("x", "y", "n", "other")]
-    told = method.completed(floats, [TensorMetadata("scores", "FP32", (-1,))])
-    assert [(one.name, one.datatype, one.shape) for one in told.metadata().inputs] == [
+    completed = method.completed(floats, [TensorMetadata("scores", "FP32", (-1,))])
+    assert [(one.name, one.datatype, one.shape) for one in completed.metadata().inputs] == [
         ("x", "FP32", (-1, 4)),
         ("y", "INT8", (-1, 4)),
         ("n", "BYTES", (1,)),
     ]
-    assert [(one.name, one.datatype) for one in told.metadata().outputs] == [("scores", "FP32")]
-    (tensor,) = bentoml_calls.decode_answer(told, b"[1, 2]", "application/json")
+    assert [(one.name, one.datatype) for one in completed.metadata().outputs] == [("scores", "FP32")]
+    (tensor,) = bentoml_calls.decode_answer(completed, b"[1, 2]", "application/json")
     assert (tensor.name, tensor.datatype, tensor.shape) == ("scores", "FP32", (2,))
     assert method.completed([], []) == method
 
 
 def test_methods_go_by_name_and_by_route() -> None:
-    found = decode_schema(b'{"routes": [{"name": "m", "route": "/a/m"}]}')
-    assert found["m"] is found["a/m"]
+    methods = decode_schema(b'{"routes": [{"name": "m", "route": "/a/m"}]}')
+    assert methods["m"] is methods["a/m"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_names_cannot_end_a_header(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gives", "body", "content_type", "found"),
+    ("gives", "body", "content_type", "expected"),
     [
         ({"type": "string"}, b"hello", "text/plain", {"output": "BYTES"}),
         ({"type": "string"}, b"\x89PNG", "image/png", {"output": "BYTES"}),
@@ -137,10 +137,10 @@ def test_names_cannot_end_a_header(name: str) -> None:
         ({"type": "dataframe", "orient": "columns"}, b'{"a": [1, 2]}', "application/json", {"a": "INT64"}),
     ],
 )
-def test_answers(gives: dict[str, Any], body: bytes, content_type: str, found: dict[str, str]) -> None:
+def test_answers(gives: dict[str, Any], body: bytes, content_type: str, expected: dict[str, str]) -> None:
     method = api({}, gives)
     tensors = bentoml_calls.decode_answer(method, body, content_type)
-    assert {tensor.name: tensor.datatype for tensor in tensors} == found
+    assert {tensor.name: tensor.datatype for tensor in tensors} == expected
 
 
 @pytest.mark.parametrize("body", [b"", b"nan", b"[1", b"\xff", b"[1, 2]", b'{"a": "text"}', b"[" * 5000])
@@ -151,7 +151,7 @@ def test_answers_that_are_none(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [
         (b'[{"error": "no cake"}]', "no cake"),
         (b'{"error": "Too many requests"}', "Too many requests"),
@@ -162,11 +162,11 @@ def test_answers_that_are_none(body: bytes) -> None:
         (b"[" * 5000, None),
     ],
 )
-def test_refusals(body: bytes, told: str | None) -> None:
-    assert bentoml_calls.error_of(body) == told
+def test_refusals(body: bytes, expected: str | None) -> None:
+    assert bentoml_calls.error_of(body) == expected
 
 
-def test_what_is_no_text_is_no_json() -> None:
+def test_invalid_utf8_is_refused_as_json() -> None:
     method = taking(x={"type": "string"})
     with pytest.raises(CallerError):
         bentoml_calls.encode_call(method, Inference("m", inputs=[Tensor("x", "BYTES", (1,), join_bytes([b"\xff"]))]))

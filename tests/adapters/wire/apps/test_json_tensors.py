@@ -18,7 +18,7 @@ SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple)
 
 
 @given(st.data(), SHAPES, st.sampled_from(["INT64", "FP64", "BOOL", "BYTES"]))
-def test_what_is_written_is_read_again(data: st.DataObject, shape: tuple[int, ...], datatype: str) -> None:
+def test_tensors_survive_encoding_and_decoding(data: st.DataObject, shape: tuple[int, ...], datatype: str) -> None:
     count = math.prod(shape)
     if datatype == "BYTES":
         raw = join_bytes([text.encode() for text in data.draw(st.lists(st.text(), min_size=count, max_size=count))])
@@ -52,15 +52,15 @@ def test_what_is_written_is_read_again(data: st.DataObject, shape: tuple[int, ..
         ([True, 2], "BYTES", (1,)),
     ],
 )
-def test_datatypes_that_nobody_tells(value: Any, datatype: str, shape: tuple[int, ...]) -> None:
-    found = tensor_of(value, "x")
-    assert (found.datatype, found.shape) == (datatype, shape)
+def test_datatypes_are_inferred(value: Any, datatype: str, shape: tuple[int, ...]) -> None:
+    tensor = tensor_of(value, "x")
+    assert (tensor.datatype, tensor.shape) == (datatype, shape)
 
 
 @pytest.mark.parametrize(
     ("value", "datatype"), [([1.5], "INT32"), ([300], "INT8"), (["a"], "FP32"), ([1], "BF16"), (["\ud800"], "BYTES")]
 )
-def test_what_is_not_of_its_datatype(value: Any, datatype: str) -> None:
+def test_a_value_of_another_datatype_is_refused(value: Any, datatype: str) -> None:
     with pytest.raises(BackendError, match="`x` is not"):
         tensor_of(value, "x", datatype)
 

@@ -26,7 +26,7 @@ def test_metadata_has_the_protocols_form() -> None:
     assert json.loads(server) == {"name": "headrace", "version": "1", "extensions": ["statistics"]}
 
 
-def test_the_index_leaves_out_what_a_model_does_not_have() -> None:
+def test_the_index_omits_absent_fields() -> None:
     entries = [IndexEntry("m", "1", "READY"), IndexEntry("n")]
     body = oip_bodies.encode(entries)
     assert json.loads(body) == [{"name": "m", "version": "1", "state": "READY"}, {"name": "n"}]

@@ -68,7 +68,7 @@ def test_an_input_may_be_called_id() -> None:
         ({"id": 3}, "`id`"),
     ],
 )
-def test_what_is_neither_names_its_key(fields: dict[str, Any], words: str) -> None:
+def test_an_invalid_value_is_refused_by_its_key(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(CallerError, match=words):
         decode(**fields)
 

@@ -66,8 +66,8 @@ PLACES = {
 
 
 def cases() -> Iterator[tuple[str, str, Any, bool]]:
-    for place, known in PLACES.items():
-        for name in known:
+    for place, parameters in PLACES.items():
+        for name in parameters:
             for value in VALUES:
                 fits = any(type(value) is type(good) and value == good for good in GOOD[name])
                 yield place, name, value, fits
@@ -75,13 +75,13 @@ def cases() -> Iterator[tuple[str, str, Any, bool]]:
 
 def body(place: str, name: str, value: Any) -> bytes:
     tensor: dict[str, Any] = {"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [1]}
-    asked: dict[str, Any] = {"inputs": [tensor], "outputs": [{"name": "Y"}]}
-    at = {"request": asked, "input": tensor, "output": asked["outputs"][0]}[place]
+    fields: dict[str, Any] = {"inputs": [tensor], "outputs": [{"name": "Y"}]}
+    at = {"request": fields, "input": tensor, "output": fields["outputs"][0]}[place]
     at["parameters"] = {name: value}
     if place == "input":
         tensor["parameters"].setdefault("shared_memory_region", "r")
         del tensor["data"]
-    return msgspec.json.encode(asked)
+    return msgspec.json.encode(fields)
 
 
 def message(place: str, name: str, value: Any) -> bytes | None:
@@ -93,16 +93,16 @@ def message(place: str, name: str, value: Any) -> bytes | None:
         kind = kinds[type(value)]
     else:
         return None
-    asked = pb.ModelInferRequest(model_name="m")
-    tensor, output = asked.inputs.add(name="X", datatype="INT32", shape=[1, 1]), asked.outputs.add(name="Y")
-    at = {"request": asked, "input": tensor, "output": output}[place]
+    proto = pb.ModelInferRequest(model_name="m")
+    tensor, output = proto.inputs.add(name="X", datatype="INT32", shape=[1, 1]), proto.outputs.add(name="Y")
+    at = {"request": proto, "input": tensor, "output": output}[place]
     at.parameters[name].CopyFrom(pb.InferParameter(**{kind: value}))
     if place == "input":
         if name != "shared_memory_region":
             tensor.parameters["shared_memory_region"].string_param = "r"
     else:
-        asked.raw_input_contents.append(bytes(4))
-    return bytes(asked.SerializeToString())
+        proto.raw_input_contents.append(bytes(4))
+    return bytes(proto.SerializeToString())
 
 
 def refused(decode: Any, *arguments: Any) -> bool:
@@ -118,17 +118,17 @@ def test_every_parameter_refuses_every_other_type(place: str) -> None:
     for at, name, value, fits in cases():
         if at != place:
             continue
-        told = (name, value)
-        assert refused(oip.decode_request, body(place, name, value), None, "m") is not fits, told
-        if (asked := message(place, name, value)) is not None:
-            assert refused(oip_proto.decode_infer_request, asked) is not fits, told
+        case = (name, value)
+        assert refused(oip.decode_request, body(place, name, value), None, "m") is not fits, case
+        if (proto := message(place, name, value)) is not None:
+            assert refused(oip_proto.decode_infer_request, proto) is not fits, case
         if place == "request":
             seen = refused(lambda sent: oip_view.request_of(sent, model="m", version=""), body(place, name, value))
-            assert seen is not fits, told
+            assert seen is not fits, case
             inputs = {"X": TensorMetadata("X", "INT32", (-1, 1))}
             for prompt in ({"X": 1, name: value}, {"X": 1, "parameters": {name: value}}):
                 sent = msgspec.json.encode(prompt)
-                assert refused(oip_generate.decode_generate, sent, "m", "", inputs) is not fits, told
+                assert refused(oip_generate.decode_generate, sent, "m", "", inputs) is not fits, case
 
 
 def test_a_parameter_of_the_model_s_own_has_any_type() -> None:

@@ -30,11 +30,11 @@ def inferences(draw: st.DrawFn) -> Inference:
 
 @st.composite
 def inferreds(draw: st.DrawFn, *, raw: bool) -> Inferred:
-    """Where contents are typed, numbers go through Python's, which know one kind of NaN only."""
+    """Typed contents pass through Python's numbers, which have only one kind of NaN."""
     return Inferred(draw(NAMES), draw(WORDS), draw(WORDS), draw(parameters()), draw(lists(text=not raw)))
 
 
-def told(parameters: Any) -> dict[str, Any]:
+def plain(parameters: Any) -> dict[str, Any]:
     return {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in parameters.items()}
 
 
@@ -51,12 +51,12 @@ def test_requests_are_tritonclients_and_are_read_again(inference: Inference) -> 
     assert (theirs.model_name, theirs.model_version, theirs.id) == (
         inference.model_name, inference.model_version, inference.id
     )  # fmt: skip
-    assert told(theirs.parameters) == dict(inference.parameters)
+    assert plain(theirs.parameters) == dict(inference.parameters)
     assert list(theirs.raw_input_contents) == [bytes(tensor.data) for tensor in inference.inputs]
-    assert [(t.name, t.datatype, tuple(t.shape), told(t.parameters)) for t in theirs.inputs] == [
+    assert [(t.name, t.datatype, tuple(t.shape), plain(t.parameters)) for t in theirs.inputs] == [
         (t.name, t.datatype, t.shape, dict(t.parameters)) for t in inference.inputs
     ]
-    assert [(o.name, told(o.parameters)) for o in theirs.outputs] == [
+    assert [(o.name, plain(o.parameters)) for o in theirs.outputs] == [
         (o.name, dict(o.parameters)) for o in inference.outputs
     ]
     for again in map(oip_proto.decode_infer_request, (encoded, theirs.SerializeToString())):
@@ -85,7 +85,7 @@ def test_responses_are_tritonclients_and_are_read_again(data: st.DataObject, raw
     assert (theirs.model_name, theirs.model_version, theirs.id) == (
         inferred.model_name, inferred.model_version, inferred.id
     )  # fmt: skip
-    assert told(theirs.parameters) == dict(inferred.parameters)
+    assert plain(theirs.parameters) == dict(inferred.parameters)
     for again in map(oip_proto_answers.decode_infer_response, (encoded, theirs.SerializeToString())):
         assert all(map(same, again.outputs, inferred.outputs))
         assert len(again.outputs) == len(inferred.outputs)
@@ -95,16 +95,18 @@ def test_responses_are_tritonclients_and_are_read_again(data: st.DataObject, raw
 @given(lists(text=True))
 def test_typed_contents_hold_the_same_tensors(tensors: list[Tensor]) -> None:
     message = service_pb2.ModelInferRequest(model_name="m")
-    kept = [tensor for tensor in tensors if tensor.datatype in TYPED]
-    for tensor in kept:
+    typed = [tensor for tensor in tensors if tensor.datatype in TYPED]
+    for tensor in typed:
         theirs = message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         theirs.contents.SetInParent()
         typed_contents.write(theirs.contents, tensor)
     again = oip_proto.decode_infer_request(message.SerializeToString())
-    assert [(t.datatype, t.shape, t.data) for t in again.inputs] == [(t.datatype, t.shape, bytes(t.data)) for t in kept]
+    assert [(t.datatype, t.shape, t.data) for t in again.inputs] == [
+        (t.datatype, t.shape, bytes(t.data)) for t in typed
+    ]
 
 
-def test_what_is_cut_out_is_a_view_of_the_message() -> None:
+def test_a_decoded_tensor_is_a_view_of_the_message() -> None:
     message = request(raw=[b"12345678"]).SerializeToString()
     data = oip_proto.decode_infer_request(message).inputs[0].data
     assert isinstance(data, memoryview)
@@ -123,7 +125,7 @@ def test_calls_that_differ_in_id_and_data_alone_are_parsed_once() -> None:
     assert oip_proto._cached_read.cache_info().misses == 1
 
 
-def test_fields_behind_one_that_nobody_knows_are_read_too() -> None:
+def test_fields_after_an_unknown_field_are_decoded() -> None:
     unknown = bytes([13 << 3 | 0, 5])  # a number, where the messages have none
     message = unknown + request(raw=[b"12345678"]).SerializeToString()
     assert bytes(oip_proto.decode_infer_request(message).inputs[0].data) == b"12345678"
@@ -152,7 +154,7 @@ def test_fields_behind_one_that_nobody_knows_are_read_too() -> None:
         ({"raw": [b"1234"], "shape": [1] * 33}, "more than 32 dimensions"),
     ],
 )
-def test_requests_that_are_wrong_are_told_what_to_change(fields: dict[str, Any], words: str) -> None:
+def test_the_error_of_a_wrong_request_names_the_change(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(CallerError, match=words):
         oip_proto.decode_infer_request(request(**fields).SerializeToString())
 
@@ -196,7 +198,7 @@ def test_outputs_in_shared_memory_with_and_without_raw_contents() -> None:
 
 
 def test_empty_typed_contents_beside_raw_ones_are_none() -> None:
-    """As MLServer sends them."""
+    """MLServer sends empty typed contents beside raw ones."""
     message = request(raw=[b"12345678"])
     message.inputs[0].contents.SetInParent()
     assert bytes(oip_proto.decode_infer_request(message.SerializeToString()).inputs[0].data) == b"12345678"
@@ -216,7 +218,7 @@ def test_parameters_of_64_bits_and_no_more() -> None:
         oip_proto.encode_infer_request(Inference("m", parameters={"sequence_id": 2**64}))
 
 
-def test_how_http_frames_its_bytes_is_not_told_over_grpc() -> None:
+def test_parameters_of_http_framing_are_not_sent_over_grpc() -> None:
     inference = Inference(
         "m", parameters={"binary_data_output": True}, outputs=[RequestedOutput("y", {"binary_data": True})]
     )
@@ -236,7 +238,7 @@ def test_streamed_responses() -> None:
     assert (error, oip_proto_answers.decode_infer_response(body).id) == ("", "7")
 
 
-def test_streamed_failures_say_whose_they_are() -> None:
+def test_streamed_failures_have_the_requests_id() -> None:
     failed = oip_proto_answers.encode_stream_error("no", "7")
     theirs = service_pb2.ModelStreamInferResponse.FromString(failed)
     assert (theirs.error_message, theirs.infer_response.id) == ("no", "7")
@@ -246,7 +248,7 @@ def test_streamed_failures_say_whose_they_are() -> None:
     assert oip_proto_answers.decode_stream_error(by_model) == ("no", True, "model_failed")
 
 
-def test_mlservers_bare_responses_are_told_apart() -> None:
+def test_mlservers_bare_responses_are_recognised() -> None:
     """They begin with the model's name, where an error would be."""
     bare = oip_proto_answers.encode_infer_response(Inferred("m", "v1", outputs=[Tensor("y", "BOOL", (1,), b"\1")]))
     assert oip_proto_answers.is_bare(bare)

@@ -41,9 +41,9 @@ def test_sequences_of_two_tenants_never_meet(make: Any, id_: int | str) -> None:
     for tenant in ("acme", "beta"):
         request = make(parameters={"sequence_id": id_, "sequence_start": True, "mine": "x"})
         request = request.codec.separate(request, tenant)
-        found = parameters_of(request)
-        own = found.pop("sequence_id")
-        assert found == {"sequence_start": True, "mine": "x"}
+        parameters = parameters_of(request)
+        own = parameters.pop("sequence_id")
+        assert parameters == {"sequence_start": True, "mine": "x"}
         assert type(own) is type(id_)
         assert own != id_
         assert isinstance(own, str) or 0 < own < 2**63
@@ -60,9 +60,9 @@ def test_a_prompts_sequence_is_separated_too(fields: dict[str, Any]) -> None:
     request = http("generate", **fields)
     assert request.sequence == "7"
     request = request.codec.separate(request, "acme")
-    told = json.loads(request.payload.body)
-    assert told["text_input"] == "x"
-    assert (told.get("parameters") or told)["sequence_id"] != 7
+    body = json.loads(request.payload.body)
+    assert body["text_input"] == "x"
+    assert (body.get("parameters") or body)["sequence_id"] != 7
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -90,7 +90,7 @@ def test_a_raw_request_has_no_parameters() -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_whoever_asks_the_same_asks_the_same(make: Any) -> None:
+def test_equal_requests_have_equal_canonical_forms(make: Any) -> None:
     one, same, other = make(), make(), make(id="2")
     assert one.codec.canonical(one) == same.codec.canonical(same) != other.codec.canonical(other)
     assert one.codec.is_deterministic(one)

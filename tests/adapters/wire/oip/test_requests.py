@@ -40,7 +40,7 @@ def inferences(draw: st.DrawFn, *, text: bool) -> Inference:
 
 
 @given(st.data(), st.booleans())
-def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> None:
+def test_requests_survive_encoding_and_decoding(data: st.DataObject, in_binary: bool) -> None:
     inference = data.draw(inferences(text=not in_binary))
     body, length = oip.encode_request(inference, binary=in_binary)
     again = oip.decode_request(body, length, "m", "3")
@@ -53,7 +53,7 @@ def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> 
 
 
 @given(tensors(text=True).filter(lambda tensor: tensor.datatype != "BYTES"))
-def test_numbers_are_what_numpy_reads_flat_or_nested(tensor: Tensor) -> None:
+def test_numbers_equal_numpys_flat_or_nested(tensor: Tensor) -> None:
     values = array(tensor)
     for data in (values.ravel().tolist(), values.tolist() if tensor.shape else [values.item()]):
         read = oip.decode_request(
@@ -130,7 +130,7 @@ def test_elements_of_another_kind_are_refused(datatype: str, data: Any) -> None:
         ({"data": json.loads("[" * 101 + "1" + "]" * 101)}, "nested deeper than 100"),
     ],
 )
-def test_requests_that_are_wrong_are_told_what_to_change(changes: dict[str, Any], words: str) -> None:
+def test_the_error_of_a_wrong_request_names_the_change(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(CallerError, match=words):
         oip.decode_request(body(**changes), None, "m")
 
@@ -271,7 +271,7 @@ def test_a_raw_request_that_is_not_the_models_input(data: bytes, datatype: str, 
         oip_raw.complete(oip.decode_request(data, 0, "m"), "x", datatype, dims, batched=False)
 
 
-def test_what_json_has_no_form_for_is_not_written_as_json() -> None:
+def test_datatypes_without_a_form_in_json_are_not_encoded_as_json() -> None:
     with pytest.raises(CallerError, match="BF16 has no form in JSON"):
         oip.encode_request(Inference("m", inputs=[Tensor("x", "BF16", (1,), b"12")]), binary=False)
 

@@ -25,7 +25,7 @@ def inferreds(draw: st.DrawFn, *, text: bool) -> Inferred:
 
 
 @given(st.data(), st.booleans())
-def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> None:
+def test_responses_survive_encoding_and_decoding(data: st.DataObject, in_binary: bool) -> None:
     inferred = data.draw(inferreds(text=not in_binary))
     again = oip_responses.decode_response(*oip_responses.encode_response(inferred, in_binary))
     assert (again.model_name, again.model_version, again.id) == ("m", "3", inferred.id)
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_again(data: st.DataObject, in_binary: bool) -> 
     assert all(map(same, again.outputs, inferred.outputs))
 
 
-def test_json_is_flat_and_says_who_answered() -> None:
+def test_json_is_flat_and_names_the_model() -> None:
     body, length = oip_responses.encode_response(Inferred("m", "1", outputs=[Tensor("y", "INT32", (1, 2), Y.data)]))
     assert length is None
     assert json.loads(body) == {
@@ -62,7 +62,7 @@ def test_json_is_flat_and_says_who_answered() -> None:
         ),
     ],
 )
-def test_each_outputs_own_word_goes_before_the_requests(
+def test_an_outputs_own_setting_precedes_the_requests(
     request_: dict[str, Any], expected: oip_responses.BinaryOutputs
 ) -> None:
     inference = oip.decode_request(json.dumps({"inputs": [], **request_}).encode(), None, "m")
@@ -87,7 +87,7 @@ def test_binary_and_json_outputs_in_one_response() -> None:
     assert body[length:] == Z.data
 
 
-def test_what_is_no_number_is_null() -> None:
+def test_nan_and_infinity_are_null() -> None:
     data = struct.pack("<3d", math.nan, math.inf, 1.5)
     body, _ = oip_responses.encode_response(Inferred("m", outputs=[Tensor("y", "FP64", (3,), data)]))
     assert json.loads(body, parse_constant=pytest.fail)["outputs"][0]["data"] == [None, None, 1.5]
@@ -96,7 +96,7 @@ def test_what_is_no_number_is_null() -> None:
 @pytest.mark.parametrize(
     "tensor", [Tensor("y", "BF16", (1,), b"12"), Tensor("y", "BYTES", (1,), b"\x01\0\0\0\xff")], ids=["BF16", "BYTES"]
 )
-def test_what_json_has_no_form_for_must_be_asked_for_in_binary(tensor: Tensor) -> None:
+def test_datatypes_without_a_form_in_json_need_binary_data(tensor: Tensor) -> None:
     with pytest.raises(CallerError, match=r"`y` .*`binary_data: true`"):
         oip_responses.encode_response(Inferred("m", outputs=[tensor]))
     body, length = oip_responses.encode_response(Inferred("m", outputs=[tensor]), True)
@@ -104,14 +104,14 @@ def test_what_json_has_no_form_for_must_be_asked_for_in_binary(tensor: Tensor) -
 
 
 def test_an_output_in_shared_memory_has_neither_data_nor_parameters() -> None:
-    """As Triton does: its C++ client takes an output with parameters for a binary output, and fails."""
+    """Like Triton: its C++ client treats an output with parameters as a binary output, and fails."""
     where: dict[str, Parameter] = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     body, length = oip_responses.encode_response(Inferred("m", outputs=[Tensor("y", "INT32", (2,), b"", where)]), True)
     assert length is None
     assert json.loads(body)["outputs"] == [{"name": "y", "datatype": "INT32", "shape": [2]}]
 
 
-def test_an_output_that_says_where_it_lies_needs_no_data() -> None:
+def test_an_output_in_shared_memory_needs_no_data() -> None:
     where = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
     output = {"name": "y", "datatype": "INT32", "shape": [2], "parameters": where}
     body = json.dumps({"model_name": "m", "outputs": [output]}).encode()
@@ -177,7 +177,7 @@ def test_errors_in_the_shapes_of_this_family(body: bytes, message: str | None) -
 
 
 @given(st.binary(max_size=40))
-def test_noise_is_no_error_that_anybody_can_read(noise: bytes) -> None:
+def test_noise_is_not_decoded_as_an_error(noise: bytes) -> None:
     assert oip_responses.error_of(noise) is None or noise.lstrip().startswith(b"{")
 
 

@@ -23,21 +23,21 @@ def chat(**fields: Any) -> ChatRequest:
 
 
 def sent(request: ChatRequest | CompletionRequest, model: str | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(wire.upstream_body(request, model))
-    return found
+    body: dict[str, Any] = json.loads(wire.upstream_body(request, model))
+    return body
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_routing_needs_is_decoded() -> None:
+def test_fields_that_routing_needs_are_decoded() -> None:
     options = {"include_usage": True}
     request = chat(stream=True, stream_options=options, n=2, max_tokens=5, user="u")
     assert (request.model, request.stream, request.include_usage) == ("m", True, True)
     assert (request.n, request.max_tokens, request.user) == (2, 5, "u")
 
 
-def test_what_is_absent_has_the_standards_default() -> None:
+def test_absent_fields_have_the_standards_default() -> None:
     request = chat()
     assert (request.stream, request.include_usage, request.n) == (False, False, 1)
     assert (request.max_tokens, request.user) == (None, None)
@@ -104,7 +104,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("body", NOT_JSON.values(), ids=NOT_JSON.keys())
-def test_what_is_no_json_object(body: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     for decode in (wire.decode_chat, wire.decode_completion):
         with pytest.raises(CallerError) as caught:
             decode(body)
@@ -148,7 +148,7 @@ def test_a_wrong_prompt(value: Any) -> None:
 
 
 @pytest.mark.parametrize(("decode", "name"), [(wire.decode_chat, "messages"), (wire.decode_completion, "prompt")])
-def test_what_is_missing_is_named(decode: Any, name: str) -> None:
+def test_the_error_of_a_missing_field_names_it(decode: Any, name: str) -> None:
     with pytest.raises(CallerError) as caught:
         decode(b'{"model": "m"}')
     assert caught.value.param == name
@@ -157,7 +157,7 @@ def test_what_is_missing_is_named(decode: Any, name: str) -> None:
     assert caught.value.param == "model"
 
 
-def test_of_a_key_given_twice_the_last_counts_and_only_it_goes_on() -> None:
+def test_of_a_repeated_key_only_the_last_counts_and_is_forwarded() -> None:
     body = b'{"model":"cheap","messages":["a"],"n":1,"mod\\u0065l":"dear","messages":["b"],"n":3}'
     request = wire.decode_chat(body)
     assert (request.model, request.n) == ("dear", 3)
@@ -173,7 +173,7 @@ def test_the_model_that_was_authorised_is_the_last_that_a_server_reads() -> None
     assert [name for name in json.loads(wire.upstream_body(request, None)) if name.lower() == "model"] == ["model"]
 
 
-def test_of_an_option_given_twice_the_last_counts_and_only_it_goes_on() -> None:
+def test_of_a_repeated_option_only_the_last_counts_and_is_forwarded() -> None:
     options = b'{"include_usage":true,"a":1,"include_usage":false}'
     request = wire.decode_chat(b'{"model":"m","messages":["a"],"stream":true,"stream_options":%b}' % options)
     assert not request.include_usage
@@ -200,7 +200,7 @@ def test_the_upstream_gets_its_own_name_of_the_model(model: str) -> None:
         ({"include_usage": True, "a": 1}, {"include_usage": True, "a": 1}),
     ],
 )
-def test_a_stream_is_always_asked_for_its_usage(options: Any, expected: Any) -> None:
+def test_a_stream_always_includes_usage(options: Any, expected: Any) -> None:
     assert sent(chat(stream=True, stream_options=options))["stream_options"] == expected
     assert sent(chat(stream=False, stream_options=options))["stream_options"] == options
 

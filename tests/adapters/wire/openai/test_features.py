@@ -20,22 +20,22 @@ def uses_feature(feature: Feature, messages: Any = None, **fields: Any) -> bool:
     return wire.decode_chat(json.dumps(body).encode()).uses_feature(feature)
 
 
-def said(*contents: Any) -> list[Any]:
+def turns(*contents: Any) -> list[Any]:
     return [{"role": "user", "content": content} for content in contents]
 
 
 @pytest.mark.parametrize(
     ("messages", "expected"),
     [
-        (said("image_url"), False),
-        (said([TEXT]), False),
-        (said("a", [TEXT, IMAGE], None), True),
-        (said([{"type": "input_image", "image": "…"}]), True),
-        (said([{"image_url": "https://example.org/a.png"}]), True),
-        (said([{"type": "text", "text": "image", "image_url": None}]), False),
-        (said([{"type": ["image_url"]}]), False),
-        (said(["image_url"]), False),
-        (said({"type": "image_url"}), False),
+        (turns("image_url"), False),
+        (turns([TEXT]), False),
+        (turns("a", [TEXT, IMAGE], None), True),
+        (turns([{"type": "input_image", "image": "…"}]), True),
+        (turns([{"image_url": "https://example.org/a.png"}]), True),
+        (turns([{"type": "text", "text": "image", "image_url": None}]), False),
+        (turns([{"type": ["image_url"]}]), False),
+        (turns(["image_url"]), False),
+        (turns({"type": "image_url"}), False),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": "image"}}]}], False),
         (["image_url"], False),
     ],
@@ -50,9 +50,9 @@ def test_an_image_may_be_spelt_with_escapes() -> None:
 
 
 @given(st.recursive(st.text(max_size=9) | st.just("image"), lambda inner: st.lists(inner, max_size=3)))
-def test_whatever_messages_hold_vision_is_known(content: Any) -> None:
-    assert uses_feature("vision", said(content, [IMAGE]))
-    assert not uses_feature("vision", said(content))
+def test_pictures_are_detected_in_any_messages(content: Any) -> None:
+    assert uses_feature("vision", turns(content, [IMAGE]))
+    assert not uses_feature("vision", turns(content))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return True
 
     monkeypatch.setitem(features.READ, "vision", look)
-    request = wire.decode_chat(json.dumps({"model": "m", "messages": said("hi")}).encode())
+    request = wire.decode_chat(json.dumps({"model": "m", "messages": turns("hi")}).encode())
     assert not looked
     assert request.uses_feature("vision")
     assert request.uses_feature("vision")
@@ -103,7 +103,7 @@ def test_a_feature_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_large_prompt_is_examined_when_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(features, "EAGER", 100)
-    request = wire.decode_chat(json.dumps({"model": "m", "messages": said("x" * 100, [IMAGE])}).encode())
+    request = wire.decode_chat(json.dumps({"model": "m", "messages": turns("x" * 100, [IMAGE])}).encode())
     monkeypatch.setattr(features, "READ", {})
     assert request.uses_feature("vision")
 

@@ -66,7 +66,7 @@ def test_every_server_s_words_for_a_prompt_that_is_too_long(body: Any) -> None:
 
 
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS.keys())
-def test_other_refusals_are_about_something_else(body: Any) -> None:
+def test_other_refusals_are_not_about_length(body: Any) -> None:
     assert not wire.is_too_long(wire.decode_error(json.dumps(body).encode()))
 
 

@@ -21,11 +21,11 @@ def event(delta: dict[str, Any], reason: str | None = None, **more: Any) -> byte
     return b"data: " + json.dumps({**HEAD, "choices": [choice], **more}, separators=(",", ":")).encode() + b"\n\n"
 
 
-def saying(mode: Mode, *events: bytes) -> Transcript:
-    said = Transcript(mode)
+def transcript_of(mode: Mode, *events: bytes) -> Transcript:
+    transcript = Transcript(mode)
     for each in events:
-        said.take(each)
-    return said
+        transcript.take(each)
+    return transcript
 
 
 @pytest.mark.parametrize(
@@ -40,83 +40,83 @@ def saying(mode: Mode, *events: bytes) -> Transcript:
     ],
     ids=str,
 )
-def test_a_stream_that_says_more_than_text_cannot_be_carried_on(delta: dict[str, Any]) -> None:
-    said = saying("text", event({"content": "a"}))
-    assert said.rest(REQUEST) is not None
-    assert said.take(event(delta)) == event(delta)
-    assert said.rest(REQUEST) is None
-    said.take(event({"content": "b"}))
-    assert said.rest(REQUEST) is None
+def test_a_stream_with_more_than_text_cannot_be_resumed(delta: dict[str, Any]) -> None:
+    transcript = transcript_of("text", event({"content": "a"}))
+    assert transcript.rest(REQUEST) is not None
+    assert transcript.take(event(delta)) == event(delta)
+    assert transcript.rest(REQUEST) is None
+    transcript.take(event({"content": "b"}))
+    assert transcript.rest(REQUEST) is None
 
 
-def test_another_choice_and_what_cannot_be_read_end_it_too_and_go_on_as_they_came() -> None:
+def test_another_choice_and_unreadable_events_end_it_and_pass_unchanged() -> None:
     for piece in (event({"content": "b"}, choice={"index": 1}), b"data: {\n\n", b"data: 3\n\n"):
-        said = saying("text", event({"content": "a"}))
-        assert said.take(piece) == piece
-        assert said.rest(REQUEST) is None
+        transcript = transcript_of("text", event({"content": "a"}))
+        assert transcript.take(piece) == piece
+        assert transcript.rest(REQUEST) is None
 
 
 def test_a_finish_reason_is_the_end() -> None:
-    said = saying("text", event({"content": "a"}), event({}, "stop"))
-    assert said.finished
-    assert said.rest(REQUEST) is None
+    transcript = transcript_of("text", event({"content": "a"}), event({}, "stop"))
+    assert transcript.finished
+    assert transcript.rest(REQUEST) is None
 
 
 @pytest.mark.parametrize("mode", ["text", "tokens"])
-def test_what_is_kept_is_bounded(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_transcript_is_bounded(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TRANSCRIPT", 4)
-    said = Transcript(mode)
+    transcript = Transcript(mode)
     for i in range(5):
-        assert (said.rest(REQUEST) is None) == (i > 4)
-        said.take(event({"content": "x"}, choice={"token_ids": [i]}))
-    assert said.rest(REQUEST) is None
-    assert not said._text
-    assert not said._tokens
+        assert (transcript.rest(REQUEST) is None) == (i > 4)
+        transcript.take(event({"content": "x"}, choice={"token_ids": [i]}))
+    assert transcript.rest(REQUEST) is None
+    assert not transcript._text
+    assert not transcript._tokens
 
 
 def test_comments_and_the_end_pass() -> None:
-    said = Transcript("tokens")
+    transcript = Transcript("tokens")
     for piece in (b": ping\n\n", b"data: [DONE]\n\n", b"event: x\n\n"):
-        assert said.take(piece) == piece
+        assert transcript.take(piece) == piece
 
 
 @given(st.text(), st.lists(st.integers(0, 99999), min_size=1))
 def test_token_ids_are_taken_out_and_nothing_else(text: str, token_ids: list[int]) -> None:
     """Not even out of a text that spells them."""
     spelled = text + ',"token_ids":[1]'
-    said = Transcript("tokens")
+    transcript = Transcript("tokens")
     plain = event({"content": spelled}, choice={"logprobs": None})
-    assert said.take(event({"content": spelled}, choice={"logprobs": None, "token_ids": token_ids})) == plain
-    fields = said.rest(REQUEST)
+    assert transcript.take(event({"content": spelled}, choice={"logprobs": None, "token_ids": token_ids})) == plain
+    fields = transcript.rest(REQUEST)
     assert fields is not None
     assert json.loads(bytes(fields["continue_token_ids"])) == token_ids
 
 
-def test_an_engine_that_tells_no_tokens_is_not_asked_to_go_on_from_them() -> None:
-    assert saying("tokens", event({"content": "a"})).rest(REQUEST) is None
+def test_an_engine_without_token_ids_is_not_resumed_from_them() -> None:
+    assert transcript_of("tokens", event({"content": "a"})).rest(REQUEST) is None
 
 
 def test_the_rest_wears_the_first_stream_s_name_and_opens_nothing() -> None:
-    said = saying("text", event({"role": "assistant", "content": ""}), event({"content": "a"}))
-    said.resumed()
+    transcript = transcript_of("text", event({"role": "assistant", "content": ""}), event({"content": "a"}))
+    transcript.resumed()
     other: dict[str, Any] = {"id": "second", "created": 2, "model": "n", "system_fingerprint": "fp"}
-    assert said.take(event({"role": "assistant", "content": ""}, **other)) == b""
-    assert said.take(event({"role": "assistant", "content": "b"}, **other)) == event({"content": "b"})
-    assert said.take(event({"content": "c"}, **other) + event({}, "stop", **other)) == event({"content": "c"}) + event(
-        {}, "stop"
-    )
+    assert transcript.take(event({"role": "assistant", "content": ""}, **other)) == b""
+    assert transcript.take(event({"role": "assistant", "content": "b"}, **other)) == event({"content": "b"})
+    assert transcript.take(event({"content": "c"}, **other) + event({}, "stop", **other)) == event(
+        {"content": "c"}
+    ) + event({}, "stop")
     usage = {"prompt_tokens": 8, "completion_tokens": 5, "total_tokens": 13, "prompt_tokens_details": {"cached": 7}}
-    told = json.loads(said.take(event({}, usage=usage, **other)).removeprefix(b"data: "))["usage"]
-    assert told == {**usage, "prompt_tokens": 7, "completion_tokens": 6}
+    usage_sent = json.loads(transcript.take(event({}, usage=usage, **other)).removeprefix(b"data: "))["usage"]
+    assert usage_sent == {**usage, "prompt_tokens": 7, "completion_tokens": 6}
 
 
-def test_usage_adds_up_however_well_it_is_known() -> None:
-    said = saying("text", event({"content": "a"}), event({"content": "b"}))
-    assert said.usage(Usage(3, 2)) == Usage(3, 2)
-    said.resumed()
-    assert said.usage(Usage(5, 4, exact=True)) == Usage(3, 6, exact=True)
-    assert said.usage(Usage(3, 4)) == Usage(3, 6)  # an estimate of the prompt, and what was counted
-    exact = saying("tokens", event({"content": "a"}, choice={"token_ids": [1, 2]}))
+def test_exact_and_estimated_usage_add_up() -> None:
+    transcript = transcript_of("text", event({"content": "a"}), event({"content": "b"}))
+    assert transcript.usage(Usage(3, 2)) == Usage(3, 2)
+    transcript.resumed()
+    assert transcript.usage(Usage(5, 4, exact=True)) == Usage(3, 6, exact=True)
+    assert transcript.usage(Usage(3, 4)) == Usage(3, 6)  # an estimate of the prompt, and what was counted
+    exact = transcript_of("tokens", event({"content": "a"}, choice={"token_ids": [1, 2]}))
     exact.resumed()
     assert exact.usage(Usage(3, 6, exact=True)) == Usage(3, 6, exact=True)
     assert exact.usage(Usage(3, 4)) == Usage(3, 6)
@@ -153,8 +153,8 @@ def test_white_space_makes_no_difference() -> None:
 def test_a_thought_is_continued_from_its_tokens_and_never_from_its_text(name: str) -> None:
     thought = event({name: "Hm"}, choice={"token_ids": [1, 2]})
     hidden = event({}, choice={"token_ids": [3]})
-    said = saying("tokens", thought, hidden, event({"content": "a"}, choice={"token_ids": [4]}))
-    fields = said.rest(REQUEST)
+    transcript = transcript_of("tokens", thought, hidden, event({"content": "a"}, choice={"token_ids": [4]}))
+    fields = transcript.rest(REQUEST)
     assert fields is not None
     assert json.loads(bytes(fields["continue_token_ids"])) == [1, 2, 3, 4]
-    assert saying("text", event({name: "Hm"}), event({"content": "a"})).rest(REQUEST) is None
+    assert transcript_of("text", event({name: "Hm"}), event({"content": "a"})).rest(REQUEST) is None

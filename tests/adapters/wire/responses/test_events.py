@@ -24,8 +24,8 @@ DONE = b"data: [DONE]\n\n"
 
 def shell(**fields: Any) -> responses_answers.Shell:
     body = {"model": "chat", "input": "hi", "instructions": "Be brief.", **fields}
-    _, asked, given = responses.decode(json.dumps(body, indent=1).encode())
-    return responses_answers.Shell(asked, given)
+    _, decoded, given = responses.decode(json.dumps(body, indent=1).encode())
+    return responses_answers.Shell(decoded, given)
 
 
 def chunk(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> bytes:
@@ -35,8 +35,8 @@ def chunk(delta: dict[str, Any], finish: str | None = None, **fields: Any) -> by
 
 
 def usage(prompt: int, completion: int, **more: Any) -> bytes:
-    told = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
-    return b"data: " + json.dumps({"choices": [], "usage": told}).encode() + b"\n\n"
+    counts = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+    return b"data: " + json.dumps({"choices": [], "usage": counts}).encode() + b"\n\n"
 
 
 def call(index: int | None, arguments: str, id_: str | None = None, name: str | None = None) -> bytes:
@@ -47,16 +47,16 @@ def call(index: int | None, arguments: str, id_: str | None = None, name: str | 
 
 def parsed(written: bytes) -> list[dict[str, Any]]:
     """Each event valid by the client's models, named as its type, numbered in order."""
-    found = []
+    events = []
     for event in written.decode().split("\n\n"):
         if event:
             name, data = event.split("\n")
-            told = json.loads(data.removeprefix("data: "))
-            assert name == f"event: {told['type']}"
-            STREAM_EVENT.validate_python(told)
-            found.append(told)
-    assert [one["sequence_number"] for one in found] == list(range(len(found)))
-    return found
+            fields = json.loads(data.removeprefix("data: "))
+            assert name == f"event: {fields['type']}"
+            STREAM_EVENT.validate_python(fields)
+            events.append(fields)
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    return events
 
 
 def streamed(*pieces: bytes, **fields: Any) -> list[dict[str, Any]]:
@@ -75,8 +75,8 @@ TEXT = ["created", "in_progress", *[one.format("output_text") for one in ITEM], 
 
 
 def test_a_text_has_the_sequence_that_clients_expect() -> None:
-    told = [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"})]
-    events = streamed(*told, chunk({}, "stop"), usage(9, 2, prompt_tokens_details={"cached_tokens": 4}), DONE)
+    chunks = [chunk({"role": "assistant", "content": ""}), chunk({"content": "Hel"}), chunk({"content": "lo"})]
+    events = streamed(*chunks, chunk({}, "stop"), usage(9, 2, prompt_tokens_details={"cached_tokens": 4}), DONE)
     assert short(events) == [*TEXT, "completed"]
     response = events[-1]["response"]
     assert (response["status"], response["model"], response["instructions"]) == ("completed", "chat", "Be brief.")
@@ -136,7 +136,7 @@ def test_a_refusal_is_a_part() -> None:
     assert [part["type"] for part in events[-1]["response"]["output"][0]["content"]] == ["output_text", "refusal"]
 
 
-def test_log_probabilities_are_told_in_both_places() -> None:
+def test_log_probabilities_are_in_both_places() -> None:
     one = {"token": "A", "logprob": -0.1, "bytes": [65], "top_logprobs": []}
     events = streamed(chunk({"content": "A"}, logprobs={"content": [one]}), DONE, top_logprobs=1)
     assert next(event for event in events if event["type"].endswith("text.delta"))["logprobs"] == [one]
@@ -153,7 +153,7 @@ def test_comments_keep_the_connection_alive() -> None:
     assert events.take(b": ping\n\n") == b": ping\n\n"
 
 
-def test_a_break_is_said_with_what_came() -> None:
+def test_a_break_is_reported_with_the_partial_text() -> None:
     events = ResponseEvents(shell())
     out = events.take(chunk({"reasoning": "Hm"}) + chunk({"content": "Hel"}))
     (*_, last) = parsed(out + events.fail(TransportError("It broke."), COUNTED))
@@ -181,7 +181,7 @@ def test_a_break_is_said_with_what_came() -> None:
         call(0, "{}", "a", "f") + call(1, "{", "b", "f") + call(0, "x"),
     ],
 )
-def test_what_is_no_chunk_is_the_upstream_s_failure(piece: bytes) -> None:
+def test_a_malformed_chunk_is_the_upstreams_failure(piece: bytes) -> None:
     with pytest.raises(BackendError):
         ResponseEvents(shell()).take(piece)
 
@@ -210,58 +210,58 @@ deltas = st.one_of(
 
 
 @given(st.lists(deltas, max_size=8), st.sampled_from(["stop", "length", "tool_calls", None]))
-def test_the_client_puts_together_what_was_said(said: list[dict[str, Any]], finish: str | None) -> None:
-    events = streamed(*[chunk(delta) for delta in said], chunk({}, finish), DONE)
+def test_the_client_assembles_the_whole_text(parts_sent: list[dict[str, Any]], finish: str | None) -> None:
+    events = streamed(*[chunk(delta) for delta in parts_sent], chunk({}, finish), DONE)
     state: Any = ResponseStreamState(input_tools=[], text_format=omit)
     for event in events:
         state.handle_event(STREAM_EVENT.validate_python(event))
     output = events[-1]["response"]["output"]
     parts = [part for item in output for part in item.get("content", ())]
     for delta_name, part_name in (("content", "text"), ("refusal", "refusal")):
-        told = "".join(p.get(part_name, "") for p in parts if p["type"] != "reasoning_text")
-        assert told == "".join(delta.get(delta_name, "") for delta in said)
+        text = "".join(p.get(part_name, "") for p in parts if p["type"] != "reasoning_text")
+        assert text == "".join(delta.get(delta_name, "") for delta in parts_sent)
     closed = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert sorted(json.dumps(item) for item in closed) == sorted(json.dumps(item) for item in output)
-    calls = [one["function"]["arguments"] for delta in said for one in delta.get("tool_calls", ())]
+    calls = [one["function"]["arguments"] for delta in parts_sent for one in delta.get("tool_calls", ())]
     assert sum(len(item.get("arguments", "")) for item in output) == len(calls)
 
 
 def whole(message: dict[str, Any], finish: str = "stop", **fields: Any) -> dict[str, Any]:
     body = {"choices": [{"index": 0, "message": message, "finish_reason": finish}], **fields}
-    told: dict[str, Any] = json.loads(responses_answers.whole(json.dumps(body).encode(), shell(), COUNTED))
-    Response.model_validate(told)
-    return told
+    response: dict[str, Any] = json.loads(responses_answers.whole(json.dumps(body).encode(), shell(), COUNTED))
+    Response.model_validate(response)
+    return response
 
 
 def test_a_whole_answer() -> None:
-    told = whole({"content": "Hi", "reasoning": "Hm"}, usage={"prompt_tokens": 4, "completion_tokens": 5})
-    assert [item["type"] for item in told["output"]] == ["reasoning", "message"]
-    assert (told["status"], told["usage"]["total_tokens"]) == ("completed", 9)
-    assert told["completed_at"] >= told["created_at"]
+    response = whole({"content": "Hi", "reasoning": "Hm"}, usage={"prompt_tokens": 4, "completion_tokens": 5})
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+    assert (response["status"], response["usage"]["total_tokens"]) == ("completed", 9)
+    assert response["completed_at"] >= response["created_at"]
 
 
 def test_a_whole_answer_that_calls() -> None:
     calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    told = whole({"content": None, "tool_calls": calls}, "tool_calls")
-    (one,) = told["output"]
+    response = whole({"content": None, "tool_calls": calls}, "tool_calls")
+    (one,) = response["output"]
     assert (one["type"], one["call_id"], one["name"], one["arguments"]) == ("function_call", "a", "f", "{}")
     assert whole({"content": None, "refusal": "No."})["output"][0]["content"] == [{"type": "refusal", "refusal": "No."}]
 
 
 def test_a_whole_answer_that_is_too_long() -> None:
-    told = whole({"content": "Hi"}, "content_filter")
-    assert (told["status"], told["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
+    response = whole({"content": "Hi"}, "content_filter")
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "content_filter"})
 
 
 @pytest.mark.parametrize(
     "body", [b"{", b"[]", b"{}", b'{"choices":[]}', b'{"choices":[{"message":{"content":7}}]}', b'{"choices":[{}]}']
 )
-def test_what_is_no_answer(body: bytes) -> None:
+def test_a_malformed_answer_is_a_backend_error(body: bytes) -> None:
     with pytest.raises(BackendError):
         responses_answers.whole(body, shell(), COUNTED)
 
 
-def test_what_is_repeated_stands_on_one_line() -> None:
+def test_each_repeated_field_is_on_one_line() -> None:
     tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": None}]
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}}
     events = streamed(DONE, tools=tools, tool_choice={"type": "function", "name": "f"}, text=schema)

@@ -15,7 +15,7 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA", "detail
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": '{"x":1}'}
 SCHEMA = {"name": "x", "schema": {"type": "object"}, "strict": True}
 FUNCTION = {"type": "function", "function": {"name": "f"}}
-ASKED_TOOL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+TOOL_CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
 
 
 def body(**fields: Any) -> bytes:
@@ -28,8 +28,8 @@ def chat(**fields: Any) -> dict[str, Any]:
 
 
 def messages(*items: Any, **fields: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = chat(input=list(items), **fields)["messages"]
-    return found
+    decoded: list[dict[str, Any]] = chat(input=list(items), **fields)["messages"]
+    return decoded
 
 
 def test_a_text_is_a_user_s_message_behind_the_instructions() -> None:
@@ -40,10 +40,10 @@ def test_a_text_is_a_user_s_message_behind_the_instructions() -> None:
 
 
 def test_parts_are_a_chat_s() -> None:
-    told = {"role": "user", "content": [{"type": "input_text", "text": "what"}, IMAGE]}
+    item = {"role": "user", "content": [{"type": "input_text", "text": "what"}, IMAGE]}
     file = {"type": "input_file", "file_data": "data:x", "filename": "a.pdf"}
     audio = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
-    assert messages(told, {"role": "user", "content": [file, audio]}) == [
+    assert messages(item, {"role": "user", "content": [file, audio]}) == [
         {
             "role": "user",
             "content": [
@@ -62,27 +62,32 @@ def test_one_part_of_text_is_a_text() -> None:
     ]
 
 
-def test_what_an_answer_was_made_of_is_one_message_again() -> None:
-    said = {"type": "message", "id": "m", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+def test_the_items_of_an_answer_are_one_message_again() -> None:
+    message = {
+        "type": "message",
+        "id": "m",
+        "role": "assistant",
+        "content": [{"type": "output_text", "text": "I look."}],
+    }
     thought = {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     output = {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "4"}]}
-    asked = {"role": "user", "content": "x?"}
-    assistant = {"role": "assistant", "content": "I look.", "tool_calls": [ASKED_TOOL, {**ASKED_TOOL, "id": "c2"}]}
-    told = [asked, thought, said, CALL, {**CALL, "call_id": "c2"}, output, {**output, "call_id": "c2"}]
+    question = {"role": "user", "content": "x?"}
+    assistant = {"role": "assistant", "content": "I look.", "tool_calls": [TOOL_CALL, {**TOOL_CALL, "id": "c2"}]}
+    history = [question, thought, message, CALL, {**CALL, "call_id": "c2"}, output, {**output, "call_id": "c2"}]
     tools = [{"role": "tool", "tool_call_id": id_, "content": "4"} for id_ in ("c1", "c2")]
-    assert messages(*told) == [asked, {**assistant, "reasoning_content": "Hm."}, *tools]
+    assert messages(*history) == [question, {**assistant, "reasoning_content": "Hm."}, *tools]
     # Reasoning before the last user message is not sent again.
-    assert messages(*told, asked) == [asked, assistant, *tools, asked]
+    assert messages(*history, question) == [question, assistant, *tools, question]
 
 
-def test_a_call_alone_says_that_there_is_no_text() -> None:
-    assert messages(CALL)[0] == {"role": "assistant", "content": None, "tool_calls": [ASKED_TOOL]}
+def test_a_call_alone_has_null_content() -> None:
+    assert messages(CALL)[0] == {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
 
 
 def test_two_answers_in_a_row_stay_two() -> None:
-    said = {"role": "assistant", "content": "a"}
+    answer = {"role": "assistant", "content": "a"}
     refused = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
-    assert messages(said, refused) == [said, {"role": "assistant", "refusal": "No.", "content": None}]
+    assert messages(answer, refused) == [answer, {"role": "assistant", "refusal": "No.", "content": None}]
 
 
 def test_thoughts_without_words_are_nothing() -> None:
@@ -91,7 +96,7 @@ def test_thoughts_without_words_are_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "expected"),
     [
         ({"max_output_tokens": 5}, {"max_tokens": 5}),
         ({"temperature": 0.5, "top_p": 1, "seed": 3}, {"temperature": 0.5, "top_p": 1, "seed": 3}),
@@ -112,9 +117,9 @@ def test_thoughts_without_words_are_nothing() -> None:
         ({"tool_choice": {"type": "function", "name": "f"}}, {"tool_choice": FUNCTION}),
     ],
 )
-def test_what_a_chat_says_otherwise(given: dict[str, Any], told: dict[str, Any]) -> None:
+def test_fields_that_a_chat_names_otherwise(given: dict[str, Any], expected: dict[str, Any]) -> None:
     fields = chat(**given)
-    assert fields == {"messages": [{"role": "user", "content": "hi"}], "model": "chat", **told}
+    assert fields == {"messages": [{"role": "user", "content": "hi"}], "model": "chat", **expected}
 
 
 def test_tools() -> None:
@@ -129,7 +134,7 @@ def test_tools() -> None:
     assert (fields["tools"], fields["tool_choice"]) == (functions[1:], "required")
 
 
-def test_what_limits_go_by() -> None:
+def test_fields_that_limits_read() -> None:
     request, _, _ = wire.decode(body(max_output_tokens=9, stream=True, user="u"))
     assert (request.model, request.max_tokens, request.stream, request.user) == ("chat", 9, True, "u")
     assert request.include_usage
@@ -182,7 +187,7 @@ def test_what_limits_go_by() -> None:
         ({"response_format": {"type": "text"}}, "response_format"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
+def test_the_error_of_a_wrong_field_names_it(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(CallerError) as refused:
         wire.decode(body(**fields))
     assert refused.value.param == param
@@ -190,7 +195,7 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"[1]", b"{", b"\xff", b'{"input":' + b"[" * 4000 + b"]" * 4000 + b"}"])
-def test_what_is_no_body(bad: bytes) -> None:
+def test_a_malformed_body_is_refused(bad: bytes) -> None:
     for decode in (wire.decode, wire.decode_native):
         with pytest.raises(CallerError) as refused:
             decode(bad)
@@ -231,9 +236,9 @@ def test_servers_of_responses_get_the_body_and_keep_nothing() -> None:
             wire.decode_native(body(**{field: True}))
 
 
-def test_what_a_route_says_of_lengths_holds_for_responses() -> None:
-    for asked in ({"max_output_tokens": 900}, {}):
-        request = wire.decode_native(body(**asked))
+def test_a_routes_limit_of_length_applies_to_responses() -> None:
+    for fields_of_client in ({"max_output_tokens": 900}, {}):
+        request = wire.decode_native(body(**fields_of_client))
         fields = Rewrite(RewriteConfig(caps={"max_tokens": 100}))(request.codec.fields(request))
         request = request.codec.rewrite(request, fields)
         assert json.loads(bytes(request.fields["max_output_tokens"])) == 100
@@ -241,11 +246,11 @@ def test_what_a_route_says_of_lengths_holds_for_responses() -> None:
         assert request.max_tokens == 100
 
 
-def test_what_rules_ask_of_it() -> None:
+def test_fields_that_rules_read() -> None:
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {}}}
     tools = [{"type": "function", "name": "f"}]
-    told = {"text": schema, "tools": tools, "input": [{"role": "user", "content": [IMAGE]}]}
-    for request in (wire.decode(body(**told))[0], wire.decode_native(body(**told))):
+    fields_of_client = {"text": schema, "tools": tools, "input": [{"role": "user", "content": [IMAGE]}]}
+    for request in (wire.decode(body(**fields_of_client))[0], wire.decode_native(body(**fields_of_client))):
         assert [request.uses_feature(feature) for feature in ("json_schema", "tools", "vision")] == [True] * 3
     for request in (wire.decode(body())[0], wire.decode_native(body(text={"format": {"type": "text"}}))):
         assert [request.uses_feature(feature) for feature in ("json_schema", "tools", "vision")] == [False] * 3

@@ -9,27 +9,27 @@ letters = st.text("ab\n", min_size=1, max_size=4)
 
 
 @given(pieces=st.lists(st.text("ab\n", max_size=4), max_size=12), stops=st.lists(letters, max_size=3))
-def test_pieces_tell_what_the_whole_would(pieces: list[str], stops: list[str]) -> None:
-    """Up to the stop text that is complete first."""
-    cutter, told = StopTexts(stops), ""
+def test_pieces_are_cut_like_the_whole_text(pieces: list[str], stops: list[str]) -> None:
+    """The text ends at the stop text that is complete first."""
+    cutter, text = StopTexts(stops), ""
     for piece in pieces:
-        told += cutter.feed(piece)
-    told += cutter.rest()
+        text += cutter.feed(piece)
+    text += cutter.rest()
     whole = "".join(pieces)
     cut = [whole.find(stop) for stop in stops if stop in whole]
     assert cutter.matched == bool(cut)
-    assert whole.startswith(told)
-    assert not any(stop in told for stop in stops)
+    assert whole.startswith(text)
+    assert not any(stop in text for stop in stops)
     if not cut:
-        assert told == whole
+        assert text == whole
     else:
-        assert any(whole[len(told) :].startswith(stop) for stop in stops)
+        assert any(whole[len(text) :].startswith(stop) for stop in stops)
 
 
-def test_only_what_may_be_a_beginning_is_held_back() -> None:
+def test_only_a_possible_beginning_is_withheld() -> None:
     cutter = StopTexts(["</s>", "User:"])
-    told = [cutter.feed(piece) for piece in ("a <", "b </", "s", " U", "ser", "x")]
-    assert told == ["a ", "<b ", "", "</s ", "", "Userx"]
+    parts = [cutter.feed(piece) for piece in ("a <", "b </", "s", " U", "ser", "x")]
+    assert parts == ["a ", "<b ", "", "</s ", "", "Userx"]
     assert (cutter.rest(), cutter.matched) == ("", False)
     assert [cutter.feed(piece) for piece in ("x </", "s> more", "never")] == ["x ", "", ""]
     assert cutter.matched

@@ -34,14 +34,14 @@ def parsed(tensor: Tensor, *, by_value: bool) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(tensors(), st.booleans())
-def test_what_is_written_is_what_is_read(tensor: Tensor, by_value: bool) -> None:
+def test_tensors_survive_encoding_and_decoding(tensor: Tensor, by_value: bool) -> None:
     plain = Tensor(tensor.name, tensor.datatype, tensor.shape, bytes(tensor.data))
-    found = tfserving_tensors.decode(tensor.name, parsed(plain, by_value=by_value))
+    decoded = tfserving_tensors.decode(tensor.name, parsed(plain, by_value=by_value))
     if by_value and plain.datatype == "FP32":  # a number on its own is a double in between: no NaN but the quiet one
-        one, other = (np.frombuffer(each.data, np.float32) for each in (found, plain))
+        one, other = (np.frombuffer(each.data, np.float32) for each in (decoded, plain))
         assert np.array_equal(one, other, equal_nan=True)
-        found.data = plain.data
-    assert same(found, plain)
+        decoded.data = plain.data
+    assert same(decoded, plain)
 
 
 def test_a_field_for_each_kind_as_clients_look_for_it() -> None:
@@ -93,16 +93,16 @@ def test_every_datatype_has_a_name() -> None:
 
 def test_a_request_and_a_response() -> None:
     x = Tensor("x", "INT32", (1,), struct.pack("<i", 7))
-    asked = Inference("m", "3", "", {SIGNATURE: "other"}, [x], [RequestedOutput("y")])
-    message = tfserving_predict.encode_request(asked, "theirs")
+    inference = Inference("m", "3", "", {SIGNATURE: "other"}, [x], [RequestedOutput("y")])
+    message = tfserving_predict.encode_request(inference, "theirs")
     read = tfserving_predict.decode_request(message)
     assert (read.model_name, read.model_version, read.parameters) == ("theirs", "3", {SIGNATURE: "other"})
     assert same(read.inputs[0], x)
-    assert read.outputs == asked.outputs
-    asked.model_version = "stable"
-    assert tfserving_predict.decode_request(tfserving_predict.encode_request(asked, "m")).model_version == "stable"
-    told = tfserving_predict.encode_response(Inferred("m", "3", outputs=[x]), "m", "")
-    inferred = tfserving_predict.decode_response(told, "called")
+    assert read.outputs == inference.outputs
+    inference.model_version = "stable"
+    assert tfserving_predict.decode_request(tfserving_predict.encode_request(inference, "m")).model_version == "stable"
+    encoded = tfserving_predict.encode_response(Inferred("m", "3", outputs=[x]), "m", "")
+    inferred = tfserving_predict.decode_response(encoded, "called")
     assert (inferred.model_name, inferred.model_version) == ("called", "3")
     assert same(inferred.outputs[0], x)
     with pytest.raises(BackendError):
@@ -113,8 +113,8 @@ def test_examples_of_json_and_back() -> None:
     body = {"signature_name": "s", "context": {"c": 1}, "examples": [{"f": [1.5, 2], "t": "é", "b": {"b64": "/w=="}}]}
     message = serving.Input()
     assert tfserving_examples.fill_input(message, json.dumps(body).encode()) == "s"
-    told = json.loads(tfserving_examples.body_of(message, "s"))
-    assert told == {**body, "examples": [{"f": [1.5, 2.0], "t": {"b64": "w6k="}, "b": {"b64": "/w=="}}]}
+    fields = json.loads(tfserving_examples.body_of(message, "s"))
+    assert fields == {**body, "examples": [{"f": [1.5, 2.0], "t": {"b64": "w6k="}, "b": {"b64": "/w=="}}]}
     (example,) = message.example_list_with_context.examples
     kinds = {name: feature.WhichOneof("kind") for name, feature in example.features.feature.items()}
     assert kinds == {"f": "float_list", "t": "bytes_list", "b": "bytes_list"}

@@ -27,14 +27,14 @@ def floats(*values: float) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 
 
-def predict(body: Any, known: ModelMetadata = X) -> list[Tensor]:
-    return decode_predict(body if isinstance(body, bytes) else json.dumps(body).encode(), known).inputs
+def predict(body: Any, metadata: ModelMetadata = X) -> list[Tensor]:
+    return decode_predict(body if isinstance(body, bytes) else json.dumps(body).encode(), metadata).inputs
 
 
 def test_rows_of_the_only_input() -> None:
-    asked = decode_predict(b'{"instances": [[1, 2], [3.5, 4]]}', X)
-    assert asked.by_row
-    assert asked.inputs == [Tensor("x", "FP32", (2, 2), floats(1, 2, 3.5, 4))]
+    decoded = decode_predict(b'{"instances": [[1, 2], [3.5, 4]]}', X)
+    assert decoded.by_row
+    assert decoded.inputs == [Tensor("x", "FP32", (2, 2), floats(1, 2, 3.5, 4))]
 
 
 def test_rows_with_named_inputs() -> None:
@@ -44,19 +44,19 @@ def test_rows_with_named_inputs() -> None:
 
 
 def test_whole_inputs() -> None:
-    asked = decode_predict(b'{"inputs": {"x": [[1, 2]]}}', X)
-    assert not asked.by_row
-    assert asked.inputs == [Tensor("x", "FP32", (1, 2), floats(1, 2))]
-    assert predict({"inputs": [[1, 2]]}) == asked.inputs  # the only one needs no name
+    decoded = decode_predict(b'{"inputs": {"x": [[1, 2]]}}', X)
+    assert not decoded.by_row
+    assert decoded.inputs == [Tensor("x", "FP32", (1, 2), floats(1, 2))]
+    assert predict({"inputs": [[1, 2]]}) == decoded.inputs  # the only one needs no name
 
 
 def test_one_row_of_bytes_is_not_an_object_of_inputs() -> None:
-    known = model(("image", "BYTES", (-1,)))
-    assert predict({"instances": [{"b64": "aGk="}]}, known) == [Tensor("image", "BYTES", (1,), join_bytes([b"hi"]))]
-    assert predict({"inputs": {"b64": "aGk="}}, known) == [Tensor("image", "BYTES", (), join_bytes([b"hi"]))]
+    metadata = model(("image", "BYTES", (-1,)))
+    assert predict({"instances": [{"b64": "aGk="}]}, metadata) == [Tensor("image", "BYTES", (1,), join_bytes([b"hi"]))]
+    assert predict({"inputs": {"b64": "aGk="}}, metadata) == [Tensor("image", "BYTES", (), join_bytes([b"hi"]))]
 
 
-def test_what_is_no_number_and_yet_written() -> None:
+def test_nan_and_infinity_are_decoded() -> None:
     (x,) = predict(b'{"instances": [[NaN, Infinity], [-Infinity, 1e3]]}')
     values = struct.unpack("<4f", x.data)
     assert math.isnan(values[0])
@@ -68,7 +68,7 @@ def test_a_dimension_of_one_may_be_missing_and_a_batch_too_many() -> None:
     assert predict({"instances": [[1, 2, 3]]}, model(("x", "INT64", (3,))))[0].shape == (3,)
 
 
-def test_what_is_for_the_model_itself_goes_along() -> None:
+def test_fields_for_the_model_itself_are_parameters() -> None:
     body = {"inputs": {"x": [[1, 2]]}, "signature_name": "other", "parameters": {"k": 1, "nested": {}}}
     assert decode_predict(json.dumps(body).encode(), X).parameters == {"k": 1, "signature_name": "other"}
     assert decode_predict(b'{"inputs":{"x":[[1,2]]},"signature_name":"serving_default"}', X).parameters == {}
@@ -102,10 +102,10 @@ WRONG: list[tuple[Any, ModelMetadata, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "known", "said"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_said(body: Any, known: ModelMetadata, said: str) -> None:
-    with pytest.raises(CallerError, match=said):
-        predict(body, known)
+@pytest.mark.parametrize(("body", "metadata", "words"), WRONG, ids=range(len(WRONG)))
+def test_the_error_names_the_mistake(body: Any, metadata: ModelMetadata, words: str) -> None:
+    with pytest.raises(CallerError, match=words):
+        predict(body, metadata)
 
 
 @given(
@@ -116,12 +116,12 @@ def test_what_is_wrong_is_said(body: Any, known: ModelMetadata, said: str) -> No
 )
 @settings(max_examples=200)
 def test_noise_is_refused_and_nothing_else(body: bytes) -> None:
-    for known in (X, TWO):
+    for metadata in (X, TWO):
         with suppress(CallerError):
-            decode_predict(body, known)
+            decode_predict(body, metadata)
 
 
-def test_examples_have_what_is_in_their_context() -> None:
+def test_examples_have_the_features_of_their_context() -> None:
     body = json.dumps({"context": {"a": 5}, "examples": [{"b": "x"}, {"b": "y", "a": 6}]}).encode()
     a, b = decode_examples(body, TWO).inputs
     assert sorted([a.name, b.name]) == ["a", "b"]
@@ -145,63 +145,63 @@ Y = Tensor("y", "FP32", (2, 2), floats(1, 2, 3, math.nan))
 LABEL = Tensor("label", "BYTES", (2,), join_bytes([b"cat", b"dog"]))
 
 
-def told(body: bytes) -> Any:
+def parsed(body: bytes) -> Any:
     return json.loads(body)
 
 
-def test_one_output_is_told_without_its_name() -> None:
-    assert told(encode_predict(answered(Y), by_row=True)) == {"predictions": [[1, 2], [3, None]]}
-    assert told(encode_predict(answered(Y), by_row=False)) == {"outputs": [[1, 2], [3, None]]}
+def test_a_single_output_has_no_name() -> None:
+    assert parsed(encode_predict(answered(Y), by_row=True)) == {"predictions": [[1, 2], [3, None]]}
+    assert parsed(encode_predict(answered(Y), by_row=False)) == {"outputs": [[1, 2], [3, None]]}
 
 
-def test_several_outputs_are_told_by_name() -> None:
+def test_several_outputs_have_names() -> None:
     rows = [{"y": [1, 2], "label": "cat"}, {"y": [3, None], "label": "dog"}]
-    assert told(encode_predict(answered(Y, LABEL), by_row=True)) == {"predictions": rows}
+    assert parsed(encode_predict(answered(Y, LABEL), by_row=True)) == {"predictions": rows}
     whole = {"y": [[1, 2], [3, None]], "label": ["cat", "dog"]}
-    assert told(encode_predict(answered(Y, LABEL), by_row=False)) == {"outputs": whole}
+    assert parsed(encode_predict(answered(Y, LABEL), by_row=False)) == {"outputs": whole}
 
 
-def test_bytes_are_told_as_bytes() -> None:
+def test_bytes_are_encoded_as_bytes() -> None:
     for name, data in (("png_bytes", b"ok"), ("png", b"\xff")):
         output = Tensor(name, "BYTES", (1,), join_bytes([data]))
-        (row,) = told(encode_predict(answered(output), by_row=True))["predictions"]
+        (row,) = parsed(encode_predict(answered(output), by_row=True))["predictions"]
         assert set(row) == {"b64"}
 
 
-def test_outputs_without_rows_cannot_be_told_by_row() -> None:
+def test_outputs_without_rows_are_refused_by_row() -> None:
     with pytest.raises(BackendError, match="`inputs`"):
         encode_predict(answered(Y, Tensor("mean", "FP32", (1,), floats(1))), by_row=True)
     scalar = Tensor("mean", "FP32", (), floats(1))
-    assert told(encode_predict(answered(scalar), by_row=True)) == {"predictions": [1]}
+    assert parsed(encode_predict(answered(scalar), by_row=True)) == {"predictions": [1]}
 
 
 def test_an_empty_batch() -> None:
     empty = Tensor("y", "FP32", (0, 3), b"")
-    assert told(encode_predict(answered(empty), by_row=False)) == {"outputs": []}
-    assert told(encode_predict(answered(Tensor("y", "FP32", (2, 0), b"")), by_row=True)) == {"predictions": [[], []]}
+    assert parsed(encode_predict(answered(empty), by_row=False)) == {"outputs": []}
+    assert parsed(encode_predict(answered(Tensor("y", "FP32", (2, 0), b"")), by_row=True)) == {"predictions": [[], []]}
 
 
 def test_classes() -> None:
     extension = Tensor("p", "BYTES", (1, 2), join_bytes([b"0.9:1:dog", b"0.1:0:cat"]))
-    assert told(encode_classes(answered(extension))) == {"results": [[["cat", 0.1], ["dog", 0.9]]]}
+    assert parsed(encode_classes(answered(extension))) == {"results": [[["cat", 0.1], ["dog", 0.9]]]}
     plain = Tensor("p", "FP32", (1, 2), floats(0.25, 0.75))
-    assert told(encode_classes(answered(plain))) == {"results": [[["0", 0.25], ["1", 0.75]]]}
+    assert parsed(encode_classes(answered(plain))) == {"results": [[["0", 0.25], ["1", 0.75]]]}
     classes = Tensor("classes", "BYTES", (1, 2), join_bytes([b"a", b"b"]))
     scores = Tensor("scores", "FP32", (1, 2), floats(0.5, 0.5))
-    assert told(encode_classes(answered(classes, scores))) == {"results": [[["a", 0.5], ["b", 0.5]]]}
+    assert parsed(encode_classes(answered(classes, scores))) == {"results": [[["a", 0.5], ["b", 0.5]]]}
     for wrong in (answered(plain, plain), answered(Tensor("p", "BYTES", (1,), join_bytes([b"cat"])))):
         with pytest.raises(CallerError, match="does not classify"):
             encode_classes(wrong)
 
 
 def test_values() -> None:
-    assert told(encode_values(answered(Tensor("v", "FP32", (2, 1), floats(1, 2))))) == {"results": [1, 2]}
+    assert parsed(encode_values(answered(Tensor("v", "FP32", (2, 1), floats(1, 2))))) == {"results": [1, 2]}
     with pytest.raises(CallerError, match="no single value"):
         encode_values(answered(Y))
 
 
 def test_metadata() -> None:
-    body = told(encode_metadata("m", "3", X))
+    body = parsed(encode_metadata("m", "3", X))
     assert body["model_spec"] == {"name": "m", "signature_name": "", "version": "3"}
     signature = body["metadata"]["signature_def"]["signature_def"]["serving_default"]
     dims = [{"size": "-1", "name": ""}, {"size": "2", "name": ""}]
@@ -213,6 +213,6 @@ def test_metadata() -> None:
     st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=3, max_size=3), min_size=1, max_size=5),
 )
 @settings(max_examples=50)
-def test_what_goes_in_comes_out(rows: list[list[int]]) -> None:
+def test_rows_survive_decoding_and_encoding(rows: list[list[int]]) -> None:
     (tensor,) = predict({"instances": rows}, model(("x", "INT32", (-1, 3))))
-    assert told(encode_predict(answered(tensor), by_row=True)) == {"predictions": rows}
+    assert parsed(encode_predict(answered(tensor), by_row=True)) == {"predictions": rows}

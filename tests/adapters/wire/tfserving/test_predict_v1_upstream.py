@@ -40,7 +40,7 @@ def test_whole_inputs_and_rows() -> None:
     assert sent(x, t, by_row=True) == {"instances": rows}
 
 
-def test_what_is_no_number_is_sent_as_python_writes_it() -> None:
+def test_nan_and_infinity_are_encoded_like_pythons() -> None:
     assert encode_request(Inference("m", inputs=[floats("x", (3,), math.nan, math.inf, 1)])) == (
         b'{"inputs": {"x": [NaN, Infinity, 1.0]}}'
     )
@@ -87,12 +87,12 @@ BROKEN: list[Any] = [
 
 
 @pytest.mark.parametrize("body", BROKEN, ids=range(len(BROKEN)))
-def test_what_cannot_be_read_is_the_servers_fault(body: Any) -> None:
+def test_an_unreadable_answer_is_the_servers_fault(body: Any) -> None:
     with pytest.raises(BackendError):
         decode_answer(body if isinstance(body, bytes) else json.dumps(body).encode(), [Y], "m", "")
 
 
-def test_an_answer_of_the_same_wire_goes_on_as_it_is() -> None:
+def test_an_answer_of_the_same_wire_passes_unchanged() -> None:
     body = b'{ "predictions": [[1.50, "\xc3\xa9", {"any": []}]] }'
     assert check_response(body) is body
     assert check_response(b'{"predictions": [NaN, -Infinity, "NaN"]}') == b'{"predictions":[null,null,"NaN"]}'
@@ -109,10 +109,10 @@ def test_an_answer_that_is_none_does_not_go_on(body: bytes) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1, max_size=4))
-def test_what_is_sent_is_what_is_read(rows: list[list[float]]) -> None:
+def test_requests_survive_encoding_and_decoding(rows: list[list[float]]) -> None:
     x = floats("x", (len(rows), 2), *[value for row in rows for value in row])
-    known = ModelMetadata("m", [], "", [TensorMetadata("x", "FP32", (-1, 2))], [])
+    metadata = ModelMetadata("m", [], "", [TensorMetadata("x", "FP32", (-1, 2))], [])
     for by_row in (True, False):
         body = encode_request(Inference("m", inputs=[x]), by_row=by_row)
-        (read,) = decode_predict(body, known).inputs
+        (read,) = decode_predict(body, metadata).inputs
         assert same(read, x)

@@ -12,7 +12,7 @@ CHANGE = "/admin/things/main/endpoints/1"
 
 
 def with_handlers(app: web.Application) -> None:
-    """As another part of the gateway would add them, knowing nothing of credentials."""
+    """Routes that another part of the gateway adds, without knowledge of credentials."""
 
     async def pools(_: web.Request) -> web.Response:
         return web.json_response({"pools": []})

@@ -85,7 +85,7 @@ class Gateway:
 async def gateways(
     number: int, server: RedisServer, limits: Any, timeout: float = PATIENT, models: Any = ()
 ) -> AsyncIterator[list[Gateway]]:
-    """So many, connected."""
+    """`count` connected gateways."""
     made = [Gateway(server, limits, timeout, models) for _ in range(number)]
     try:
         for one in made:

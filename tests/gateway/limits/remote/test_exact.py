@@ -40,7 +40,7 @@ async def test_three_gateways_admit_exactly_the_limit(redis: RedisServer) -> Non
         assert sum(await asyncio.gather(*map(send, range(10_000)))) == 1000
 
 
-async def test_what_one_takes_another_misses_until_it_is_settled(redis: RedisServer) -> None:
+async def test_a_reservation_of_one_gateway_counts_for_the_other_until_settled(redis: RedisServer) -> None:
     async with gateways(2, redis, ALL) as (one, two):
         held = await one.reserve(400, usd=5)
         with pytest.raises(LimitExceeded, match="tokens: 1000/month for the whole tenant") as refused:
@@ -91,7 +91,9 @@ async def test_a_request_that_is_given_up_while_it_waits_holds_nothing(redis: Re
         assert one.ledger.accounts["acme"].in_flight == 0
 
 
-async def test_what_a_dead_gateway_held_is_given_back(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_reservations_of_a_dead_gateway_are_released(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LEASE", 0.5)
     async with gateways(2, redis, ALL) as (one, two):
         for _ in range(4):
@@ -150,7 +152,7 @@ async def test_a_script_that_was_flushed_is_loaded_again(redis: RedisServer) -> 
         assert (await one.row())["l1"] == pytest.approx(990, abs=0.1)
 
 
-async def test_a_models_limit_is_for_everybody(redis: RedisServer) -> None:
+async def test_a_models_limit_is_shared_by_all_tenants(redis: RedisServer) -> None:
     model = {"name": "chat", "routes": [{"to": "p"}], "limits": {"concurrency": 1, "count": "exact"}}
     async with gateways(2, redis, {}, models=[model]) as (one, two):
         held = await one.reserve()

@@ -25,7 +25,7 @@ def limits(count: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", ["exact", "leased"])
-async def test_killed_and_back_again_what_was_used_meanwhile_is_charged(redis: RedisServer, count: str) -> None:
+async def test_usage_during_an_outage_of_redis_is_charged_after_it(redis: RedisServer, count: str) -> None:
     async with gateways(2, redis, limits(count)) as (one, two):
         held = await one.reserve(100)
         await asyncio.sleep(0.1)

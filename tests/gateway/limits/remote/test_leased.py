@@ -46,7 +46,7 @@ async def test_the_first_request_is_admitted_before_any_call_to_redis(redis: Red
                 await asyncio.sleep(0.02)
 
 
-async def test_what_nobody_needs_is_given_back(redis: RedisServer) -> None:
+async def test_unneeded_leases_are_returned(redis: RedisServer) -> None:
     limits = {"tokens": "1000/month", "spend": "20 usd/month", "concurrency": 40, "count": "leased"}
     async with gateways(2, redis, limits) as (one, _):
         one.settle(await one.reserve(10, usd=1), 10, usd=1)
@@ -86,7 +86,7 @@ async def test_places_are_shared_within_the_bound_and_come_back_from_the_dead(
 
 @given(st.integers(1, 500), st.lists(st.tuples(st.integers(0, 300), st.booleans(), st.integers(0, 300)), max_size=60))
 def test_a_lease_never_exceeds_its_part_or_one_request(amount: int, steps: list[tuple[int, bool, int]]) -> None:
-    """Each step takes n, or fills from a shared amount, of which `lent` has left it."""
+    """Each step takes n, or fills the lease from a shared amount; `lent` is the sum of the fills."""
     lease, lent, used = Lease(amount), 0.0, 0.0
     most = 0.0
     for n, fill, there in steps:

@@ -119,7 +119,7 @@ class Machine(RuleBasedStateMachine):
         self.forget(lost)
 
     def forget(self, lost: list[Held]) -> None:
-        """What a dead gateway held."""
+        """Account for the reservations of a dead gateway."""
 
     def teardown(self) -> None:
         for gateway in self.gateways:
@@ -204,12 +204,12 @@ class LeasedMachine(Machine):
         self.run(rest())
 
     def forget(self, lost: list[Held]) -> None:
-        """What was taken out of its lease is charged already."""
+        """Amounts that left the lease are already charged."""
         self.tokens += sum(held.tokens for held in lost)
         self.usd += sum(held.usd for held in lost)
 
     @invariant()
-    def nobody_is_further_ahead_than_allowed(self) -> None:
+    def no_gateway_is_further_ahead_than_allowed(self) -> None:
         ahead = GATEWAYS + self.crashes
         assert self.requests <= REQUESTS + ahead
         assert self.tokens + sum(held.tokens for held in self.held) <= TOKENS + ahead * self.most

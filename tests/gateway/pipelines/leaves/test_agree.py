@@ -7,7 +7,7 @@ import pytest
 
 from adapters.errors import BackendError
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import rig, says
+from tests.gateway.pipelines.rigs import chat_fake, rig
 from tests.support.gateways import Rig, chat
 
 
@@ -15,7 +15,7 @@ def cascade(*cheap: FakeAdapter, **agree: Any) -> Rig:
     fakes = {f"m{index}": fake for index, fake in enumerate(cheap)}
     cheap_stage = {"name": "cheap", "agree": {"of": list(fakes), **agree}, "accept_if": "agreement >= 0.6"}
     stages = [cheap_stage, {"model": "large"}]
-    return rig({"cascade": stages}, {**fakes, "large": says("large")})
+    return rig({"cascade": stages}, {**fakes, "large": chat_fake("large")})
 
 
 async def text(one: Rig, **fields: Any) -> str:
@@ -37,7 +37,7 @@ async def text(one: Rig, **fields: Any) -> str:
     ],
 )
 async def test_answers_that_agree_end_the_cascade(answers: tuple[str, ...], by: str, result: str) -> None:
-    one = cascade(*map(says, answers), by=by)
+    one = cascade(*map(chat_fake, answers), by=by)
     assert await text(one) == result
     assert len(one.adapters["large"][0].calls) == (result == "large")
     one.assert_idle()
@@ -46,17 +46,17 @@ async def test_answers_that_agree_end_the_cascade(answers: tuple[str, ...], by: 
 @pytest.mark.looptime
 async def test_a_failed_draft_agrees_with_none() -> None:
     down = FakeAdapter(Script(fault=BackendError("down")))
-    one = cascade(says("a"), says("a"), down)
+    one = cascade(chat_fake("a"), chat_fake("a"), down)
     assert await text(one) == "a"  # two of three
     one.assert_idle()
-    one = cascade(says("a"), down, FakeAdapter(Script(fault=BackendError("down"))))
+    one = cascade(chat_fake("a"), down, FakeAdapter(Script(fault=BackendError("down"))))
     assert await text(one) == "large"
     one.assert_idle()
 
 
 @pytest.mark.looptime
 async def test_a_client_of_a_stream_receives_the_agreed_answer_as_events() -> None:
-    one = cascade(says("a"), says("a"))
+    one = cascade(chat_fake("a"), chat_fake("a"))
     stream = await text(one, stream=True)
     assert json.loads(stream.split("\n\n")[0][6:])["choices"][0]["delta"]["content"] == "a"
     assert stream.endswith("data: [DONE]\n\n")

@@ -17,7 +17,7 @@ from PIL import Image
 from adapters.errors import CallerError, StepFailed
 from adapters.tensors import Tensor, join_bytes
 from gateway.pipelines.leaves.decode import files_of
-from tests.gateway.pipelines.rigs import floats, infer, infers, rig, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, floats, infer, infers, rig, sent
 from tests.support.gateways import Rig, listening
 
 
@@ -129,7 +129,7 @@ async def test_a_chat_with_a_picture_through_the_front() -> None:
         {"name": "answer", "model": "c", "in": {"prompt": "prompt.text"}},
     ]
     name = Tensor("name", "BYTES", (1,), join_bytes([b"cat"]))
-    one = rig({"steps": steps}, {"m": infers(name), "c": says("It is a cat.")}, tensors="m")
+    one = rig({"steps": steps}, {"m": infers(name), "c": chat_fake("It is a cat.")}, tensors="m")
     headers = {"authorization": f"Bearer {one.key.plaintext}"}
     async with listening(one) as url, aiohttp.ClientSession(url, headers=headers) as session:
         for data, status in ((picture(), 200), (b"none", 400)):

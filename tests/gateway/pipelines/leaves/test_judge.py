@@ -8,14 +8,14 @@ import pytest
 
 from adapters.errors import BackendError, CallerError
 from adapters.fake import FakeAdapter, Script
-from tests.gateway.pipelines.rigs import rig, said, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, rig, sent
 from tests.support.gateways import Rig, chat, listening
 
 
 def judged(
     judge: FakeAdapter, fakes: dict[str, FakeAdapter] | None = None, *, fails: bool = False, **fields: Any
 ) -> Rig:
-    drafts = fakes or {"a": says("draft a"), "b": says("draft b")}
+    drafts = fakes or {"a": chat_fake("draft a"), "b": chat_fake("draft b")}
     if fails:
         fields["else"] = "fail"
     return rig({"judge": {"of": list(drafts), "model": "j", **fields}}, {**drafts, "j": judge})
@@ -40,7 +40,7 @@ async def text(one: Rig, **fields: Any) -> str:
     ],
 )
 async def test_a_draft_wins_only_in_both_orders(verdicts: tuple[str, str], winner: str) -> None:
-    one = judged(FakeAdapter(*map(said, verdicts)))
+    one = judged(FakeAdapter(*map(chat_script, verdicts)))
     assert await text(one) == winner
     first, second = (sent(one, "j", call)["messages"][0]["content"] for call in (0, 1))
     assert first.index("draft a") < first.index("draft b")
@@ -61,7 +61,12 @@ async def test_a_failing_judge_takes_the_first_draft_or_fails_as_configured() ->
 
 @pytest.mark.looptime
 async def test_all_drafts_and_judgements_are_charged() -> None:
-    one = judged(says("[[B]]"), {"a": FakeAdapter(said("one"), said("two"), said("three"))}, n=3, both_orders=False)
+    one = judged(
+        chat_fake("[[B]]"),
+        {"a": FakeAdapter(chat_script("one"), chat_script("two"), chat_script("three"))},
+        n=3,
+        both_orders=False,
+    )
     record = one.record()
     answer = await one.core.handle(one.principal, chat("whole"), {}, record)
     assert answer.body is not None
@@ -76,7 +81,7 @@ async def test_all_drafts_and_judgements_are_charged() -> None:
 
 @pytest.mark.looptime
 async def test_the_judge_receives_nothing_of_the_request_but_the_question() -> None:
-    one = judged(says("[[A]]"))
+    one = judged(chat_fake("[[A]]"))
     await text(one, tools=[{"type": "function"}], max_tokens=3, messages=[{"role": "user", "content": "why?"}])
     received = sent(one, "j")
     assert sorted(received) == ["max_tokens", "messages", "model", "temperature"]
@@ -88,24 +93,24 @@ async def test_the_judge_receives_nothing_of_the_request_but_the_question() -> N
 
 @pytest.mark.looptime
 async def test_equal_drafts_need_no_judge_and_a_failed_draft_is_left_out() -> None:
-    one = judged(says("[[B]]"), {"a": says("same"), "b": says("same")})
+    one = judged(chat_fake("[[B]]"), {"a": chat_fake("same"), "b": chat_fake("same")})
     assert await text(one) == "same"
     assert one.adapters["j"][0].calls == []
     one.assert_idle()
-    one = judged(says("[[B]]"), {"a": FakeAdapter(Script(fault=BackendError("down"))), "b": says("draft b")})
+    one = judged(chat_fake("[[B]]"), {"a": FakeAdapter(Script(fault=BackendError("down"))), "b": chat_fake("draft b")})
     answer = await one.core.handle(one.principal, chat("whole"), {}, one.record())
     assert b"draft b" in (answer.body or b"")
     assert ("x-headrace-steps", "a=failed") in answer.headers
     one.assert_idle()
     fakes = {"a": FakeAdapter(Script(fault=CallerError("wrong"))), "b": FakeAdapter(Script(fault=CallerError("wrong")))}
-    one = judged(says("[[B]]"), fakes)
+    one = judged(chat_fake("[[B]]"), fakes)
     with pytest.raises(CallerError, match="wrong"):
         await text(one)
     one.assert_idle()
 
 
 async def test_a_client_that_requests_a_stream_receives_the_best_draft_as_events() -> None:
-    one = judged(says("[[A]]"))
+    one = judged(chat_fake("[[A]]"))
 
     async with listening(one) as url:
         body = {"model": "whole", "messages": [{"role": "user", "content": "q"}], "stream": True,

@@ -10,7 +10,7 @@ from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Tensor, split_bytes
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from tests.gateway.pipelines.rigs import floats, infers, rig, says, sent
+from tests.gateway.pipelines.rigs import chat_fake, floats, infers, rig, sent
 from tests.support.gateways import Rig, chat
 
 BOTH = {"query": "request.text", "candidates": "request.documents"}
@@ -40,7 +40,7 @@ def retrieval(rerank: dict[str, Any], fakes: dict[str, FakeAdapter], tensors: st
         {"name": "prompt", "in": {"found": "best.candidates"}, "template": "{{ found | join('; ') }}"},
         {"name": "answer", "model": "m", "in": {"prompt": "prompt.text"}},
     ]
-    return rig({"steps": steps}, {**fakes, "m": says("ok")}, tensors=tensors)
+    return rig({"steps": steps}, {**fakes, "m": chat_fake("ok")}, tensors=tensors)
 
 
 async def selected(one: Rig, documents: Any = DOCUMENTS) -> str:

@@ -14,22 +14,22 @@ from adapters.conformance.suite import CHECKS, FEATURES, examine
 FOLDER = Path("docs/conformance")
 PAGE = Path("docs/adapters.md")
 RECORD = "HEADRACE_RECORD_CONFORMANCE"
-"""Set by `make conformance`: what is found is written down, and not compared."""
+"""Set by `make conformance`: results are recorded, not compared."""
 every_feature = pytest.mark.parametrize("feature", FEATURES)
 _CHECKS = {check.feature: check for check in CHECKS}
 
 
 async def conforms(subject: Subject, feature: str) -> None:
     """Examine one feature. Fails unless the feature conforms and the result equals the page's."""
-    found = await examine(_CHECKS[feature], subject)
+    result = await examine(_CHECKS[feature], subject)
     if os.environ.get(RECORD):
-        _keep(found)
-    assert found.verdict != "failed", found.why
-    assert _kept(found.system).get(feature) == found, f"{PAGE} says otherwise: run make conformance"
+        _record(result)
+    assert result.verdict != "failed", result.why
+    assert _recorded(result.system).get(feature) == result, f"{PAGE} says otherwise: run make conformance"
 
 
 def all_cells() -> list[Cell]:
-    """Of every system."""
+    """The recorded cells of every system."""
     return [one for path in sorted(FOLDER.glob("*.json")) for one in cell.decode(path.read_bytes())]
 
 
@@ -38,13 +38,13 @@ def page() -> str:
     return matrix.in_page(PAGE.read_text(), matrix.markdown(all_cells(), FEATURES))
 
 
-def _keep(found: Cell) -> None:
-    cells = {**_kept(found.system), found.feature: found}
+def _record(result: Cell) -> None:
+    cells = {**_recorded(result.system), result.feature: result}
     FOLDER.mkdir(exist_ok=True)
-    _path(found.system).write_bytes(cell.encode([cells[feature] for feature in FEATURES if feature in cells]))
+    _path(result.system).write_bytes(cell.encode([cells[feature] for feature in FEATURES if feature in cells]))
 
 
-def _kept(system: str) -> dict[str, Cell]:
+def _recorded(system: str) -> dict[str, Cell]:
     path = _path(system)
     return {one.feature: one for one in cell.decode(path.read_bytes())} if path.exists() else {}
 
