@@ -9,7 +9,7 @@ from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
 
 Paths = Mapping[str, Any]
-"""The answer by `/path` of a GET or `POST /path`: a body, or a status and a body. Text is sent as is, others as JSON."""
+"""The answer by `/path` (GET) or `POST /path`: a body or (status, body). Text is sent as is, the rest as JSON."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The memory of a stream is freed when its client disconnects, without a garbage collection, which may be minutes away."""
+"""The memory of a stream is freed when its client disconnects, without a garbage collection, which may come late."""
 
 import asyncio
 import gc
