@@ -30,6 +30,8 @@ class Lines(NamedTuple):
 
     key: int
     value: int
+    text: int | None = None
+    """The first line of the text of a literal block (``|``)."""
 
 
 @dataclass
@@ -166,7 +168,8 @@ class _Builder:
         self._nodes += 1
         if self._nodes > MAX_NODES or len(place) > MAX_DEPTH:
             raise _TooMuchError("the aliases expand to too much data: alias smaller values", key_line)
-        self._doc.lines[place] = Lines(key_line, _line(node))
+        is_literal = isinstance(node, yaml.ScalarNode) and node.style == "|"
+        self._doc.lines[place] = Lines(key_line, _line(node), _line(node) + 1 if is_literal else None)
         if node.tag not in _PLAIN_TAGS:
             self._refuse(node, place, "YAML tags (!name) are not read: write the plain value")
             return None

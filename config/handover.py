@@ -11,7 +11,7 @@ from config.schema.config import Config
 def pack(config: Config) -> str:
     """Encode a loaded configuration as text. The text contains secrets."""
     assert config._source is not None, "only a configuration that was loaded from a file can be handed over"
-    return json.dumps({"source": config._source, "lines": [(*place, line) for place, line in config._lines.items()]})
+    return json.dumps({"source": config._source, "lines": list(config._lines.items())})
 
 
 def unpack(text: str) -> Config:
@@ -21,7 +21,7 @@ def unpack(text: str) -> Config:
     """
     packed = json.loads(text)
     source = _as_loaded(packed["source"])
-    lines = {(model, route): line for model, route, line in packed["lines"]}
+    lines = {tuple(place): line for place, line in packed["lines"]}
     return Config.model_validate(source, strict=True).written_at(lines, source)
 
 

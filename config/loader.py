@@ -16,8 +16,9 @@ from config.checks.pipelines.types import unchecked
 from config.document import Document, parse
 from config.external import Resolved
 from config.node import Node
+from config.place import Place
 from config.problem import ConfigError, Problem
-from config.schema.config import Config, RoutePlace
+from config.schema.config import TEXT, Config
 
 __all__ = ["ConfigError", "Problem", "Reading", "load", "read", "read_sections"]
 
@@ -77,13 +78,16 @@ def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: problem.line or 0))
 
 
-def _lines(doc: Document, root: Node) -> dict[RoutePlace, int]:
-    """The line of each route, by the indices of its model and of the route."""
-    return {
-        (i, j): doc.line(route.place)
-        for i, model in enumerate(root["models"])
-        for j, route in enumerate(model["routes"])
-    }
+def _lines(doc: Document, root: Node) -> dict[Place, int]:
+    """The line of each route and of each part of a pipeline; those of the lines of literal blocks in pipelines."""
+    lines = {route.place: doc.line(route.place) for model in root["models"] for route in model["routes"]}
+    for place, written in doc.lines.items():
+        if place[2:3] == ("pipeline",):
+            lines[place] = doc.line(place)
+            if written.text is not None:
+                text = str(doc.value(place)).splitlines()
+                lines |= {(*place, TEXT, index): written.text + index - 1 for index in range(1, len(text) + 1)}
+    return lines
 
 
 def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Problem]]:

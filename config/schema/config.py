@@ -34,6 +34,7 @@ from config.schema.identity import (
 )
 from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import ListenConfig, ListenTls
+from config.schema.pipelines.leaf import Place
 from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig, UpstreamTls
 from config.schema.queue import Priority, QueueConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
@@ -91,7 +92,6 @@ __all__ = [
     "RetryConfig",
     "RewriteConfig",
     "RouteConfig",
-    "RoutePlace",
     "RuntimeConfig",
     "ScopesConfig",
     "Secret",
@@ -112,8 +112,8 @@ __all__ = [
 
 MAX_WORKERS = 256
 
-RoutePlace = tuple[int, int]
-"""The index of a model, and of a route in it."""
+TEXT = "[text]"
+"""In a place: the lines of the text there follow, counted from 1."""
 LogTarget = Annotated[
     str, Shape(r"stdout|.*[/.].*", "stdout or a file's path with a / or a dot in it, such as ./access.log")
 ]
@@ -158,15 +158,26 @@ class Config(Section):
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)
     """Clients of the gateway."""
 
-    _lines: Mapping[RoutePlace, int] = PrivateAttr({})
+    _lines: Mapping[Place, int] = PrivateAttr({})
     _source: object = PrivateAttr(None)
 
-    def written_at(self, lines: Mapping[RoutePlace, int], source: object) -> Self:
-        """This configuration with the line of each route and its source data."""
+    def written_at(self, lines: Mapping[Place, int], source: object) -> Self:
+        """This configuration with the lines of routes and parts of pipelines, and its source data."""
         self._lines = lines
         self._source = source
         return self
 
     def line_of(self, model: int, route: int) -> int | None:
         """The line of a route; None for a configuration that is not from a file."""
-        return self._lines.get((model, route))
+        return self.line_at(("models", model, "routes", route))
+
+    def line_at(self, place: Place, text_line: int = 1) -> int | None:
+        """The line of a route or a part of a pipeline, or a line of its text; None if unknown.
+
+        Only the lines of a literal block (`|`) are lines of the file. A place that the file does not have is
+        that of the nearest part around it.
+        """
+        if not place:
+            return None
+        at = self._lines.get((*place, TEXT, text_line)) or self._lines.get(place)
+        return at or self.line_at(place[:-1], text_line)

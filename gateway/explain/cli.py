@@ -10,6 +10,7 @@ import typer
 from config import default_path
 from config.cases import RequestConfig, described_request, load_cases
 from config.loader import ConfigError, load, read
+from config.problem import Problem
 from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
 from gateway.explain.text import explained
@@ -40,6 +41,8 @@ def check(
         resources.check(reading.config)
     except KeyConfigError as error:
         _stop(str(error))
+    except resources.InvalidNode as error:
+        _stop(str(Problem(str(file), error.line, error.path, error.message)))
     except FleetError as error:
         _stop(f"{file}: {error}")
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"

@@ -16,7 +16,7 @@ metadata.py   inputs and outputs for clients of tensors
 
 model.py      calls a model
 sequence.py   runs steps as soon as their inputs are there
-each.py       runs a node for each row
+each.py       runs a node for each row; no_rows.py: its outputs for an empty batch
 ensemble.py   several members answer at once; combined.py combines their outputs
 switch.py     the first branch whose condition holds
 guards/       blocks what its model classifies as forbidden, also on streams

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from config.expressions import JSON
 from config.schema.config import Config
 from config.schema.pipelines.outputs import NodeOutputs, outputs_of, own_values, request_of, variables
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
@@ -21,7 +22,8 @@ from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.guards.node import GuardNode
 from gateway.pipelines.leaves import build as leaves
 from gateway.pipelines.model import ModelNode
-from gateway.pipelines.scope import PipelineNode
+from gateway.pipelines.no_rows import NoRows
+from gateway.pipelines.scope import REQUEST, PipelineNode
 from gateway.pipelines.sequence import SequenceNode
 from gateway.pipelines.step import Step
 from gateway.pipelines.switch import Branch, SwitchNode
@@ -36,6 +38,8 @@ class Builder:
     def __init__(self, config: Config, takes_tensors: Callable[[str], bool], clock: Callable[[], float]) -> None:
         self.subject = ""
         """The step whose answer a guard would guard."""
+        self.is_enclosed = False
+        """Whether a step around the node has inputs of its own, which are the request of the steps inside."""
         self._request = NodeOutputs({})
         self._visible: dict[str, NodeOutputs] = {}
         self.takes_tensors = takes_tensors
@@ -101,10 +105,22 @@ def _switch(builder: Builder, config: NodeConfig) -> PipelineNode:
 
 
 def _step(builder: Builder, config: StepConfig, waits: frozenset[str], *, is_read: bool) -> Step:
+    is_enclosed = builder.is_enclosed
+    builder.is_enclosed = is_enclosed or bool(config.inputs)
     node = builder.node(config)
+    builder.is_enclosed = is_enclosed
     if config.each:
-        node = EachNode(node, at_once=config.at_most)
+        of_request = all(reference.partition(".")[0] == REQUEST for reference in config.inputs.values())
+        node = EachNode(config, node, _no_rows(builder, config), reads_request=of_request and not is_enclosed)
     return Step(config, node, waits, is_read=is_read)
+
+
+def _no_rows(builder: Builder, config: StepConfig) -> NoRows:
+    """What a step without rows returns, as far as the file or a model declares it."""
+    outputs = outputs_of(config, builder.takes_tensors)
+    if outputs.declared and all(variable.type == JSON for variable in outputs.declared.values()):
+        return NoRows(names=dict.fromkeys(path[0] for path in outputs.declared))
+    return NoRows(model=config.receiver)
 
 
 def _cascade(builder: Builder, config: NodeConfig) -> PipelineNode:

@@ -15,7 +15,7 @@ from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.executor import Pipeline
-from gateway.pipelines.scope import Bound
+from gateway.pipelines.scope import Bound, Estimate
 from gateway.snapshot import Snapshot
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
@@ -181,15 +181,15 @@ def worst_path(
     tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
     currency = next((each.currency for each in snapshot.prices.values()), "")
 
-    def estimate(model: str) -> Bound:
+    def of_model(model: str, estimate: Estimate) -> Bound:
         own = snapshot.prices.get(model)
         picos = 0 if own is None else own.estimate(request.prompt_tokens, request.max_tokens, request.n).picos
         if (inner := snapshot.pipelines.get(model)) is None:
-            return Bound(tokens, request.rows, picos)
+            return Bound(tokens, estimate.rows, picos)
         bound = inner.bound(estimate)
         return bound if own is None else Bound(bound.tokens, bound.rows, picos)
 
-    bound = pipeline.bound(estimate)
+    bound = pipeline.bound(Estimate(of_model, request.rows))
     if price is not None:
         cost: Money | None = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
     else:

@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
+from adapters.errors import CallerError
+from config.schema.pipelines.pipeline import MAX_ROWS, StepConfig
+from gateway.pipelines.no_rows import NoRows
 from gateway.pipelines.rows import gathered, row_count, rows_of
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
 from gateway.pipelines.values import UnusableValueError, Values
 
-MAX_ROWS = 1024
-
 
 class EachNode:
-    """One run of a node for each row, at most `at_once` at the same time.
+    """One run of a node for each row, at most `at_most` of the step at the same time.
 
     Tensors are split along their first dimension, which each part keeps with the length 1, and lists by their entries.
-    The first failure ends the runs that are under way.
+    The first failure ends the runs that are under way. A mistake in the rows is the caller's; the step makes it that of
+    an earlier step if the rows come from there.
     """
 
-    def __init__(self, node: PipelineNode, *, at_once: int) -> None:
+    def __init__(self, config: StepConfig, node: PipelineNode, no_rows: NoRows, *, reads_request: bool) -> None:
         self._node = node
-        self._at_once = at_once
+        self._at_once = config.at_most
+        self._most = config.max_rows or MAX_ROWS
+        self._expected = config.max_rows or 1
+        self._no_rows = no_rows
+        self._reads_request = reads_request
+        """Whether the rows are those of the client's request."""
 
     async def run(self, scope: StepScope) -> Output:
         inputs = scope.inputs or {}
         try:
             count = row_count(inputs)
-            if count > MAX_ROWS:
-                raise UnusableValueError(f"it has {count} rows, and {MAX_ROWS} at most are computed one by one")
-            rows = rows_of(inputs, count)
+            self._check(count, inputs)
+            rows = await rows_of(inputs, count)
+        except UnusableValueError as error:
+            raise CallerError(f"The step `{scope.path}` cannot use its input: {error}.") from None
+        if not rows:
+            return await self._no_rows.output(scope)
+        outputs = await self._run(rows, scope)
+        try:
+            return Output(await gathered(outputs))
         except UnusableValueError as error:
             raise scope.fail(error) from None
-        places, outputs = asyncio.Semaphore(self._at_once), list[Values](({},) * count)
+
+    async def _run(self, rows: Sequence[Values], scope: StepScope) -> list[Values]:
+        places, outputs = asyncio.Semaphore(self._at_once), list[Values](({},) * len(rows))
 
         async def one(index: int, row: Values) -> None:
             async with places:
@@ -44,10 +60,14 @@ class EachNode:
                     group.create_task(one(index, row))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        try:
-            return Output(gathered(outputs))
-        except UnusableValueError as error:
-            raise scope.fail(error) from None
+        return outputs
+
+    def _check(self, count: int, inputs: Values) -> None:
+        if count > self._most:
+            name = next(iter(inputs))
+            raise UnusableValueError(f"`{name}` has {count} rows, and {self._most} at most are computed one by one")
 
     def bound(self, estimate: Estimate) -> Bound:
-        return self._node.bound(estimate)
+        """The bound of all rows: those of the client's request, else `max_rows`; one row if neither is known."""
+        rows = min(estimate.rows, self._most) if self._reads_request else self._expected
+        return self._node.bound(estimate.of_rows(1)).times(max(rows, 1))

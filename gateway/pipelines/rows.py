@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from adapters import offload
+from adapters.assembly import join
 from adapters.errors import CallerError
 from adapters.tensors import ITEM_SIZE, Tensor, element_count, row_ends
 from gateway.pipelines.values import UnusableValueError, Value, Values
@@ -28,23 +30,25 @@ def _count(value: Tensor | list[Value]) -> int:
     return value.shape[0]
 
 
-def rows_of(inputs: Values, count: int) -> list[dict[str, Value]]:
+async def rows_of(inputs: Values, count: int) -> Sequence[Values]:
     """The inputs of each row. Values other than tensors and lists are the same for all rows."""
     rows: list[dict[str, Value]] = [{} for _ in range(count)]
     for name, value in inputs.items():
-        parts = _split(value, count) if isinstance(value, Tensor) else value if isinstance(value, list) else None
+        parts = await _split(value, count) if isinstance(value, Tensor) else value if isinstance(value, list) else None
         for index, row in enumerate(rows):
             row[name] = value if parts is None else parts[index]
     return rows
 
 
-def _split(tensor: Tensor, count: int) -> list[Tensor]:
+async def _split(tensor: Tensor, count: int) -> list[Tensor]:
     shape, data = (1, *tensor.shape[1:]), memoryview(tensor.data)
     if not count:
         return []
+    ends: Sequence[int]
     if tensor.datatype == "BYTES":
+        elements = element_count(tensor.shape)
         try:
-            ends = list(row_ends(data, element_count(tensor.shape), count, tensor.name)) if data else [0] * count
+            ends = await offload.run(len(data), row_ends, data, elements, count, tensor.name) if data else [0] * count
         except CallerError as error:
             raise UnusableValueError(error.message) from None
     else:
@@ -58,7 +62,7 @@ def _split(tensor: Tensor, count: int) -> list[Tensor]:
     ]
 
 
-def gathered(outputs: Sequence[Values]) -> dict[str, Value]:
+async def gathered(outputs: Sequence[Values]) -> dict[str, Value]:
     """The outputs of all rows: tensors joined along their first dimension, other values as lists.
 
     Raises `UnusableValueError` for rows that do not fit together.
@@ -68,10 +72,10 @@ def gathered(outputs: Sequence[Values]) -> dict[str, Value]:
     names = list(outputs[0])
     if any(list(output) != names for output in outputs):
         raise UnusableValueError("the outputs of the rows differ in their names")
-    return {name: joined(name, [output[name] for output in outputs]) for name in names}
+    return {name: await joined(name, [output[name] for output in outputs]) for name in names}
 
 
-def joined(name: str, values: Sequence[Value]) -> Value:
+async def joined(name: str, values: Sequence[Value]) -> Value:
     """One value from those of the rows."""
     tensors = [value for value in values if isinstance(value, Tensor)]
     if not tensors:
@@ -81,4 +85,4 @@ def joined(name: str, values: Sequence[Value]) -> Value:
         if (tensor.datatype, tensor.shape[1:]) != (first.datatype, first.shape[1:]) or len(tensors) != len(values):
             raise UnusableValueError(f"the rows of `{name}` differ in datatype or shape")
     rows = sum(tensor.shape[0] if tensor.shape else 1 for tensor in tensors)
-    return Tensor(name, first.datatype, (rows, *first.shape[1:]), b"".join([tensor.data for tensor in tensors]))
+    return Tensor(name, first.datatype, (rows, *first.shape[1:]), await join([tensor.data for tensor in tensors]))

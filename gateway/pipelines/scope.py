@@ -134,13 +134,30 @@ class Bound:
     def __add__(self, other: Bound) -> Bound:
         return Bound(self.tokens + other.tokens, self.rows + other.rows, self.picos + other.picos)
 
+    def times(self, count: int) -> Bound:
+        """The bound of so many runs."""
+        return Bound(self.tokens * count, self.rows * count, self.picos * count)
+
     def or_(self, other: Bound) -> Bound:
         """The bound of two nodes of which one runs."""
         return Bound(max(self.tokens, other.tokens), max(self.rows, other.rows), max(self.picos, other.picos))
 
 
-Estimate = Callable[[str], Bound]
-"""Returns the bound of one call of a model for the request in question."""
+class Estimate:
+    """Returns the bound of one call of a model, for a request with a number of rows."""
+
+    __slots__ = ("_of_model", "rows")
+
+    def __init__(self, of_model: Callable[[str, Estimate], Bound], rows: int) -> None:
+        self._of_model = of_model
+        self.rows = rows
+
+    def __call__(self, model: str) -> Bound:
+        return self._of_model(model, self)
+
+    def of_rows(self, rows: int) -> Estimate:
+        """The same for another number of rows."""
+        return Estimate(self._of_model, rows)
 
 
 class PipelineNode(Protocol):

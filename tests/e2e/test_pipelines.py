@@ -16,6 +16,7 @@ from tests.support.processes import GatewayProcess, gateway
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 RAMP, ONES = np.arange(16, dtype=np.int32).reshape(1, 16), np.ones((1, 16), np.int32)
+AGAIN = {"name": "again", "model": "add_sub"}
 TWICE = {
     "steps": [
         {"name": "first", "model": "add_sub", "in": {"INPUT0": "request.a", "INPUT1": "request.b"}},
@@ -33,7 +34,7 @@ async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
         "models": [
             {"name": "add_sub", "routes": [{"to": "models"}]},
             {"name": "twice", "pipeline": TWICE},
-            {"name": "both", "pipeline": {"ensemble": {"members": ["add_sub", "add_sub"], "combine": "concat"}}},
+            {"name": "both", "pipeline": {"ensemble": {"members": ["add_sub", AGAIN], "combine": "concat"}}},
         ],
         "tenants": [{"name": "acme", "models": ["*"]}],
         "access_log": {"to": str(tmp_path / "access.log")},

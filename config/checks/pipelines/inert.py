@@ -37,8 +37,11 @@ def _step(doc: Document, entry: Placed, pipeline: PipelineConfig) -> Iterator[Pr
     step = entry.node
     if not isinstance(step, StepConfig):
         return
-    if "at_most" in step.model_fields_set and not step.each:
-        yield doc.problem_with_key((*entry.place, "at_most"), "has no effect without `each: true`")
+    for name in ("at_most", "max_rows"):
+        if name in step.model_fields_set and not step.each:
+            yield doc.problem_with_key((*entry.place, name), "has no effect without `each: true`")
+    if step.each and not step.inputs and not entry.is_enclosed:
+        yield doc.problem_with_key((*entry.place, "each"), "needs `in`: the values whose rows are computed one by one")
     if step.at_least is not None and pipeline.deadline is not None and step.at_least >= pipeline.deadline:
         message = f"is not less than the deadline of {pipeline.deadline:g} s: the step always fails"
         yield doc.problem((*entry.place, "at_least"), message)

@@ -17,6 +17,8 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     for pipeline in pipelines(root):
         placed = list(nodes(pipeline))
         yield from _twice(doc, placed)
+        for entry in placed:
+            yield from _labels(doc, entry)
         names = [entry.node.name for entry in placed if isinstance(entry.node, StepConfig)]
         for entry in placed:
             for inside, model in entry.node.placed_models():
@@ -43,6 +45,23 @@ def _twice(doc: Document, placed: list[Placed]) -> Iterator[Problem]:
                 line = doc.line(first[entry.node.name])
                 yield doc.problem(place, f"is given twice, first on line {line}")
             first.setdefault(entry.node.name, place)
+
+
+def _labels(doc: Document, entry: Placed) -> Iterator[Problem]:
+    """Report members of an ensemble, and stages of a cascade, with one name: logs and metrics would mix them."""
+    members = () if entry.node.ensemble is None else entry.node.ensemble.members
+    yield from _distinct(doc, (*entry.place, "ensemble", "members"), [(each.name, each.label) for each in members])
+    yield from _distinct(doc, (*entry.place, "cascade"), [(each.name, each.label) for each in entry.node.cascade])
+
+
+def _distinct(doc: Document, place: Place, parts: list[tuple[str | None, str]]) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    for index, (name, label) in enumerate(parts):
+        at = (*place, index) if name is None else (*place, index, "name")
+        if label in first:
+            line = doc.line((*place, first[label]))
+            yield doc.problem(at, f'the name "{label}" is given twice, first on line {line}: give each part a `name`')
+        first.setdefault(label, index)
 
 
 def _reference(

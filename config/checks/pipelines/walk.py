@@ -31,6 +31,8 @@ class Placed(NamedTuple):
     place: Place
     visible: tuple[StepConfig, ...]
     """The steps to which the node may refer: those before it, and before the nodes around it."""
+    is_enclosed: bool = False
+    """Whether a step around the node has inputs, which the node receives if it has none."""
 
 
 def pipelines(root: Node) -> Iterator[PlacedPipeline]:
@@ -46,14 +48,15 @@ def pipelines(root: Node) -> Iterator[PlacedPipeline]:
 
 def nodes(pipeline: PlacedPipeline) -> Iterator[Placed]:
     """Every node of a pipeline, the outer ones first."""
-    return _nodes(pipeline.config, pipeline.place, ())
+    return _nodes(Placed(pipeline.config, pipeline.place, ()))
 
 
-def _nodes(node: NodeConfig, place: Place, visible: tuple[StepConfig, ...]) -> Iterator[Placed]:
-    yield Placed(node, place, visible)
-    seen = visible
+def _nodes(placed: Placed) -> Iterator[Placed]:
+    yield placed
+    node, seen = placed.node, placed.visible
+    is_enclosed = placed.is_enclosed or (isinstance(node, StepConfig) and bool(node.inputs))
     for inside, inner in node.placed_nodes():
-        yield from _nodes(inner, (*place, *inside), seen)
+        yield from _nodes(Placed(inner, (*placed.place, *inside), seen, is_enclosed))
         if node.steps and isinstance(inner, StepConfig):
             seen = (*seen, inner)
 

@@ -17,6 +17,8 @@ from config.schema.section import Section
 from config.schema.text import Name
 from config.schema.units import Duration
 
+MAX_ROWS = 1024
+"""Rows that a step computes one by one."""
 Combine = Literal["vote", "mean", "concat", "first"]
 KINDS = ("model", "steps", "ensemble", "switch", "cascade", *LEAVES)
 """The fields of a node that say what it does. A node has exactly one of them."""
@@ -123,6 +125,9 @@ class StepConfig(NodeConfig):
     """Runs the step once for each row of its inputs, and gathers the outputs in the order of the rows."""
     at_most: int = Bounds(8, ge=1, le=64)
     """With ``each``: rows that are computed at once."""
+    max_rows: int | None = Bounds(None, ge=1, le=MAX_ROWS)
+    """With ``each``: the most rows; more are an error. Of rows that an earlier step makes, the cost of so many is
+    reserved before the first step, and that of one row when absent."""
     on_error: OnErrorConfig = OnErrorConfig()
     """What the pipeline does after the step has failed, with all of its retries and fallbacks."""
     effects: bool = False
@@ -156,7 +161,7 @@ class MemberConfig(NodeConfig):
     @property
     def label(self) -> str:
         """The name in logs."""
-        return self.name or self.model or ""
+        return self.name or self.model or "member"
 
 
 class EnsembleConfig(Section):

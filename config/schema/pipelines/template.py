@@ -47,10 +47,6 @@ class TemplateConfig(LeafConfig):
             raise ValueError("a template has either `text` or `messages`")
         return self
 
-    def sources(self) -> list[str]:
-        """The templates."""
-        return [self.text] if self.text is not None else [message.content for message in self.messages]
-
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [{"type": "string", "description": "The template of a text."}, handler(schema)]}

@@ -74,8 +74,8 @@ async def test_a_batch_with_too_many_rows_to_compute_one_by_one_is_refused() -> 
     one = rig({"steps": steps}, {"a": infers(floats("y", 1))}, tensors="a")
     async with opened(one) as (url, http), http.post(f"{url}/v2/models/whole/infer", json=tensors(2000)) as response:
         body = await response.json()
-        assert response.status == 502
-        assert "2000 rows, and 1024 at most" in body["error"]
+        assert response.status == 400
+        assert "`x` has 2000 rows, and 1024 at most" in body["error"]
     assert one.adapters["a"][0].calls == []
 
 

@@ -27,12 +27,12 @@ def tensors(draw: st.DrawFn) -> Tensor:
 
 
 @given(tensors())
-def test_rows_that_are_gathered_again_are_the_tensor(tensor: Tensor) -> None:
+async def test_rows_that_are_gathered_again_are_the_tensor(tensor: Tensor) -> None:
     count = row_count({"x": tensor})
-    rows = rows_of({"x": tensor, "same": 5}, count)
+    rows = await rows_of({"x": tensor, "same": 5}, count)
     assert len(rows) == tensor.shape[0]
     assert all(row["x"].shape == (1, *tensor.shape[1:]) for row in rows)
-    again = gathered([{"x": row["x"]} for row in rows])["x"]
+    again = (await gathered([{"x": row["x"]} for row in rows]))["x"]
     assert (again.datatype, again.shape, bytes(again.data)) == (tensor.datatype, tensor.shape, bytes(tensor.data))
     assert {row["same"] for row in rows} == {5}
 
@@ -50,21 +50,21 @@ def test_inputs_without_common_rows_are_refused(inputs: dict[str, Any], reason: 
         row_count(inputs)
 
 
-def test_a_tensor_with_data_of_another_shape_is_refused() -> None:
+async def test_a_tensor_with_data_of_another_shape_is_refused() -> None:
     for tensor in (Tensor("a", "FP32", (2, 2), b"1234"), Tensor("a", "BYTES", (2,), b"\xff\xff\xff\xff")):
         with pytest.raises(UnusableValueError):
-            rows_of({"a": tensor}, 2)
+            await rows_of({"a": tensor}, 2)
         with pytest.raises(UnusableValueError):
             elements_of(tensor)
 
 
-def test_rows_that_do_not_fit_together_are_refused() -> None:
+async def test_rows_that_do_not_fit_together_are_refused() -> None:
     one, other = Tensor("y", "FP32", (1, 1), b"1234"), Tensor("y", "FP32", (1, 2), b"12345678")
     with pytest.raises(UnusableValueError, match="differ in datatype or shape"):
-        gathered([{"y": one}, {"y": other}])
+        await gathered([{"y": one}, {"y": other}])
     with pytest.raises(UnusableValueError, match="differ in their names"):
-        gathered([{"y": one}, {"z": one}])
-    assert gathered([]) == {}
+        await gathered([{"y": one}, {"z": one}])
+    assert await gathered([]) == {}
 
 
 @given(st.lists(st.one_of(st.text(max_size=5), st.integers(-(2**63), 2**63 - 1)), min_size=1, max_size=4))

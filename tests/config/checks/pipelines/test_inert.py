@@ -29,6 +29,7 @@ CASCADE = "cascade: [{model: small, accept_if: not refusal, hold: 3}, {model: la
         "{ensemble: {members: [{model: small, weight: 2}, large], combine: vote, need: 1, within: 10ms}}",
         "{ensemble: {members: [det, rec], combine: concat, axis: 0}}",
         "{steps: [{name: a, model: det, each: true, at_most: 3, in: {x: request.x}}]}",
+        "{steps: [{name: a, each: true, in: {x: request.x}, steps: [{name: b, each: true, model: det}]}]}",
         "{deadline: 3s, steps: [{name: a, model: small, at_least: 2s}]}",
         "{steps: [{name: a, model: small, on_error: {use: {text: x}}}, {name: b, model: large, in: {prompt: a.text}}]}",
         f"{{steps: [{{name: a, model: large}}, {{name: b, {CASCADE}, in: {{prompt: a.text}}}}]}}",
@@ -80,6 +81,14 @@ def test_fields_with_an_effect_are_accepted(complaints: Complaints, pipeline: st
         (
             "{steps: [{name: a, model: small, at_most: 3}]}",
             "steps[0].at_most: has no effect without `each: true`",
+        ),
+        (
+            "{steps: [{name: a, model: det, max_rows: 3, in: {x: request.x}}]}",
+            "steps[0].max_rows: has no effect without `each: true`",
+        ),
+        (
+            "{steps: [{name: a, model: det, each: true}]}",
+            "steps[0].each: needs `in`: the values whose rows are computed one by one",
         ),
         (
             "{deadline: 1s, steps: [{name: a, model: small, at_least: 2s}]}",

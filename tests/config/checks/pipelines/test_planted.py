@@ -206,6 +206,19 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         ),
         (
             "- {model: large}\n  - name: guarded",
+            "- {model: small}\n  - name: guarded",
+            '29: models[5].pipeline.cascade[1]: the name "small" is given twice, first on line 28: give each part a '
+            "`name`",
+        ),
+        (
+            "pipeline: {model: whole}",
+            "pipeline:\n      ensemble:\n        combine: vote\n        members:\n          - {name: a, model: small}\n"
+            "          - {name: a, model: large}",
+            '21: models[3].pipeline.ensemble.members[1].name: the name "a" is given twice, first on line 20: give each '
+            "part a `name`",
+        ),
+        (
+            "- {model: large}\n  - name: guarded",
             "- {model: large, hold: 1}\n  - name: guarded",
             "29: models[5].pipeline.cascade[1].hold: has no effect: the last stage's answer is always accepted",
         ),

@@ -32,7 +32,7 @@ models:
       out: {text: read.text, boxes: find.boxes}
   - name: both
     pipeline:
-      ensemble: {members: [det, det], combine: first, need: 2}
+      ensemble: {members: [det, {name: again, model: det}], combine: first, need: 2}
 tenants:
   - {name: acme, models: ["*"]}
 """
@@ -84,8 +84,8 @@ def test_the_file_is_right_and_wholly_checked(complaints: Complaints, tmp_path: 
             "25: models[4].pipeline.ensemble.members[0]: a mean needs floating-point outputs, and `count` is INT64",
         ),
         (
-            "members: [det, det], combine: first, need: 2",
-            "members: [det, det], combine: first, need: 3",
+            "members: [det, {name: again, model: det}], combine: first, need: 2",
+            "members: [det, {name: again, model: det}], combine: first, need: 3",
             "25: models[4].pipeline.ensemble.need: needs 3 answers, and there are 2 members",
         ),
         (

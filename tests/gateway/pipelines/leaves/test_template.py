@@ -1,6 +1,5 @@
 """Templates of steps: what reaches the model, and what is refused."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,13 @@ from typer.testing import CliRunner
 
 from adapters.errors import CallerError, StepFailed
 from adapters.tensors import Tensor, join_bytes
+from config.handover import pack, unpack
+from config.loader import load
 from config.schema.pipelines.template import TemplateConfig
 from gateway.commands import app
+from gateway.pipelines.leaves import resources
 from gateway.pipelines.leaves.template import TemplateNode
+from gateway.traffic.member import FleetError
 from tests.gateway.pipelines.rigs import chat_fake, infer, infers, outputs, rig, sent
 from tests.support.gateways import chat
 
@@ -78,28 +81,65 @@ async def test_an_absent_field_is_the_clients_mistake_and_another_failure_is_not
     one.assert_idle()
 
 
+FILE = """\
+version: 1
+pools:
+  - {name: main, endpoints: ["http://127.0.0.1:9"]}
+models:
+  - {name: m, routes: [{to: main}]}
+  - name: whole
+    pipeline:
+      steps:
+        - name: prompt
+          in: {question: request.text}
+          template: TEMPLATE
+        - {name: answer, model: m, in: {prompt: prompt.text}}
+tenants:
+  - {name: acme, models: ["*"]}
+"""
+
+
 @pytest.mark.parametrize(
-    ("template", "message"),
+    ("template", "problem"),
     [
-        ("{{ q", "line 1 of the template"),
-        ("{% macro m() %}{% endmacro %}", "no macro"),
-        ("{{ p }}", "reads `p`, and the inputs are q"),
+        ('"{{ question"', "11: models[1].pipeline.steps[0].template.text: unexpected end of template"),
+        ('"a\\n\\n{{ q"', "11: models[1].pipeline.steps[0].template.text: unexpected end"),  # one line of the file
+        ("|\n            One\n            {{ question", "13: models[1].pipeline.steps[0].template.text: unexpected"),
+        (
+            "{text: '{% macro m() %}{% endmacro %}'}",
+            "11: models[1].pipeline.steps[0].template.text: a template of a step has no macro",
+        ),
+        (
+            "|\n            One\n            {{ qestion }}",
+            "13: models[1].pipeline.steps[0].template.text: the template reads `qestion`, and the inputs are question "
+            '(did you mean "question"?)',
+        ),
+        (
+            "\n            messages:\n              - role: user\n                content: |\n"
+            "                  {{ question }}\n                  {{ answer }}",
+            "16: models[1].pipeline.steps[0].template.messages[0].content: the template reads `answer`, and the inputs "
+            "are question",
+        ),
     ],
 )
-def test_a_template_that_cannot_work_is_refused_at_load(template: str, message: str, tmp_path: Path) -> None:
-    text = json.dumps({
-        "version": 1,
-        "pools": [{"name": "main", "endpoints": ["http://127.0.0.1:9"]}],
-        "models": [{"name": "m", "routes": [{"to": "main"}]},
-                   {"name": "whole", "pipeline": steps(template, **{"in": {"q": "request.text"}})}],
-        "tenants": [{"name": "acme", "models": ["*"]}],
-    })  # fmt: skip
+def test_a_template_that_cannot_work_is_refused_with_its_line(template: str, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
-    file.write_text(text)
+    file.write_text(FILE.replace("TEMPLATE", template).replace("prompt.text", PROMPTS[" messages:" in template]))
     result = CliRunner().invoke(app, ["check", str(file)])
     assert result.exit_code == 1
-    assert message in result.output
-    assert "model whole, step prompt" in result.output
+    assert result.output.startswith(f"{file}:{problem}"), result.output
+
+
+PROMPTS = {False: "prompt.text", True: "prompt.messages"}
+
+
+async def test_the_gateway_does_not_start_with_such_a_template(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(FILE.replace("TEMPLATE", '"{{ qestion }}"'))
+    loaded = load(file)
+    for each in (loaded, unpack(pack(loaded))):
+        with pytest.raises(FleetError, match=r"line 11: models\[1\].pipeline.steps\[0\].template.text: the template"):
+            resources.prepare(each)
 
 
 @given(st.text(max_size=200))

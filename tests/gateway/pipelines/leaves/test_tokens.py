@@ -117,7 +117,7 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused_before_it_is_in_force(tmp_
     ]
     resources.prepare(config(models=models))
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(FleetError, match="model whole, step tokens: tokenize: tokenizer"):
+    with pytest.raises(FleetError, match=r"models\[1\].pipeline.steps\[0\].tokenize: tokenizer"):
         resources.prepare(config(models=models))
 
 
