@@ -13,7 +13,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from tests.gateway.pipelines.rigs import floats, infer, infers, outputs, rig, chat_fake
+from tests.gateway.pipelines.rigs import chat_fake, floats, infer, infers, outputs, rig
 from tests.support.gateways import chat
 
 PRICE = "0.001 usd"
