@@ -18,6 +18,7 @@ ensembles/         models whose requests pass through other models
 service.py         inference, whichever wire a request came over; nested.py: requests of models for other models
 delivery.py        outputs into shared memory, or as classes: shared_memory.py, classification.py
 texts.py           large BYTES tensors without an object for each element; text_index.py: their rows, off the loop
+deferred_input.py  large inputs that are padded or converted where their batch is composed
 off_loop.py        work on large buffers in threads
 datatypes.py       the protocol's datatypes in numpy
 statistics.py      counts and times of a version

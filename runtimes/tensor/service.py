@@ -22,6 +22,7 @@ from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.outcomes import ModelOutputs
 from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import Reason
 
@@ -53,8 +54,12 @@ class InferenceService:
                 )
             special = await self._prepare(inference)
             pending = served.scheduler.infer(inference, deadline)
-            outputs = await pending
-            parameters = outputs.parameters if isinstance(outputs, ModelOutputs) else NO_PARAMETERS
+            outputs, parameters = await pending, NO_PARAMETERS
+            if type(outputs) is not list:
+                if isinstance(outputs, ModelOutputs):
+                    parameters = outputs.parameters
+                elif isinstance(outputs, UnfinishedOutputs):
+                    outputs = await outputs.finished()
             if special:
                 outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
             answer = Computed(served.name, served.version, inference.id, parameters, outputs)
@@ -116,6 +121,8 @@ class InferenceService:
                 final, parameters = False, NO_PARAMETERS
                 if isinstance(outputs, ModelOutputs):
                     final, parameters = outputs.final, outputs.parameters
+                elif isinstance(outputs, UnfinishedOutputs):
+                    outputs = await outputs.finished()
                 if special:
                     outputs = await delivery.delivered(outputs, inference, served.config, self.memory)
                 last = Computed(served.name, served.version, inference.id, parameters, outputs, final=final)

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from struct import Struct
 from typing import Any, Final, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from adapters.assembly import STEP, Assembly
 from adapters.tensors import Data, join_bytes, split_bytes
+from runtimes.tensor.deferred_input import composed, is_deferred
 
 MAX_ROWS: Final = 1 << 20
 """Tensors of more rows are not divided."""
-LENGTH_BYTES: Final = 4
-"""Bytes of an element beside its content."""
+_LENGTH: Final = Struct("<I")
+"""Precedes the content of an element."""
 Array = npt.NDArray[Any]
 _OBJECT: Final = np.dtype(object)
 
@@ -80,18 +83,47 @@ def packed(array: Array) -> Texts:
     if 0 < rows <= MAX_ROWS and elements:
         width = len(elements) // rows
         sizes = np.fromiter(map(len, elements), np.int64, len(elements))
-        ends = np.cumsum(sizes + LENGTH_BYTES)[width - 1 :: width]
-    return Texts(join_bytes(elements), array.shape, ends)
+        ends = np.cumsum(sizes + _LENGTH.size)[width - 1 :: width].copy()  # contiguous, as frames write it
+    return Texts(_in_steps(elements), array.shape, ends)
+
+
+def _in_steps(elements: Sequence[bytes]) -> bytes:
+    """`join_bytes` in copies of about 1 MiB, between which other threads run."""
+    total = sum(map(len, elements))
+    if total <= STEP:
+        return join_bytes(elements)
+    whole, count = Assembly(), max(1, len(elements) * STEP // total)
+    for at in range(0, len(elements), count):
+        group = elements[at : at + count]
+        if sum(map(len, group)) <= 2 * STEP:
+            whole.add(join_bytes(group))
+            continue
+        for element in group:
+            whole.add(_LENGTH.pack(len(element)))
+            for start in range(0, len(element), STEP):
+                whole.add(memoryview(element)[start : start + STEP])
+    return whole.finish()
+
+
+def cut_texts(data: Data, shape: tuple[int, ...], corner: tuple[int, ...]) -> bytes:
+    """The elements in the lower corner of a BYTES tensor in binary form. Slow: not for the loop."""
+    whole = Texts(data, shape).array()
+    return join_bytes(whole[tuple(map(slice, corner))].reshape(-1).tolist())
 
 
 def joined(arrays: Sequence[Array]) -> Array:
-    """The length of the first dimension."""
+    """The arrays that models get, one after the other along the first dimension. Slow: not for the loop."""
     return np.concatenate([expanded(array) for array in arrays])
 
 
 def expanded(array: Array) -> Array:
-    """The array that models get."""
-    return array.array() if is_texts(array) else array
+    """The array that models get. Slow where the array is large and not yet in that form: not for the loop."""
+    if is_texts(array):
+        return array.array()
+    if is_deferred(array):
+        return composed([expanded(array.content)], array.dtype, array.shape)
+    # Frameworks may read several elements at a time, and not all check the alignment.
+    return array if array.flags.aligned else array.copy()
 
 
 def is_texts(array: object) -> TypeGuard[Texts]:

@@ -151,6 +151,9 @@ def _dynamic(config: ModelConfig, batching: DynamicBatching) -> Iterator[Complai
             yield _unknown((here, "pad_to", name), name, config.inputs)
         if not lengths or min(lengths) < 1:
             yield Complaint((here, "pad_to", name), "expected lengths, from 1")
+        if (spec := config.input(name)) is not None and spec.allow_ragged_batch:
+            message = f"the input `{name}` is ragged, and ragged inputs are joined without padding: leave it out here"
+            yield Complaint((here, "pad_to", name), message)
 
 
 def _sequences(config: ModelConfig, batching: SequenceBatching) -> Iterator[Complaint]:

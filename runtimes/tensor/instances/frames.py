@@ -2,7 +2,8 @@
 
     packet  = prefix, header (a msgpack list of name, dtype, shape and bytes of each tensor), payload
     payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries, and large ones in the
-              protocol's binary form, to which a model's process adds before it where each row ends
+              protocol's binary form, to which a model's process adds before it where each row ends; deferred inputs
+              as the number of their parts, the shape of each part, and the parts
 
 Nothing is pickled, and the bytes of a batch's members are written one after the other, so that they arrive joined.
 """
@@ -17,6 +18,7 @@ import msgspec
 import numpy as np
 
 from runtimes.tensor.backends.base import Array, Tensors
+from runtimes.tensor.deferred_input import composed, is_deferred
 from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.texts import Texts, as_array, is_texts
 from runtimes.tensor.texts import packed as packed_texts
@@ -43,6 +45,9 @@ _decode_items = msgspec.msgpack.Decoder(list[bytes]).decode
 TEXTS: Final = "texts"
 ROWS: Final = "rows of texts"
 """Dtypes in a header for BYTES in binary form, without and with the ends of rows."""
+DEFERRED: Final = "deferred "
+"""Begins the dtype in a header of an input that the model's process pads or converts."""
+_INT64: Final = np.dtype(np.int64)
 Piece = Array | bytes
 
 
@@ -81,7 +86,7 @@ def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
     joined = len(members) > 1
     for name, array in members[0].items():
         dtype = array.dtype
-        if dtype.hasobject:
+        if dtype.hasobject or is_deferred(array):
             return _with_texts(kind, number, members)
         shape = array.shape
         before = size
@@ -89,6 +94,8 @@ def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
             arrays = [member[name] for member in members]
             shape = (sum([len(one) for one in arrays]), *shape[1:])
             for one in arrays:
+                if is_deferred(one):
+                    return _with_texts(kind, number, members)
                 pieces.append(one if one.flags.c_contiguous else np.ascontiguousarray(one))
                 size += one.nbytes
         else:
@@ -112,7 +119,7 @@ def _header(key: tuple[object, ...]) -> bytes:
 
 
 def _with_texts(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
-    """The same where some are BYTES, which have another length each time."""
+    """The same where some are BYTES or deferred, which have another length each time."""
     fields: list[tuple[str, str, tuple[int, ...], int]] = []
     pieces: list[Piece] = []
     size = 0
@@ -133,17 +140,32 @@ def _parts(arrays: Sequence[Array], *, large: bool) -> tuple[str, tuple[int, ...
     shape = arrays[0].shape
     if len(arrays) > 1:
         shape = (sum([len(one) for one in arrays]), *shape[1:])
+    if any(is_deferred(one) for one in arrays):
+        return _deferred(arrays, shape)
     if any(is_texts(one) for one in arrays):
         return TEXTS, shape, [np.frombuffer(_packed(one).data, np.uint8) for one in arrays]
+    if not arrays[0].dtype.hasobject:
+        return arrays[0].dtype.str, shape, [np.ascontiguousarray(one) for one in arrays]
     array = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    if not array.dtype.hasobject:
-        return array.dtype.str, shape, [np.ascontiguousarray(array)]
     encoded = _encode(array.ravel().tolist())
     if not large or len(encoded) < INLINE:
         return array.dtype.str, shape, [encoded]
     texts = packed_texts(array)
     data = np.frombuffer(texts.data, np.uint8)
     return (TEXTS, shape, [data]) if texts.ends is None else (ROWS, shape, [texts.ends, data])
+
+
+def _deferred(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[Piece]]:
+    """The same where some are deferred: the model's process composes the array."""
+    contents = [one.content if is_deferred(one) else one for one in arrays]
+    shapes = [length for content in contents for length in content.shape]
+    dtype = arrays[0].dtype
+    pieces: list[Piece] = [np.array([len(contents), *shapes], _INT64)]
+    if dtype.hasobject:
+        pieces += [np.frombuffer(_packed(content).data, np.uint8) for content in contents]
+    else:
+        pieces += [np.ascontiguousarray(content) for content in contents]
+    return DEFERRED + dtype.str, shape, pieces
 
 
 def _packed(array: Array) -> Texts:
@@ -209,7 +231,7 @@ def tensors_of(packet: Packet) -> dict[str, Array]:
     tensors: dict[str, Array] = {}
     for name, dtype, shape, offset, nbytes in layout:
         if isinstance(dtype, str):
-            tensors[name] = as_array(_texts(dtype, shape, payload[offset : offset + nbytes]))
+            tensors[name] = _described(dtype, shape, payload[offset : offset + nbytes])
         elif dtype.hasobject:
             items = _decode_items(payload[offset : offset + nbytes])
             array: Array = np.empty(len(items), dtype=object)
@@ -220,11 +242,28 @@ def tensors_of(packet: Packet) -> dict[str, Array]:
     return tensors
 
 
-def _texts(dtype: str, shape: tuple[int, ...], data: memoryview) -> Texts:
+def _described(dtype: str, shape: tuple[int, ...], data: memoryview) -> Array:
+    """A tensor whose data has more than its elements."""
     if dtype == TEXTS:
-        return Texts(data, shape)
-    size = shape[0] * 8
-    return Texts(data[size:], shape, np.frombuffer(data[:size], np.int64))
+        return as_array(Texts(data, shape))
+    if dtype == ROWS:
+        size = shape[0] * 8
+        return as_array(Texts(data[size:], shape, np.frombuffer(data[:size], np.int64)))
+    return _composed(np.dtype(dtype.removeprefix(DEFERRED)), shape, data)
+
+
+def _composed(dtype: np.dtype[Any], shape: tuple[int, ...], data: memoryview) -> Array:
+    """The array of deferred inputs. Slow: only a model's process receives them."""
+    (count,) = np.frombuffer(data, _INT64, 1)
+    shapes = np.frombuffer(data, _INT64, count * len(shape), 8).reshape(count, len(shape))
+    data = data[8 + shapes.nbytes :]
+    if dtype.hasobject:
+        elements = Texts(data, (int(shapes.prod(1).sum()),)).array()
+    else:
+        elements = np.frombuffer(data, np.uint8 if dtype == np.bool_ else dtype)
+    ends = shapes.prod(1).cumsum()
+    parts = np.split(elements, ends[:-1])
+    return composed([part.reshape(own) for part, own in zip(parts, shapes, strict=True)], dtype, shape)
 
 
 def _layout(header: bytes) -> list[_Place]:
@@ -233,10 +272,10 @@ def _layout(header: bytes) -> list[_Place]:
     offset = 0
     cacheable = True
     for name, dtype, shape, nbytes in _decode(header):
-        texts = dtype in (TEXTS, ROWS)
-        layout.append((name, dtype if texts else np.dtype(dtype), shape, offset, nbytes))
+        described = dtype in (TEXTS, ROWS) or dtype.startswith(DEFERRED)
+        layout.append((name, dtype if described else np.dtype(dtype), shape, offset, nbytes))
         offset += nbytes + -nbytes % ALIGN
-        cacheable = cacheable and not texts and dtype != "|O"
+        cacheable = cacheable and not described and dtype != "|O"
     if cacheable:
         if len(_layouts) >= MAX_CACHED:
             _layouts.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -42,6 +43,9 @@ class ProcessWorker:
         """While it starts: what it makes of its job."""
         self._row_errors: dict[int, str] = {}
         self._stream = 0
+        self._copying = False
+        """Large outputs are copied, and later packets wait in `_late`."""
+        self._late: deque[bytes] = deque()
         self._gone = False
 
     async def load(self) -> LoadReport:
@@ -136,6 +140,9 @@ class ProcessWorker:
     def _received(self, data: bytes) -> None:
         """A packet from the process."""
         assert self._child is not None
+        if self._copying:
+            self._late.append(data)
+            return
         packet = frames.parse(data, self._child.outputs)
         if self._answer is not None:
             self._settle(packet)
@@ -143,6 +150,7 @@ class ProcessWorker:
             pass
         elif packet.kind in (frames.OUTPUTS, frames.RESPONSE):
             if packet.shared and len(packet.payload) > ELSEWHERE:
+                self._copying = True
                 copying = self._loop.run_in_executor(None, frames.owned, packet, self._child.outputs)
                 copying.add_done_callback(self._copied)
             else:
@@ -156,11 +164,14 @@ class ProcessWorker:
 
     def _copied(self, copying: asyncio.Future[frames.Packet]) -> None:
         """Large outputs are out of the arena."""
+        self._copying = False
         error = copying.exception()
         if error is None:
             self._outputs(copying.result())
         elif not self._gone and self._listener is not None:
             self._listener.answered(ModelFailed(f"no memory for the outputs: {error}"))
+        while self._late and not self._copying:
+            self._received(self._late.popleft())
 
     def _outputs(self, packet: frames.Packet) -> None:
         if self._gone or self._listener is None:

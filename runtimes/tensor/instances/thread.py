@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from runtimes.tensor import texts
-from runtimes.tensor.backends.base import Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
+from runtimes.tensor.backends.base import Array, Batch, LoadReport, ModelFailed, ModelLoadError, Tensors
 from runtimes.tensor.instances.memory import resident_bytes
 from runtimes.tensor.instances.model_log import ModelLog
 from runtimes.tensor.instances.quantization import loaded
@@ -26,6 +26,8 @@ MAX_LEFT_ALONE: Final = 4
 """Threads of one model that hang; no further replacement is made while there are so many."""
 CLOSE_SECONDS = 5.0
 MANY_TEXTS: Final = 4096
+LARGE_TEXTS: Final = 1 << 20
+"""Bytes of all texts of an output."""
 log = logging.getLogger(__name__)
 
 _left_alone: dict[str, int] = {}
@@ -200,12 +202,16 @@ class ThreadWorker:
 
 
 def _compact(outputs: Tensors) -> Tensors:
-    """Many texts in binary form, so that the loop does not encode them."""
-    if not any(array.dtype.hasobject and array.size > MANY_TEXTS for array in outputs.values()):
+    """Many or large texts in binary form, so that the loop does not encode them."""
+    if not any(array.dtype.hasobject and _is_large(array) for array in outputs.values()):
         return outputs
     return {
         name: texts.as_array(texts.packed(array)) if array.dtype.hasobject else array for name, array in outputs.items()
     }
+
+
+def _is_large(array: Array) -> bool:
+    return array.size > MANY_TEXTS or sum(map(len, array.reshape(-1).tolist())) >= LARGE_TEXTS
 
 
 def _outcome(runner: Runner, batch: Batch) -> Tensors | BaseException:

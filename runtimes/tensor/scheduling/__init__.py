@@ -9,6 +9,7 @@ queue_rules.py     priorities, and bounds of waits; arrivals.py: expected arriva
 lane.py            one copy, and the sequences that are bound to it
 batch_inputs.py    inputs and outputs that depend on the shapes in a batch
 intake.py          requests checked and converted; outlet.py: outputs cut for each request
+unfinished.py      large outputs that are cut or joined in threads
 pending.py         one request until its response; joint.py: a request that was cut into parts
 delivery.py        the order of responses; responses.py: several responses to one request
 cached.py          the response cache; response_store.py: its entries

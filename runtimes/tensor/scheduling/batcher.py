@@ -22,7 +22,6 @@ from runtimes.tensor.scheduling.outlet import ResponseOutlet
 from runtimes.tensor.scheduling.pending import Execution, Pending, PreparedRequest
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.texts import joined
 
 _LOG = logging.getLogger(__name__)
 
@@ -103,9 +102,9 @@ class Batcher(Dispatcher):
         missing = self._sizes[at] - execution.rows if at < len(self._sizes) else 0
         if missing:
             last, rows = batch.members[-1], batch.rows[-1]
-            filler = {name: joined([rows_of(array, rows, 0, 1)] * missing) for name, array in last.items()}
-            batch.members = [*batch.members, filler]
-            batch.rows = [*batch.rows, missing]
+            filler = {name: rows_of(array, rows, 0, 1) for name, array in last.items()}
+            batch.members = [*batch.members, *[filler] * missing]
+            batch.rows = [*batch.rows, *[1] * missing]
             execution.rows += missing
 
     def _done(

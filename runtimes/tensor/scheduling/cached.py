@@ -16,6 +16,7 @@ from runtimes.tensor.scheduling.pending import Execution
 from runtimes.tensor.scheduling.recorder import Recorder
 from runtimes.tensor.scheduling.response_store import ResponseStore, copies, digest
 from runtimes.tensor.scheduling.responses import Responses
+from runtimes.tensor.scheduling.unfinished import UnfinishedOutputs
 
 
 class Sharer(asyncio.Future[list[Tensor]]):
@@ -189,7 +190,7 @@ class Cached:
             self._deliver(flight, work)
             for sharer in flight.sharers:
                 if not sharer.done():
-                    sharer.set_result(list(outputs))
+                    sharer.set_result(outputs if isinstance(outputs, UnfinishedOutputs) else list(outputs))
             flight.sharers = []
         elif isinstance(error, CapacityError | DeadlineError) or error is None:
             # The error belongs to the request that caused the computation, and not to the others.
@@ -200,17 +201,25 @@ class Cached:
             _fail(flight.sharers, error)
 
     def _put(self, key: bytes, outputs: list[Tensor]) -> None:
-        size = sum(len(tensor.data) for tensor in outputs)
-        if not self._store.takes(size):
-            return
-        if size < LARGE:
-            self._store.put(key, self._owner, copies(outputs), self._ttl, self._clock())
-            return
+        if not isinstance(outputs, UnfinishedOutputs):
+            size = _size(outputs)
+            if not self._store.takes(size):
+                return
+            if size < LARGE:
+                self._store.put(key, self._owner, copies(outputs), self._ttl, self._clock())
+                return
         task = self._loop.create_task(self._copy_and_put(key, outputs))
         self._copying.add(task)
         task.add_done_callback(self._copying.discard)
 
     async def _copy_and_put(self, key: bytes, outputs: list[Tensor]) -> None:
+        if isinstance(outputs, UnfinishedOutputs):
+            try:
+                outputs = await outputs.finished()
+            except InferenceError:
+                return  # the request reports it
+            if not self._store.takes(_size(outputs)):
+                return
         copied = await off_loop(lambda: copies(outputs))
         if not self._closed:
             self._store.put(key, self._owner, copied, self._ttl, self._clock())
@@ -246,6 +255,10 @@ class Cached:
                     when = min(when, sharer.due)
             flight.left()
         return when
+
+
+def _size(outputs: list[Tensor]) -> int:
+    return sum(len(tensor.data) for tensor in outputs)
 
 
 def _fail(sharers: list[Sharer], error: BaseException) -> None:

@@ -11,13 +11,14 @@ from math import prod
 import numpy as np
 
 from adapters.errors import CallerError, TooLarge
-from adapters.tensors import Data, Inference, Tensor, split_bytes
+from adapters.tensors import Inference, Tensor, split_bytes
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.datatypes import DTYPES
+from runtimes.tensor.deferred_input import LARGE, deferred, is_deferred, padded
 from runtimes.tensor.scheduling.pending import PreparedRequest
 from runtimes.tensor.text_index import IndexedTensor
-from runtimes.tensor.texts import Texts, as_array, expanded
+from runtimes.tensor.texts import Texts, as_array, is_texts
 
 MAX_PARTS = 256
 """Batches that one request may be cut into."""
@@ -56,7 +57,10 @@ class InputReader:
         self.ragged = spec.allow_ragged_batch and batched
 
     def read(self, tensor: Tensor) -> Array:
-        """A view of its bytes, where numpy has one. Raises `CallerError`, which names the input."""
+        """A view of its bytes, where numpy has one. Raises `CallerError`, which names the input.
+
+        The array may be unaligned; models get an aligned copy. Large inputs may be deferred.
+        """
         shape, data = tensor.shape, tensor.data
         if (
             self.plain
@@ -64,7 +68,7 @@ class InputReader:
             and shape[1:] == self.dims
             and len(data) == shape[0] * self.row_bytes
         ):
-            return self._view(shape, data)
+            return np.ndarray(shape, self.dtype, data)
         if tensor.datatype != self.datatype:
             raise self._wrong_datatype(tensor)
         if not self._fits(shape):
@@ -78,16 +82,12 @@ class InputReader:
         if len(tensor.data) != prod(shape) * self.item:
             raise self._wrong_size(tensor)
         if self.datatype == "BOOL":
-            return np.ndarray(shape, np.uint8, tensor.data).astype(np.bool_)
-        return self._view(shape, tensor.data)
-
-    def _view(self, shape: tuple[int, ...], data: Data) -> Array:
-        array = np.ndarray(shape, self.dtype, data)
-        # Frameworks may read several elements at a time, and not all check the alignment.
-        return array if array.flags.aligned else array.copy()
+            whole = np.ndarray(shape, np.uint8, data)
+            return whole.astype(np.bool_) if len(data) < LARGE else deferred(whole, self.dtype, shape)
+        return np.ndarray(shape, self.dtype, data)
 
     def pad(self, array: Array, cuts: dict[int, tuple[int, int]]) -> Array:
-        """Variable dimensions filled up with zeros to the next of the declared lengths."""
+        """Variable dimensions filled up with zeros to the next of the declared lengths. Large inputs are deferred."""
         shape = list(array.shape)
         offset = int(self.batched)
         for axis, (dim, size) in enumerate(zip(self.dims, array.shape[offset:], strict=True), offset):
@@ -97,12 +97,14 @@ class InputReader:
                 cut = cuts.setdefault(axis, (shape[axis], size))
                 if cut != (shape[axis], size):
                     cuts[axis] = (0, 0)
-        if tuple(shape) == array.shape:
+        full = tuple(shape)
+        if full == array.shape:
             return array
-        array = expanded(array)
-        padded = np.full(shape, b"", object) if array.dtype == object else np.zeros(shape, array.dtype)
-        padded[tuple(slice(size) for size in array.shape)] = array
-        return padded
+        if is_deferred(array):
+            return deferred(array.content, array.dtype, full)
+        if is_texts(array) or prod(full) * array.dtype.itemsize >= LARGE:
+            return deferred(array, array.dtype, full)
+        return padded(array, full)
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         dims = shape[1:] if self.batched else shape

@@ -7,7 +7,9 @@ from typing import Any
 
 from adapters.errors import BackendError
 from adapters.tensors import Tensor
+from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.pending import Execution, Pending
+from runtimes.tensor.scheduling.unfinished import UnfinishedTensor, outputs_of, pieces_of
 
 
 class Joint(asyncio.Future[list[Tensor]]):
@@ -50,7 +52,8 @@ class Joint(asyncio.Future[list[Tensor]]):
             self._withdraw()
         elif not self._open:
             try:
-                self.set_result([_join(column) for column in zip(*[p.result() for p in self._parts], strict=True)])
+                columns = zip(*[p.result() for p in self._parts], strict=True)
+                self.set_result(outputs_of([_join(column) for column in columns]))
             except BackendError as uneven:
                 self.set_exception(uneven)
 
@@ -66,6 +69,10 @@ def _join(pieces: tuple[Tensor, ...]) -> Tensor:
             f"Output `{first.name}` has another shape for each part of the request; send fewer rows at a time.",
             code="model_failed",
         )
-    rows = sum(piece.shape[0] for piece in pieces)
+    shape = (sum(piece.shape[0] for piece in pieces), *first.shape[1:])
+    size = sum(len(piece.data) for piece in pieces)
+    if size >= LARGE or any(isinstance(piece, UnfinishedTensor) for piece in pieces):
+        parts = [part for piece in pieces for part in pieces_of(piece)]
+        return UnfinishedTensor(first.name, first.datatype, shape, b"", first.parameters, parts)
     data = b"".join([piece.data for piece in pieces])
-    return Tensor(first.name, first.datatype, (rows, *first.shape[1:]), data, first.parameters)
+    return Tensor(first.name, first.datatype, shape, data, first.parameters)

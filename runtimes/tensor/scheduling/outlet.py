@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
 
 import numpy as np
@@ -10,8 +11,10 @@ from adapters.tensors import NO_PARAMETERS, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.datatypes import datatype_of
+from runtimes.tensor.off_loop import LARGE
 from runtimes.tensor.scheduling.batch_inputs import BatchOutputs
 from runtimes.tensor.scheduling.pending import PreparedRequest
+from runtimes.tensor.scheduling.unfinished import CutTexts, UnfinishedTensor, outputs_of
 from runtimes.tensor.texts import expanded, is_texts
 
 _BYTE = np.dtype(np.uint8)
@@ -49,7 +52,7 @@ class ResponseOutlet:
             else:
                 _slice(name, datatype, array, members, answers)
         return [
-            answer if member.requested is None else _pick(answer, member.requested)
+            answer if member.requested is None and not cut else _response(answer, member)
             for answer, member in zip(answers, members, strict=True)
         ]
 
@@ -66,19 +69,31 @@ class ResponseOutlet:
             for name in self._datatypes or outputs
             if name in outputs
         ]
-        return answer if member.requested is None else _pick(answer, member.requested)
+        return _response(answer, member)
 
     def tensor(self, name: str, datatype: str, array: Array, member: PreparedRequest) -> Tensor:
         """One output of one request, whole."""
-        for axis, (padded, own) in (member.cuts or {}).items():
-            if axis in self._variable.get(name, ()) and array.shape[axis] == padded:
-                array = expanded(array).take(range(own), axis)
+        if member.cuts and (corner := self._corner(name, array.shape, member.cuts)) != array.shape:
+            if is_texts(array):
+                return UnfinishedTensor(name, datatype, corner, b"", NO_PARAMETERS, (CutTexts(array, corner),))
+            array = array[tuple(map(slice, corner))]
+            if array.nbytes >= LARGE and not array.flags.c_contiguous and datatype != "BYTES":
+                return UnfinishedTensor(name, datatype, corner, b"", NO_PARAMETERS, (array,))
         if is_texts(array):
             return Tensor(name, datatype, array.shape, array.data, NO_PARAMETERS)
         if array.dtype == object:
             return Tensor(name, datatype, array.shape, join_bytes(list(array.reshape(-1))), NO_PARAMETERS)
         data = np.ascontiguousarray(array).reshape(-1).view(_BYTE).data
         return Tensor(name, datatype, array.shape, data, NO_PARAMETERS)
+
+    def _corner(self, name: str, shape: tuple[int, ...], cuts: Mapping[int, tuple[int, int]]) -> tuple[int, ...]:
+        """The shape without padding."""
+        corner = list(shape)
+        for axis in self._variable.get(name, ()):
+            padded, own = cuts.get(axis, (-1, -1))
+            if shape[axis] == padded:
+                corner[axis] = own
+        return tuple(corner)
 
 
 def _slice(name: str, datatype: str, array: Array, members: list[PreparedRequest], answers: list[list[Tensor]]) -> None:
@@ -92,6 +107,13 @@ def _slice(name: str, datatype: str, array: Array, members: list[PreparedRequest
         end = at + rows * row_bytes
         answer.append(Tensor(name, datatype, (rows, *tail), data[at:end], NO_PARAMETERS))
         at = end
+
+
+def _response(answer: list[Tensor], member: PreparedRequest) -> list[Tensor]:
+    """The requested outputs."""
+    if member.requested is not None:
+        answer = _pick(answer, member.requested)
+    return outputs_of(answer) if member.cuts else answer
 
 
 def _pick(answer: list[Tensor], requested: tuple[str, ...]) -> list[Tensor]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adapters.errors import CallerError
 from adapters.offload import LARGE
 from adapters.tensors import Inference, Tensor, join_bytes, row_ends, split_bytes
-from runtimes.tensor import text_index
+from runtimes.tensor import text_index, texts
 from runtimes.tensor.instances import frames
 from runtimes.tensor.instances.arena import Arena
 from runtimes.tensor.texts import as_array, expanded, is_texts, joined, packed
@@ -31,6 +31,15 @@ def arrays(draw: st.DrawFn, rows: int | None = None) -> Any:
 @given(arrays())
 def test_an_array_is_the_same_after_it_was_packed(array: Any) -> None:
     assert packed(array).array().tolist() == array.tolist()
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"b" * 9, b"c" * 40]), min_size=1, max_size=60), st.integers(1, 100))
+def test_texts_that_are_packed_in_steps_are_the_joined_ones(elements: list[bytes], step: int) -> None:
+    array = np.empty(len(elements), object)
+    array[:] = elements
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "STEP", step)
+        assert packed(array).data == join_bytes(elements)
 
 
 @given(arrays(), st.integers(0, 6), st.integers(0, 6))
@@ -73,8 +82,9 @@ def test_a_batch_crosses_to_a_process_and_back(members: list[Any], answered: boo
         arena.close()
 
 
-def test_a_large_answer_of_a_model_comes_in_binary_form() -> None:
-    array = np.array([[b"x" * (1 + at % 3)] for at in range(60_000)], object)
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_large_answer_of_a_model_comes_in_binary_form(width: int) -> None:
+    array = np.array([[b"x" * (1 + at % 3)] * width for at in range(60_000)], object)
     arena = Arena()
     try:
         packet = frames.parse(frames.packed(frames.tensors_frame(frames.OUTPUTS, 1, [{"x": array}]), arena), arena)

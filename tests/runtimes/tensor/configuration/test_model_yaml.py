@@ -180,6 +180,11 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
             "2: dynamic_batching.pad_to.B: is no input of this model",
         ),
         (
+            "inputs: [{name: A, datatype: FP32, dims: [-1], ragged: true}]\ndynamic_batching: {pad_to: {A: [4]}}",
+            "2: dynamic_batching.pad_to.A: the input `A` is ragged, and ragged inputs are joined without padding: leave"
+            " it out here",
+        ),
+        (
             "dynamic_batching: true\nsequence_batching: true",
             "2: sequence_batching: and dynamic_batching exclude each other: keep one",
         ),

@@ -11,6 +11,7 @@ import numpy as np
 from adapters.tensors import Inference, Parameter, RequestedOutput, Tensor
 from runtimes.tensor.backends.base import Batch, Done, InstanceLost, LoadReport, ModelFailed, Tensors
 from runtimes.tensor.configuration.model_config import DynamicBatching, ModelConfig, TensorSpec
+from runtimes.tensor.texts import joined
 
 POISON = -1
 """A row that the model cannot stand."""
@@ -57,7 +58,7 @@ class VirtualInstance:
             done(InstanceLost("it is being replaced"))
             return
         self.batches.append(list(batch.rows))
-        inputs = {name: np.concatenate([m[name] for m in batch.members]) for name in batch.members[0]}
+        inputs = {name: joined([m[name] for m in batch.members]) for name in batch.members[0]}
         first = inputs["IN"].reshape(len(inputs["IN"]), -1)
         self.values.append(first[:, 0].tolist() if first.size else [])
         timer = None

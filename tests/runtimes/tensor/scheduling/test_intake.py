@@ -15,6 +15,7 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, ModelCon
 from runtimes.tensor.datatypes import DTYPES
 from runtimes.tensor.scheduling.intake import MAX_PARTS, Intake
 from runtimes.tensor.scheduling.outlet import ResponseOutlet
+from runtimes.tensor.texts import expanded
 
 IN = TensorSpec("IN", "INT32", (2,))
 ANY = TensorSpec("ANY", "FP32", (-1, 3), optional=True)
@@ -114,7 +115,7 @@ def test_bytes_come_out_as_they_went_in(datatype: str, rows: int, width: int, of
         spec = TensorSpec("T", datatype, dims)
         model = ModelConfig("m", "test", (spec,), (spec,), 4 * batched)
         prepared = Intake(model).read(Inference("m", inputs=[Tensor("T", datatype, (rows, width), lying)]))
-        assert prepared.inputs["T"].flags.aligned
+        assert expanded(prepared.inputs["T"]).flags.aligned
         ((reported,),) = ResponseOutlet(model).split(prepared.inputs, [prepared])
         assert (reported.shape, bytes(reported.data)) == ((rows, width), body)
 

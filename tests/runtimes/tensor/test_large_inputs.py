@@ -1,0 +1,175 @@
+"""Large inputs of each kind of model: no turn of the event loop copies one, whatever the model's configuration asks."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adapters.tensors import Inference, Tensor
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
+from runtimes.tensor.instances import placement
+from runtimes.tensor.models.loading import Parts
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository
+from runtimes.tensor.models.table import ModelTable
+from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.response_store import ResponseStore
+from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.service import InferenceService
+from runtimes.tensor.shared_memory import SharedMemory
+from tests.support.turns import MOST_SECONDS, Turns
+
+pytestmark = pytest.mark.timeout(300)
+MiB = 1 << 20
+TENSORS = "inputs: [{name: IN, datatype: %s, dims: [-1]}]\noutputs: [{name: OUT, datatype: %s, dims: [-1]}]\n"
+BATCHED = "backend: python\nmax_batch_size: 4\n"
+PADDED = "dynamic_batching: {pad_to: {IN: [1000, 5000000]}}\n"
+FILLED = "dynamic_batching: {pad_to: {IN: [1000, 5000000]}, allowed_batch_sizes: [4]}\n"
+TEXTS_PADDED = "dynamic_batching: {pad_to: {IN: [1000, 300000, 1000000]}}\n"
+THREAD = "instances: [{placement: thread}]\n"
+FLOATS = TENSORS % ("FP32", "FP32")
+ECHO = """
+class Model:
+    def infer(self, inputs):
+        return {"OUT": inputs["IN"]}
+"""
+TWICE = """
+class Model:
+    def infer(self, inputs):
+        for _ in range(2):
+            yield {"OUT": inputs["IN"]}
+"""
+WHOLE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for array in inputs]
+"""
+CALLER = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            inputs = [pb_utils.get_input_tensor_by_name(request, "IN")]
+            call = pb_utils.InferenceRequest(model_name="process", requested_output_names=["OUT"], inputs=inputs)
+            responses.append(pb_utils.InferenceResponse(call.exec().output_tensors()))
+        return responses
+"""
+STEPS = """
+max_batch_size: 4
+ensemble:
+  steps:
+    - {model: process, inputs: {IN: IN}, outputs: {OUT: middle}}
+    - {model: thread, inputs: {IN: middle}, outputs: {OUT: OUT}}
+"""
+SEQUENCES = BATCHED + "sequence_batching: {}\n"
+MODELS = {
+    "process": (ECHO, BATCHED + PADDED + FLOATS),
+    "thread": (ECHO, BATCHED + PADDED + THREAD + FLOATS),
+    "filled": (ECHO, BATCHED + FILLED + FLOATS),
+    "cached": (ECHO, BATCHED + PADDED + FLOATS + "cache: {ttl: 60s}\n"),
+    "streamed by a process": (TWICE, BATCHED + PADDED + FLOATS + "decoupled: true\n"),
+    "streamed by a thread": (TWICE, BATCHED + PADDED + THREAD + FLOATS + "decoupled: true\n"),
+    "whole": (WHOLE, BATCHED + PADDED + FLOATS),
+    "caller": (CALLER, BATCHED + PADDED + FLOATS),
+    "ensemble": ("", STEPS + FLOATS),
+    "sequence": (ECHO, SEQUENCES + FLOATS),
+    "flags": (ECHO, BATCHED + PADDED + TENSORS % ("BOOL", "BOOL")),
+    "flags on a thread": (ECHO, BATCHED + PADDED + THREAD + TENSORS % ("BOOL", "BOOL")),
+    "texts": (ECHO, BATCHED + TEXTS_PADDED + TENSORS % ("BYTES", "BYTES")),
+    "texts without batches": (ECHO, "backend: python\n" + TEXTS_PADDED + TENSORS % ("BYTES", "BYTES")),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    for name, (source, config) in MODELS.items():
+        folder = root / name.replace(" ", "_") / "1"
+        folder.mkdir(parents=True)
+        (folder.parent / "model.yaml").write_text(config)
+        if source:
+            (folder / "model.py").write_text(textwrap.dedent(source))
+    return root
+
+
+@contextlib.asynccontextmanager
+async def serving(repository: Path, model: str) -> AsyncIterator[InferenceService]:
+    """The service of one model, and of those that it calls."""
+    store, table, services = ResponseStore(64 * MiB), ModelTable(), ModelServices()
+    ensembles = EnsembleSchedulers(table.describe, store)
+    schedulers = functools.partial(make_scheduler, store=store, ensembles=ensembles)
+    parts = Parts(placement.complete, functools.partial(placement.start, services=services), schedulers)
+    manager = ModelManager(Repository(repository), parts, ManagerOptions(mode="explicit"), table)
+    service = InferenceService(manager, SharedMemory(), Tracer(TraceSettings()), LogSettings())
+    services.bind(service, manager)
+    ensembles.calls = service
+    try:
+        await manager.start()
+        for name in ("process", model) if model == "caller" else (model,):
+            await manager.load(name)
+        yield service
+    finally:
+        await manager.aclose()
+
+
+async def responses(service: InferenceService, inference: Inference) -> list[list[Tensor]]:
+    async with contextlib.aclosing(service.stream(inference)) as stream:
+        return [computed.outputs async for computed in stream]
+
+
+def request(model: str, rows: int, size: int) -> Inference:
+    """About so many bytes, at an odd place of their buffer, as in the body of a request."""
+    name = model.replace(" ", "_")
+    if model.startswith("texts"):
+        length = size // 5 // rows
+        return Inference(
+            name, inputs=[Tensor("IN", "BYTES", _shape(model, rows, length), b"\1\0\0\0x" * rows * length)]
+        )
+    datatype, item = ("BOOL", 1) if model.startswith("flags") else ("FP32", 4)
+    length = size // item // rows
+    values = memoryview(b"x" + np.arange(rows * length, dtype="<f4").tobytes())[1:]
+    if datatype == "BOOL":
+        values = memoryview(b"\1\0\1" * rows * length)[1 : 1 + rows * length]
+    parameters = {"sequence_id": 1, "sequence_start": True, "sequence_end": True} if model == "sequence" else {}
+    return Inference(name, parameters=parameters, inputs=[Tensor("IN", datatype, _shape(model, rows, length), values)])
+
+
+def _shape(model: str, rows: int, length: int) -> tuple[int, ...]:
+    return (rows * length,) if model == "texts without batches" else (rows, length)
+
+
+CASES = [
+    *[(model, 3, size) for model in MODELS if not model.startswith(("texts", "sequence")) for size in (2, 40)],
+    *[("sequence", 1, size) for size in (2, 60)],
+    *[(model, 3, size) for model in MODELS if model.startswith("texts") for size in (1, 4)],
+    # More rows than a batch has: the response is joined of parts.
+    *[(model, 6, size) for model in ("process", "thread", "cached", "filled") for size in (2, 40)],
+    ("texts", 6, 4),
+]
+
+
+@pytest.mark.parametrize(("model", "rows", "size"), CASES, ids=[f"{m}, {r} rows, {s} MiB" for m, r, s in CASES])
+async def test_no_turn_copies_a_large_input_or_output(repository: Path, model: str, rows: int, size: int) -> None:
+    inference = request(model, rows, size * MiB)
+    (tensor,) = inference.inputs
+    expected = tensor.shape, bytes(tensor.data)
+    async with serving(repository, inference.model_name) as service:
+        with Turns() as turns:
+            got = await responses(service, inference)
+    assert [[output.shape for output in outputs] for outputs in got] == [[tensor.shape]] * (1 + ("stream" in model))
+    assert all((output.shape, bytes(output.data)) == expected for (output,) in got)
+    assert turns.longest < MOST_SECONDS
