@@ -58,11 +58,13 @@ def check_fields(request: ModelRequest, decision: Decision, record: Record) -> N
     """Check the fields that the decoder left out against the route. Raises `CallerError`."""
     dropped = NONE if decision.rewrite is None else decision.rewrite.gone
     ignored = record.trace.ignored
-    ignored.add(request.ignored)
+    if request.ignored:
+        ignored.add(request.ignored)
     record.ignored = ignored.ignored
     if request.invalid is not None:
         request.invalid.check(dropped)
-    ignored.enforce(decision.strict, dropped)
+    if decision.strict or dropped or ignored.ignored:
+        ignored.enforce(decision.strict, dropped)
 
 
 def rewritten(rewrite: Rewrite, request: R) -> R:

@@ -70,6 +70,8 @@ class ClientResponse:
 
     async def read(self, limit: int = MAX_ANSWER) -> bytes:
         """Read the rest of the body. Raises `BackendError` above `limit` bytes."""
+        if self._exchange is not None and self._exchange.complete and (whole := self._whole(limit)) is not None:
+            return whole
         pieces: list[bytes] = []
         assembly: Assembly | None = None  # of a large body
         size = 0
@@ -91,6 +93,14 @@ class ClientResponse:
         if assembly is not None:
             return assembly.finish()
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _whole(self, limit: int) -> bytes | None:
+        """A small body that arrived together with its head; None for any other body."""
+        assert self._exchange is not None
+        data = self._exchange.take_whole(min(limit, LARGE))
+        if data is not None:
+            self._give_back()
+        return data
 
     def close(self) -> None:
         """Discard the rest of the body. Drops the connection unless the whole body has arrived."""

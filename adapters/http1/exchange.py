@@ -165,6 +165,14 @@ class Exchange(Feeding):
             self._resume_reading()
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
+    def take_whole(self, limit: int) -> bytes | None:
+        """Return the body if it arrived complete, in one piece of at most `limit` bytes; otherwise None."""
+        chunks = self._chunks
+        if len(chunks) != 1 or len(chunks[0]) > limit or self._paused:
+            return None
+        self._chunks = []
+        return chunks[0]
+
     def more(self, patience: float | None = None) -> asyncio.Future[None]:
         """Return a future to await after `take` returned None.
 

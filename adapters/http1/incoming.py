@@ -115,6 +115,11 @@ class Incoming(Request):
             self._charged = 0
 
     async def read(self) -> bytes:
+        if self.complete and len(self.body) == 1 and self.size <= FREE_BYTES and self.error is None:
+            piece = self.body[0]
+            if type(piece) is bytes and not self.encoded:  # a small body that arrived at once: nothing to pay or join
+                self.budget.check()
+                return piece
         body = await self.read_encoded()
         return await self.decoded(body) if self.encoded else body
 

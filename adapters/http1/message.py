@@ -38,6 +38,9 @@ class Headers(Mapping[str, str]):
         value = self.raw.get(_encoded(name))
         return default if value is None else value.decode("latin-1")
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and _encoded(name) in self.raw  # `Mapping` would raise and catch a KeyError
+
     def __iter__(self) -> Iterator[str]:
         return (name.decode("latin-1") for name in self.raw)
 

@@ -193,8 +193,8 @@ class RequestReceiver(Feeding):
     # ── receiving a body ──────────────────────────────────────────────────────────────────────────────
 
     def _expect_body(self) -> None:
-        self._body_started = self._server.loop.time()
-        self._enter("body", self._server.limits.body_timeout)
+        self._body_started = now = self._server.loop.time()
+        self.phase, self.deadline = "body", now + self._server.limits.body_timeout
 
     async def receive_body(self, incoming: Incoming) -> None:
         """Wait until `incoming` is complete or has an error."""

@@ -16,6 +16,7 @@ from gateway.fronts.door import STREAMED, Door, Route
 from gateway.telemetry import Record
 from policies.routing import rules
 
+JSON = "application/json"
 _NOT_FOUND = (
     "Unknown path. This gateway serves /v1/chat/completions, /v1/responses, /v1/messages, /v1/completions, "
     "/v1/embeddings and /v1/models, and for tensors /v2 and /v1/models/NAME:predict."
@@ -105,5 +106,7 @@ class StreamBody:
 def require_json(http: Request) -> None:
     """Raises `CallerError` for a body of another content type."""
     content_type = http.headers.get("content-type")
-    if content_type is not None and content_type.partition(";")[0].strip().lower() != "application/json":
+    if content_type is None or content_type == JSON:
+        return
+    if content_type.partition(";")[0].strip().lower() != JSON:
         raise CallerError("Send the body as `Content-Type: application/json`.", code="unsupported_media_type")

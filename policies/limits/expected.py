@@ -14,7 +14,8 @@ class DeviceTime:
 
     def expected(self, model: str, rows: int) -> float:
         """Expected milliseconds for a request with `rows` rows; 0 before the first report."""
-        return self._by_model.get(model, 0.0) * max(1, rows)
+        each = self._by_model.get(model)
+        return 0.0 if each is None else each * max(1, rows)
 
     def record(self, model: str, rows: int, milliseconds: float) -> None:
         """Record the reported time of a request. The models are those of the configuration, so memory is bounded."""

@@ -32,7 +32,13 @@ class TokenBucket:
 
         More than the capacity can never be taken (the wait is infinite): reserve ``clamp(n)``.
         """
-        level = self._refill(now)
+        elapsed = now - self.at  # as `_refill`, without a call: every request takes and settles several times
+        if elapsed > 0:
+            self.at = now
+            level = self.level + elapsed * self._rate
+            self.level = level = level if level < self.capacity else self.capacity
+        else:
+            level = self.level
         if n <= level:
             self.level = level - n
             return 0.0
@@ -53,7 +59,15 @@ class TokenBucket:
 
     def settle(self, reserved: float, actual: float, now: float) -> None:
         """Return, or charge, the difference between the reserved and the actual units."""
-        self.level = min(self.capacity, self._refill(now) + reserved - actual)
+        elapsed = now - self.at
+        level = self.level
+        if elapsed > 0:
+            self.at = now
+            level += elapsed * self._rate
+            if level > self.capacity:
+                level = self.capacity
+        level += reserved - actual
+        self.level = level if level < self.capacity else self.capacity
 
     def remaining(self, now: float) -> float:
         """Units that can be taken now; 0 in debt."""
