@@ -148,7 +148,7 @@ def on_a_disk_of(size: str, folder: Path, command: list[str]) -> "subprocess.Com
 
 @pytest.mark.parametrize("claimed", ["its true size", "almost nothing"])
 def test_a_full_disk_is_named_with_the_way_out(claimed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # With a true size the fetch is refused before it starts; with a false one the disk fills in the middle.
+    # A fetch with its true size is refused before it starts; with a false size, the disk fills during it.
     path, wheel = package(tmp_path, "large")
     if claimed == "almost nothing":
         small = {name: WheelMember(m.path, 1, m.sha256) for name, m in wheel.members.items()}

@@ -21,7 +21,7 @@ def minilm() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """On a busy machine threads that wait for each other are slower than one."""
+    """On a busy machine, threads that wait for each other are slower than one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

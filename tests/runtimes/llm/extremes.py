@@ -172,6 +172,6 @@ def combinations(api: Api, count: int, seed: int) -> Iterator[bytes]:
         chosen = related if related and chance.random() < 0.5 else names
         changes = {}
         for name in chance.sample(chosen, min(len(chosen), chance.randint(2, 7))):
-            known = PLAUSIBLE.get(name)
-            changes[name] = chance.choice(known if known and chance.random() < 0.95 else (*NUMBERS, *OTHERS))
+            plausible = PLAUSIBLE.get(name)
+            changes[name] = chance.choice(plausible if plausible and chance.random() < 0.95 else (*NUMBERS, *OTHERS))
         yield api.body(changes)

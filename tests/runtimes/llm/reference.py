@@ -48,10 +48,10 @@ def save_safetensors(model: Any, folder: Path, **options: Any) -> Path:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def assert_greedy(model: Any, prompt: Sequence[int], answer: Sequence[int], *, tolerance: float = TIE) -> None:
-    """Each token of `answer` is the one that `model` likes best after all before it.
+    """Each token of `answer` is the likeliest of `model` after all tokens before it.
 
-    So, one token after the other, `answer` is what `model` answers: only where its two best logits tie within
-    `tolerance` may another be taken.
+    So `answer` is the greedy answer of `model`. Where the two best logits tie within `tolerance`, either token
+    is accepted.
     """
     ids = torch.tensor([[*prompt, *answer[:-1]]])
     logits = model(ids, logits_to_keep=len(answer)).logits[0]

@@ -7,7 +7,7 @@ import torch
 from runtimes.llm.engine.sequence import Chunk, SamplingParams, Sequence
 
 VOCAB = 8500
-"""More than the candidates that are looked at first, in parts of which the last is not whole."""
+"""More tokens than the first candidates; the last part of the vocabulary is not whole."""
 RequestOrigin = tuple[SamplingParams, list[int], list[int]]
 """The parameters, the prompt and the generated tokens."""
 

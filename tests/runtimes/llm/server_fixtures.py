@@ -67,13 +67,13 @@ def transformers_tokenizer(model: Path) -> Any:
 class Parrot:
     """A runner that generates `script` after any prompt, then an end token; it fails after `fails_after` steps.
 
-    While `gate` is closed no step ends. If it `goes_on`, it continues a prompt that ends with a part of the script.
+    While `gate` is closed no step ends. If it `continues`, it continues a prompt that ends with a part of the script.
     """
 
     def __init__(self, script: list[int], fails_after: int | None = None) -> None:
         self.gate = threading.Event()
         self.gate.set()
-        self.goes_on = False
+        self.continues = False
         self.script = script
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
@@ -84,16 +84,18 @@ class Parrot:
             self._steps_left -= 1
             if self._steps_left < 0:
                 raise RuntimeError("the device is lost")
-        said: dict[int, Sampled] = {}
+        sampled: dict[int, Sampled] = {}
         for chunk in batch.chunks:
             if chunk.samples:
-                at = chunk.end - self._began.setdefault(chunk.sequence_id, chunk.end - self._said(chunk.token_ids))
-                said[chunk.sequence_id] = Sampled(self.script[at] if at < len(self.script) else 257)
-        return said
+                at = chunk.end - self._began.setdefault(
+                    chunk.sequence_id, chunk.end - self._script_length(chunk.token_ids)
+                )
+                sampled[chunk.sequence_id] = Sampled(self.script[at] if at < len(self.script) else 257)
+        return sampled
 
-    def _said(self, prompt: Sequence[int]) -> int:
-        """How much of the script stands at the end of a prompt."""
-        lengths = range(min(len(prompt), len(self.script)), 0, -1) if self.goes_on else ()
+    def _script_length(self, prompt: Sequence[int]) -> int:
+        """The length of the script's beginning at the end of a prompt."""
+        lengths = range(min(len(prompt), len(self.script)), 0, -1) if self.continues else ()
         return next((n for n in lengths if list(prompt[-n:]) == self.script[:n]), 0)
 
 

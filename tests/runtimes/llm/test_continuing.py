@@ -26,11 +26,11 @@ CALLED = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
     async with serving(TEXT) as running:
-        running.parrot.goes_on = True
+        running.parrot.continues = True
         yield running
 
 
-class Heard:
+class StreamedAnswer:
     """A stream's text and tokens, event by event, and how it ended."""
 
     def __init__(self, events: list[dict[str, Any]]) -> None:
@@ -42,13 +42,13 @@ class Heard:
         self.usage = next((event["usage"] for event in events if event.get("usage")), None)
 
 
-async def hear(running: Running, **fields: Any) -> Heard:
+async def answer_of(running: Running, **fields: Any) -> StreamedAnswer:
     path = "/v1/completions" if "prompt" in fields else "/v1/chat/completions"
     body = {"model": MODEL, "stream": True, "stream_options": {"include_usage": True}, "temperature": 0, **fields}
     async with aiohttp.ClientSession() as session, session.post(running.url + path, json=body) as response:
         events = (await response.read()).split(b"\n\n")
     assert response.status == 200, events
-    return Heard([json.loads(event.removeprefix(b"data: ")) for event in events if b"{" in event])
+    return StreamedAnswer([json.loads(event.removeprefix(b"data: ")) for event in events if b"{" in event])
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,11 @@ async def hear(running: Running, **fields: Any) -> Heard:
 )
 async def test_from_every_token_on_it_is_the_same_stream(running: Running, fields: dict[str, Any], text: str) -> None:
     """Text, end and usage, wherever the first stream is cut: in a character, or in what may be a stop string."""
-    whole = await hear(running, **fields, return_token_ids=True)
+    whole = await answer_of(running, **fields, return_token_ids=True)
     assert whole.text == text
     for cut in range(len(whole.pieces)):  # the last piece is the end, after which nothing is left to continue
-        said = [token_id for _, token_ids in whole.pieces[:cut] for token_id in token_ids]
-        rest = await hear(running, **fields, continue_token_ids=said)
+        prefix = [token_id for _, token_ids in whole.pieces[:cut] for token_id in token_ids]
+        rest = await answer_of(running, **fields, continue_token_ids=prefix)
         assert "".join(text for text, _ in whole.pieces[:cut]) + rest.text == whole.text
         assert rest.usage is not None
         assert whole.usage is not None
@@ -88,22 +88,22 @@ CONTROL = 256
 )
 @given(data=st.data())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-async def test_all_tokens_of_an_answer_are_told_whatever_their_text(
+async def test_all_tokens_of_an_answer_are_returned_whatever_their_text(
     path: str, tools: bool, data: st.DataObject
 ) -> None:
     """Also half a character, control tokens, and what may begin a stop text, whole and in a stream."""
     token_ids = st.sampled_from([*range(256), CONTROL, CONTROL, 257])
     script = data.draw(st.lists(token_ids, min_size=1, max_size=12))
     length = data.draw(st.integers(1, len(script)))
-    asked: dict[str, Any] = {"messages": HI} if "chat" in path else {"prompt": "hi"}
+    fields_of_path: dict[str, Any] = {"messages": HI} if "chat" in path else {"prompt": "hi"}
     if tools:
-        asked["tools"] = [{"type": "function", "function": {"name": "f"}}]
+        fields_of_path["tools"] = [{"type": "function", "function": {"name": "f"}}]
     fields: dict[str, Any] = {"max_tokens": length, "ignore_eos": True, "stop": ["z" * 20], "n": 2}
     if tools:
         fields.pop("ignore_eos")
         length = script.index(257) if 257 in script[:length] else length
     async with serving(runner=Parrot(script), context=1024) as running:
-        body = {"model": MODEL, "return_token_ids": True, **asked, **fields}
+        body = {"model": MODEL, "return_token_ids": True, **fields_of_path, **fields}
         status, _, whole = await post(running, path, body)
         assert status == 200
         assert [choice["token_ids"] for choice in whole["choices"]] == [script[:length]] * 2
@@ -121,7 +121,7 @@ async def test_all_tokens_of_an_answer_are_told_whatever_their_text(
 async def test_an_answer_is_continued_from_its_text(running: Running) -> None:
     for cut in range(len(TEXT) + 1):
         messages = [*HI, {"role": "assistant", "content": TEXT[:cut]}]
-        rest = await hear(running, messages=messages, continue_final_message=True, add_generation_prompt=False)
+        rest = await answer_of(running, messages=messages, continue_final_message=True, add_generation_prompt=False)
         assert TEXT[:cut] + rest.text == TEXT
     answer = await running.client.chat.completions.create(
         model=MODEL,
@@ -131,7 +131,7 @@ async def test_an_answer_is_continued_from_its_text(running: Running) -> None:
     assert answer.choices[0].message.content == TEXT[3:]
 
 
-def test_a_begun_answer_stands_where_the_prompt_wants_it() -> None:
+def test_a_begun_answer_is_placed_by_the_template() -> None:
     tokenizer = byte_tokenizer()
     assert tokenizer.chat_template is not None
     template = ChatTemplate(tokenizer.chat_template, tokenizer)
@@ -176,7 +176,9 @@ def test_a_begun_answer_with_tools_may_be_the_only_message() -> None:
     ],
     ids=str,
 )
-async def test_what_cannot_be_continued_is_refused(running: Running, fields: dict[str, Any], param: str) -> None:
+async def test_answers_that_cannot_be_continued_are_refused(
+    running: Running, fields: dict[str, Any], param: str
+) -> None:
     body = {"model": MODEL, "messages": HI, "stream": True, **fields}
     path = "/v1/completions" if "prompt" in body else "/v1/chat/completions"
     body = {name: value for name, value in body.items() if value is not None}
@@ -209,7 +211,7 @@ def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how
 @pytest.mark.parametrize(
     "how", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 11}], ids=["greedy", "seeded"]
 )
-def test_the_model_goes_on_as_if_it_had_never_stopped(model: Llama, bundled_model: Path, how: dict[str, Any]) -> None:
+def test_the_model_continues_as_if_it_had_never_stopped(model: Llama, bundled_model: Path, how: dict[str, Any]) -> None:
     """From any of its tokens; and from its text too, if the encoded text gives the model's own tokens."""
     tokenizer = load_tokenizer(bundled_model)
     assert tokenizer.chat_template is not None
@@ -222,5 +224,5 @@ def test_the_model_goes_on_as_if_it_had_never_stopped(model: Llama, bundled_mode
     rests = generated(make_engine(model, max_num_batched_tokens=1024), begun, [24 - cut for cut in cuts], **how)
     assert [whole[:cut] + rest for cut, rest in zip(cuts, rests, strict=True)] == [whole] * len(begun)
     for cut, ids in zip(cuts, begun, strict=True):
-        said = [*messages, {"role": "assistant", "content": tokenizer.decode(whole[:cut])}]
-        assert template.encode(said, begun=True) == ids
+        begun_chat = [*messages, {"role": "assistant", "content": tokenizer.decode(whole[:cut])}]
+        assert template.encode(begun_chat, begun=True) == ids

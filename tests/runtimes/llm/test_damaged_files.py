@@ -55,16 +55,16 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize(("content", "said"), OTHERS.items(), ids=list(OTHERS.values()))
-def test_a_gguf_file_that_is_something_else(tmp_path: Path, content: bytes, said: str) -> None:
-    with pytest.raises(InvalidGguf, match=f"model.gguf is not a GGUF file: it .*{said}"):
+@pytest.mark.parametrize(("content", "message"), OTHERS.items(), ids=list(OTHERS.values()))
+def test_a_gguf_file_that_is_something_else(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(InvalidGguf, match=f"model.gguf is not a GGUF file: it .*{message}"):
         load(gguf(tmp_path, content))
 
 
-@pytest.mark.parametrize(("content", "said"), OTHERS.items(), ids=list(OTHERS.values()))
-def test_safetensors_that_are_something_else(folder: Path, content: bytes, said: str) -> None:
+@pytest.mark.parametrize(("content", "message"), OTHERS.items(), ids=list(OTHERS.values()))
+def test_safetensors_that_are_something_else(folder: Path, content: bytes, message: str) -> None:
     (folder / "model.safetensors").write_bytes(content)
-    with pytest.raises(InvalidCheckpoint, match=rf"model\.safetensors is damaged.*{said}"):
+    with pytest.raises(InvalidCheckpoint, match=rf"model\.safetensors is damaged.*{message}"):
         load(folder)
 
 
@@ -184,7 +184,7 @@ def test_a_tensor_of_whole_numbers(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"{", "config.json is not JSON: it begins with"),
         (b"", "config.json is not JSON: it is empty"),
@@ -193,9 +193,9 @@ def test_a_tensor_of_whole_numbers(folder: Path) -> None:
         (b'{"model_type": "llama"}', "config.json lacks "),
     ],
 )
-def test_a_configuration_that_is_none(folder: Path, content: bytes, said: str) -> None:
+def test_a_configuration_that_is_none(folder: Path, content: bytes, message: str) -> None:
     (folder / "config.json").write_bytes(content)
-    with pytest.raises((InvalidCheckpoint, UnsupportedModel), match=said):
+    with pytest.raises((InvalidCheckpoint, UnsupportedModel), match=message):
         load(folder)
 
 

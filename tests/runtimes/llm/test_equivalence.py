@@ -56,7 +56,7 @@ def reference(bundled_model: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def check(reference: Any, prompts: list[list[int]]) -> Check:
-    """Judges an answer to each prompt; one that was judged before is not computed again."""
+    """A function that checks an answer to each prompt; a checked answer is not computed again."""
     good: set[tuple[int, ...]] = set()
 
     def judge(given: list[list[int]]) -> None:
@@ -110,7 +110,7 @@ def test_with_preemptions(model: Llama, prompts: list[list[int]], check: Check) 
 
 
 def test_a_page_of_garbage_changes_nothing(model: Llama, prompts: list[list[int]]) -> None:
-    """What the last owner of a page left there, NaN at worst, never reaches the next."""
+    """The contents of a freed page, even NaN, never reach its next owner."""
     clean, dirty = make_engine(model, cache_tokens=512), make_engine(model, cache_tokens=512)
     runner = dirty._runner
     assert isinstance(runner, ModelRunner)
@@ -133,36 +133,36 @@ def test_a_seed_gives_the_same_answer_in_any_company(model: Llama, prompts: list
     assert other != alone[:1]
 
 
-def test_what_was_kept_of_a_prompt_changes_no_answer(model: Llama, prompts: list[list[int]], check: Check) -> None:
+def test_the_cache_of_a_prompt_changes_no_answer(model: Llama, prompts: list[list[int]], check: Check) -> None:
     engine = make_engine(model, max_num_seqs=8, max_num_batched_tokens=64)
     first = answers(engine, prompts)
     check(first)
-    kept = engine.stats().cached_prompt_tokens
+    cached_before = engine.stats().cached_prompt_tokens
     assert answers(engine, prompts) == first
-    found = engine.stats().cached_prompt_tokens - kept
-    assert found == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
+    cached = engine.stats().cached_prompt_tokens - cached_before
+    assert cached == sum((len(prompt) - 1) // 16 * 16 for prompt in prompts)
 
 
 def test_log_probabilities_are_those_of_transformers(model: Llama, prompts: list[list[int]], reference: Any) -> None:
-    """Of the answer and of the prompt, in steps that cut it, for several at once, with penalties or without."""
+    """Answers and prompts have them, in several chunks, for several requests at once, with and without penalties."""
     engine = make_engine(model, max_num_batched_tokens=48, max_num_seqs=8)
-    asked = [prompts[index] for index in (0, 3, 12)]
+    chosen = [prompts[index] for index in (0, 3, 12)]
     how: list[dict[str, Any]] = [{"temperature": 0}, {"temperature": 0.9, "seed": 4}, {"presence_penalty": 1.0}]
     params = [SamplingParams(max_tokens=6, ignore_eos=True, logprobs=4, prompt_logprobs=2, **one) for one in how]
-    told: dict[int, list[TokenOutput]] = {
-        engine.add(prompt, one): [] for prompt, one in zip(asked, params, strict=True)
+    outputs_by_id: dict[int, list[TokenOutput]] = {
+        engine.add(prompt, one): [] for prompt, one in zip(chosen, params, strict=True)
     }
     while engine.stats().running or engine.stats().waiting:
         for identity, output in engine.step().items():
-            told[identity].append(output)
+            outputs_by_id[identity].append(output)
     engine.check_idle()
-    for prompt, outputs in zip(asked, told.values(), strict=True):
+    for prompt, outputs in zip(chosen, outputs_by_id.values(), strict=True):
         ids = [*prompt, *[output.token_id for output in outputs]]
         with torch.inference_mode():
             expected = reference(torch.tensor([ids])).logits[0].log_softmax(-1)
-        found = [*outputs[0].prompt_logprobs, *[output.logprobs for output in outputs]]
-        assert len(found) == len(ids) - 1
-        for place, (token_id, one) in enumerate(zip(ids[1:], found, strict=True)):
+        cached = [*outputs[0].prompt_logprobs, *[output.logprobs for output in outputs]]
+        assert len(cached) == len(ids) - 1
+        for place, (token_id, one) in enumerate(zip(ids[1:], cached, strict=True)):
             assert one is not None
             assert one.logprob == pytest.approx(float(expected[place, token_id]), abs=TIE)
             assert [likely for _, likely in one.top] == pytest.approx(

@@ -90,7 +90,7 @@ def test_answers_are_those_of_transformers(stored: Any, family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_chunks_change_nothing(stored: Any, family: str) -> None:
-    """Neither at a page's border nor within one, nor one token at a time, nor longer than the window."""
+    """Cuts at a page's border or within a page, chunks of one token, and chunks beyond the window give equal logits."""
     model = load(stored(family)[1])
     cuts = [1, 2, 16, 17, 48, 49, 50, 63, 64, 65, 110, *range(120, 150)]
     torch.testing.assert_close(logits(model, PROMPT, cuts), logits(model, PROMPT), **NEAR)
@@ -130,13 +130,13 @@ def test_a_gemma_that_also_sees_is_served_for_its_text(stored: Any, tmp_path: Pa
     torch.testing.assert_close(logits(load(tmp_path), PROMPT), theirs(model, PROMPT), **NEAR)
 
 
-def _assert_same(ours: ModelShape, wanted: ModelShape) -> None:
-    """But for the last bits of what GGUF keeps in float32."""
+def _assert_same(ours: ModelShape, theirs_shape: ModelShape) -> None:
+    """The shapes are equal, except the last bits of numbers that GGUF stores in float32."""
     for name in (field.name for field in dataclasses.fields(ModelShape)):
         if name not in ("kinds", "rms_norm_eps"):
-            assert getattr(ours, name) == getattr(wanted, name), name
-    assert ours.rms_norm_eps == pytest.approx(wanted.rms_norm_eps)
-    for one, other in zip(ours.kinds, wanted.kinds, strict=True):
+            assert getattr(ours, name) == getattr(theirs_shape, name), name
+    assert ours.rms_norm_eps == pytest.approx(theirs_shape.rms_norm_eps)
+    for one, other in zip(ours.kinds, theirs_shape.kinds, strict=True):
         assert one.window == other.window
         assert one.rope.frequencies == pytest.approx(other.rope.frequencies, rel=1e-5)
         assert one.rope.long_frequencies == pytest.approx(other.rope.long_frequencies, rel=1e-5)
@@ -162,7 +162,7 @@ def test_a_long_context_takes_the_long_factors(stored: Any) -> None:
 
 
 @pytest.mark.parametrize(("max_model_len", "prompt"), [(64, PROMPT[:40]), (200, PROMPT)])
-def test_an_engines_context_is_what_it_serves(stored: Any, max_model_len: int, prompt: list[int]) -> None:
+def test_an_engines_context_is_the_length_that_it_serves(stored: Any, max_model_len: int, prompt: list[int]) -> None:
     model, folder = stored("phi3-longrope")
     engine = Engine.load(
         EngineConfig(model=folder, dtype="float32", device="cpu", max_model_len=max_model_len, kv_cache_bytes=1 << 20)

@@ -79,8 +79,8 @@ class Watchdog:
             last = now
 
 
-def asked(url: str, path: str, body: bytes) -> int:
-    """The status, for a caller in a thread."""
+def status_of(url: str, path: str, body: bytes) -> int:
+    """The status of a request, sent from a thread."""
     request = urllib.request.Request(url + path.partition("?")[0], body, {"content-type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=60) as response:
@@ -96,7 +96,7 @@ async def test_a_prompt_beyond_the_context_holds_no_turn_of_the_loop(running: Ru
     written = {path: json.dumps(body | {"model": MODEL}).encode() for path, body in bodies(TEXTS[kind]).items()}
     for path, body in written.items():
         async with Watchdog() as watchdog:
-            statuses = await asyncio.gather(*[asyncio.to_thread(asked, running.url, path, body) for _ in range(2)])
+            statuses = await asyncio.gather(*[asyncio.to_thread(status_of, running.url, path, body) for _ in range(2)])
         assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
         assert watchdog.longest < LONGEST_TURN, path
     status, _, _ = await post(running, "/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": 1})
@@ -107,15 +107,19 @@ async def test_a_conversation_of_more_turns_than_the_context_has_tokens_is_refus
     turns = [{"role": "user", "content": ""}] * 100_000
     body = json.dumps({"model": MODEL, "messages": turns}).encode()
     async with Watchdog() as watchdog:
-        assert await asyncio.to_thread(asked, running.url, "/v1/chat/completions", body) == 400
+        assert await asyncio.to_thread(status_of, running.url, "/v1/chat/completions", body) == 400
     assert watchdog.longest < 2 * LONGEST_TURN
 
 
 async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> None:
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20_000}]}
-    status, _, told = await post(running, "/v1/chat/completions", body)
-    assert (status, told["error"]["code"], told["error"]["param"]) == (400, ContextTooLong.code, "messages")
-    assert str(CONTEXT) in told["error"]["message"]
+    status, _, body_of_refusal = await post(running, "/v1/chat/completions", body)
+    assert (status, body_of_refusal["error"]["code"], body_of_refusal["error"]["param"]) == (
+        400,
+        ContextTooLong.code,
+        "messages",
+    )
+    assert str(CONTEXT) in body_of_refusal["error"]["message"]
 
 
 async def test_large_texts_wait_for_each_other_and_a_flood_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +159,7 @@ async def test_many_prompts_and_many_tokens_hold_no_turn_of_the_loop(running: Ru
     for path, body in (("/v1/completions", prompts), ("/detokenize", tokens)):
         written = json.dumps(body).encode()
         async with Watchdog() as watchdog:
-            await asyncio.to_thread(asked, running.url, path, written)
+            await asyncio.to_thread(status_of, running.url, path, written)
         assert watchdog.longest < LONGEST_TURN, path
 
 

@@ -82,7 +82,7 @@ def test_vectors_are_those_of_transformers_however_texts_are_cut(
 
 
 @pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
-def test_what_is_kept_of_a_text_changes_no_vector(ours: Llama, theirs: Any, pooling: Pooling) -> None:
+def test_the_cache_of_a_text_changes_no_vector(ours: Llama, theirs: Any, pooling: Pooling) -> None:
     """Answers, and texts before it, have left pages that it could begin with."""
     same = engine(ours)
     text = TEXTS[1]
@@ -136,18 +136,18 @@ def test_a_text_may_be_as_long_as_the_context(ours: Llama) -> None:
         engine(ours).add(full, ONE)
 
 
-def test_an_engine_without_hidden_states_says_so(ours: Llama) -> None:
-    class Nobody:
+def test_an_engine_without_hidden_states_refuses_embeddings(ours: Llama) -> None:
+    class TokensOnly:
         def run(self, batch: Batch) -> dict[int, Sampled]:
             return {}
 
     scheduler = engine(ours)._scheduler
-    plain = Engine(scheduler, Nobody(), vocab_size=96, eos_token_ids=frozenset())
+    plain = Engine(scheduler, TokensOnly(), vocab_size=96, eos_token_ids=frozenset())
     with pytest.raises(ValueError, match="embeds nothing"):
         plain.add([1], ONE, pooling="mean")
 
 
-def test_a_batch_tells_both_kinds_apart() -> None:
+def test_a_batch_separates_both_kinds() -> None:
     kinds: tuple[Pooling | None, ...] = (None, "mean", None, "cls")
     chunks = [Chunk(i, 0, (1, 2), (0,), True, ONE, 0, pooling) for i, pooling in enumerate(kinds)]
     batch = Batch.of(chunks[:1], chunks[1:])
@@ -173,7 +173,7 @@ def test_a_batch_tells_both_kinds_apart() -> None:
 def test_every_text_gets_its_vector(
     texts: list[tuple[int, Pooling | None]], blocks: int, seqs: int, spare: int, caching: bool, abort: int
 ) -> None:
-    """A token's hidden state is its position here, so that one that is left out, or counted twice, shows."""
+    """Here a token's hidden state is its position, so that a missing or doubled token is visible."""
     config = SchedulerConfig(
         max_model_len=32, max_num_seqs=seqs, max_num_batched_tokens=seqs + spare, max_queue=len(texts) + 1
     )

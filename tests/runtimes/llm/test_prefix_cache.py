@@ -15,9 +15,9 @@ async def cached(running: Running, headers: dict[str, str] | None = None, **fiel
     body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 2, **fields}
     url = f"{running.url}/v1/completions"
     async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as response:
-        told = await response.json()
-        assert response.status == 200, told
-    found: int = told["usage"]["prompt_tokens_details"]["cached_tokens"]
+        reply = await response.json()
+        assert response.status == 200, reply
+    found: int = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
     return found
 
 
@@ -28,9 +28,9 @@ async def test_a_prompt_again_and_one_that_begins_like_it() -> None:
         assert await cached(running, prompt=PROMPT[:20] + "y" * 40) == 16
         assert await cached(running, prompt=[PROMPT, "z" * 40], n=2) == 32
         async with aiohttp.ClientSession() as http, http.get(f"{running.url}/metrics") as response:
-            told = dict(line.rsplit(" ", 1) for line in (await response.text()).splitlines() if line[0] != "#")
-    assert float(told["headrace_llm_prefix_cache_hits_total"]) >= 32 + 16 + 32
-    assert float(told["headrace_llm_prefix_cache_queries_total"]) >= 40 + 40 + 60 + 80
+            metrics = dict(line.rsplit(" ", 1) for line in (await response.text()).splitlines() if line[0] != "#")
+    assert float(metrics["headrace_llm_prefix_cache_hits_total"]) >= 32 + 16 + 32
+    assert float(metrics["headrace_llm_prefix_cache_queries_total"]) >= 40 + 40 + 60 + 80
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ async def test_a_prompt_again_and_one_that_begins_like_it() -> None:
         ({"headers": {"x-headrace-tenant": "a"}}, {"headers": {"x-headrace-tenant": "a", "x-headrace-salt": "b"}}),
     ],
 )
-async def test_nobody_finds_what_another_tenant_or_salt_has_left(one: dict[str, Any], other: dict[str, Any]) -> None:
+async def test_the_cache_is_private_to_a_tenant_and_salt(one: dict[str, Any], other: dict[str, Any]) -> None:
     async with serving(prefix_cache=True) as running:
         assert await cached(running, **one) == 0
         assert await cached(running, **other) == 0

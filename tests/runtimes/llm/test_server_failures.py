@@ -57,7 +57,7 @@ async def test_an_engine_that_fails_before_the_first_token_is_a_503() -> None:
         assert (await post(running, "/v1/chat/completions", CHAT))[0] == 503
 
 
-async def test_an_engine_that_fails_in_the_middle_says_so_and_not_done() -> None:
+async def test_an_engine_that_fails_in_mid_stream_sends_an_error_without_done() -> None:
     async with serving(fails_after=3) as running:
         body = CHAT | {"stream": True}
         async with (
@@ -112,11 +112,11 @@ class Cramped(Parrot):
     fails_at = 0
 
     def run(self, batch: Batch) -> dict[int, Sampled]:
-        said = super().run(batch)
+        sampled = super().run(batch)
         self.fails_at -= 1
         if batch.num_tokens > self.room or self.fails_at == 0:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")
-        return said
+        return sampled
 
 
 LONG = COMPLETION | {"prompt": "a" * 120}
@@ -143,14 +143,14 @@ async def test_a_stream_whose_step_runs_out_of_memory_ends_with_that() -> None:
             aiohttp.ClientSession() as session,
             session.post(f"{running.url}/v1/completions", json=COMPLETION | {"stream": True}) as response,
         ):
-            *said, last, empty = (await response.content.read()).split(b"\n\n")
-        told = [json.loads(one.removeprefix(b"data: "))["choices"][0]["text"] for one in said]
-        assert "".join(told) == "Hel"
+            *events, last, empty = (await response.content.read()).split(b"\n\n")
+        texts = [json.loads(one.removeprefix(b"data: "))["choices"][0]["text"] for one in events]
+        assert "".join(texts) == "Hel"
         assert (json.loads(last.removeprefix(b"data: "))["error"]["code"], empty) == ("out_of_memory", b"")
         assert (await post(running, "/v1/completions", COMPLETION))[0] == 200
 
 
-def test_whoever_shares_a_step_that_runs_out_of_memory_is_told_and_others_are_not_harmed() -> None:
+def test_all_rows_of_a_step_that_runs_out_of_memory_fail_and_no_others() -> None:
     cramped = Cramped([7, 8, 9])
     cramped.fails_at = 2
     bounds = SchedulerConfig(max_model_len=64, max_num_seqs=2, max_num_batched_tokens=64, max_queue=9)
@@ -176,7 +176,7 @@ async def test_an_answer_whose_text_fails_ends_alone(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Detokenizer, "push", failing)
     async with serving("Hello! and so on") as running:
-        running.parrot.goes_on = True
+        running.parrot.continues = True
         neighbour = asyncio.ensure_future(post(running, "/v1/completions", COMPLETION | {"prompt": "Hello!"}))
         status, _, answer = await post(running, "/v1/completions", COMPLETION)
         assert status == 500

@@ -105,7 +105,7 @@ async def test_values_that_make_no_sense(running: Running, change: Any, param: s
 
 
 @pytest.mark.parametrize("missing", ["messages"])
-async def test_what_must_be_there(running: Running, missing: str) -> None:
+async def test_required_fields(running: Running, missing: str) -> None:
     body = {name: value for name, value in CHAT.items() if name != missing}
     await assert_refused(running, "/v1/chat/completions", body, param=missing, code="invalid_request")
 
@@ -119,7 +119,7 @@ async def test_what_must_be_there(running: Running, missing: str) -> None:
         ({"stream": True, "stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
     ],
 )
-async def test_streams_asked_for_wrongly(running: Running, change: Any, param: str) -> None:
+async def test_wrong_options_of_streams_are_refused(running: Running, change: Any, param: str) -> None:
     await assert_refused(running, "/v1/completions", COMPLETION | change, param=param, code="invalid_request")
 
 
@@ -141,7 +141,7 @@ async def test_prompts_that_are_none(running: Running, prompt: Any) -> None:
         {"store": True},
     ],
 )
-async def test_what_this_server_cannot_do_is_named(running: Running, change: Any) -> None:
+async def test_unsupported_fields_are_named(running: Running, change: Any) -> None:
     [param] = change
     for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION)):
         await assert_refused(running, path, body | change, param=param, code="unsupported_parameter")
@@ -160,7 +160,7 @@ async def test_a_field_without_use_is_left_out_and_listed_or_refused(running: Ru
         assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, param, "unsupported_parameter")
 
 
-async def test_what_nobody_knows_is_named(running: Running) -> None:
+async def test_unknown_fields_are_named(running: Running) -> None:
     for path, body, param in (
         ("/v1/chat/completions", CHAT, "temprature"),
         ("/v1/chat/completions", CHAT, "prompt"),
@@ -182,7 +182,7 @@ async def test_what_nobody_knows_is_named(running: Running) -> None:
         ("/v1/chat/completions", CHAT | {"messages": [USER | {"content": FULL}]}, "messages"),
     ],
 )
-async def test_what_does_not_fit_the_context(running: Running, path: str, body: Any, param: str) -> None:
+async def test_prompts_beyond_the_context_are_refused(running: Running, path: str, body: Any, param: str) -> None:
     await assert_refused(running, path, body, param=param, code="context_length_exceeded")
 
 

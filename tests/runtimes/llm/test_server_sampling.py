@@ -35,9 +35,9 @@ class Speaker:
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> torch.Tensor:
         self.broken |= {chunk.sequence_id for chunk in chunks if chunk.start == 0 and chunk.token_ids[0] == BROKEN}
         places = [(chunk, place) for chunk in chunks for place in range(chunk.start + 1, chunk.end + 1)]
-        wanted = [places[row] for row in rows]
+        placed = [places[row] for row in rows]
         return torch.stack(
-            [torch.empty(258), *[self.row(place, chunk.sequence_id in self.broken) for chunk, place in wanted]]
+            [torch.empty(258), *[self.row(place, chunk.sequence_id in self.broken) for chunk, place in placed]]
         )[1:]
 
     def hidden(self, chunks: Sequence[Chunk]) -> torch.Tensor:
@@ -83,52 +83,52 @@ def ids_of(text: bytes) -> list[int]:
 
 
 async def chat_tokens(running: Running, stream: bool, **fields: Any) -> tuple[str, list[ChatCompletionTokenLogprob]]:
-    asked: dict[str, Any] = {"model": MODEL, "messages": HI, "temperature": 0, "logprobs": True, **fields}
+    request: dict[str, Any] = {"model": MODEL, "messages": HI, "temperature": 0, "logprobs": True, **fields}
     if not stream:
-        [choice] = (await running.client.chat.completions.create(**asked)).choices
+        [choice] = (await running.client.chat.completions.create(**request)).choices
         assert choice.logprobs is not None
         return choice.message.content or "", choice.logprobs.content or []
     text = ""
-    told: list[ChatCompletionTokenLogprob] = []
-    async for chunk in await running.client.chat.completions.create(**asked, stream=True):
+    tokens: list[ChatCompletionTokenLogprob] = []
+    async for chunk in await running.client.chat.completions.create(**request, stream=True):
         [part] = chunk.choices
         text += part.delta.content or ""
-        told += (part.logprobs and part.logprobs.content) or []
-    return text, told
+        tokens += (part.logprobs and part.logprobs.content) or []
+    return text, tokens
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_chat_tells_of_each_token(chatting: Running, stream: bool) -> None:
+async def test_a_chat_has_logprobs_of_each_token(chatting: Running, stream: bool) -> None:
     speaker = Speaker(TEXT, after=CHAT_PROMPT)
-    text, told = await chat_tokens(chatting, stream, top_logprobs=3)
+    text, tokens = await chat_tokens(chatting, stream, top_logprobs=3)
     assert text == TEXT
-    assert bytes([byte for token in told for byte in token.bytes or ()]) == TEXT.encode()
+    assert bytes([byte for token in tokens for byte in token.bytes or ()]) == TEXT.encode()
     ids = ids_of(TEXT.encode())
-    for place, (token, token_id) in enumerate(zip(told, ids, strict=True), CHAT_PROMPT):
+    for place, (token, token_id) in enumerate(zip(tokens, ids, strict=True), CHAT_PROMPT):
         assert token.logprob == pytest.approx(speaker.logprob(place, token_id), abs=1e-5)
         best = speaker.likeliest(place, 3)
         assert [other.logprob for other in token.top_logprobs] == pytest.approx(
             [speaker.logprob(place, other) for other in best], abs=1e-5
         )
         assert token.top_logprobs[0].token == token.token
-    named = {token.token for token in told}
+    named = {token.token for token in tokens}
     assert {"H", "\\xc3", "\\xb6", "\\xf0", "\\x9f", "\\x98", "\\x80"} <= named  # what is no text alone
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_a_stop_string_cuts_off_is_not_told_of(chatting: Running, stream: bool) -> None:
-    text, told = await chat_tokens(chatting, stream, stop=["wörld"])
-    assert (text, "".join(token.token for token in told)) == ("Hello, ", "Hello, ")
-    assert [token.top_logprobs for token in told] == [[]] * 7
+async def test_text_after_a_stop_string_has_no_logprobs(chatting: Running, stream: bool) -> None:
+    text, tokens = await chat_tokens(chatting, stream, stop=["wörld"])
+    assert (text, "".join(token.token for token in tokens)) == ("Hello, ", "Hello, ")
+    assert [token.top_logprobs for token in tokens] == [[]] * 7
     fields = {"stop": ["wörld"], "extra_body": {"include_stop_str_in_output": True}}
-    text, told = await chat_tokens(chatting, stream, **fields)
+    text, tokens = await chat_tokens(chatting, stream, **fields)
     assert text == "Hello, wörld"
-    assert len(told) == len(text.encode())
-    text, told = await chat_tokens(chatting, stream, stop=["Z"], max_tokens=9)  # ends within a character
-    assert (text, len(told)) == ("Hello, w\ufffd", 9)
+    assert len(tokens) == len(text.encode())
+    text, tokens = await chat_tokens(chatting, stream, stop=["Z"], max_tokens=9)  # ends within a character
+    assert (text, len(tokens)) == ("Hello, w\ufffd", 9)
 
 
-async def test_nobody_is_told_who_did_not_ask(chatting: Running) -> None:
+async def test_logprobs_are_absent_unless_requested(chatting: Running) -> None:
     answer = await chatting.client.chat.completions.create(model=MODEL, messages=HI, temperature=0)
     assert answer.choices[0].logprobs is None
     completion = await chatting.client.completions.create(model=MODEL, prompt="abc", temperature=0)
@@ -137,19 +137,19 @@ async def test_nobody_is_told_who_did_not_ask(chatting: Running) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("count", [0, 2, 20])
-async def test_a_completion_tells_of_each_token(running: Running, stream: bool, count: int) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 40, "logprobs": count}
+async def test_a_completion_has_logprobs_of_each_token(running: Running, stream: bool, count: int) -> None:
+    request: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 40, "logprobs": count}
     if stream:
-        chunks = [chunk async for chunk in await running.client.completions.create(**asked, stream=True)]
+        chunks = [chunk async for chunk in await running.client.completions.create(**request, stream=True)]
         parts = [chunk.choices[0] for chunk in chunks]
     else:
-        parts = (await running.client.completions.create(**asked)).choices
-    told = [part.logprobs for part in parts if part.logprobs is not None]
+        parts = (await running.client.completions.create(**request)).choices
+    parts_with_logprobs = [part.logprobs for part in parts if part.logprobs is not None]
     assert "".join(part.text for part in parts) == TEXT
-    tokens = [token for one in told for token in one.tokens or ()]
-    offsets = [offset for one in told for offset in one.text_offset or ()]
-    logprobs = [logprob for one in told for logprob in one.token_logprobs or ()]
-    tops = [top for one in told for top in one.top_logprobs or ()]
+    tokens = [token for one in parts_with_logprobs for token in one.tokens or ()]
+    offsets = [offset for one in parts_with_logprobs for offset in one.text_offset or ()]
+    logprobs = [logprob for one in parts_with_logprobs for logprob in one.token_logprobs or ()]
+    tops = [top for one in parts_with_logprobs for top in one.top_logprobs or ()]
     ids = ids_of(TEXT.encode())
     assert len(tokens) == len(ids)
     assert tokens[8:10] == ["bytes:\\xc3", "bytes:\\xb6"]
@@ -157,35 +157,37 @@ async def test_a_completion_tells_of_each_token(running: Running, stream: bool, 
     for place, token_id in enumerate(ids):
         assert logprobs[place] == pytest.approx(SPEAKER.logprob(place + 3, token_id), abs=1e-5)
         assert tops[place][tokens[place]] == logprobs[place]
-        assert len(tops[place]) == max(count, 1)  # the best is the one that was taken
+        assert len(tops[place]) == max(count, 1)  # the best token is the generated one
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("prompt", [PROMPT, [97, 98, 99]])
-async def test_an_echo_tells_of_the_prompt_too(running: Running, prompt: Any, stream: bool) -> None:
-    """And of nothing else if nothing is to be generated."""
+async def test_an_echo_has_logprobs_of_the_prompt_too(running: Running, prompt: Any, stream: bool) -> None:
+    """Only the prompt has logprobs if no token is generated."""
     prompt = ids_of(PROMPT.encode()) if isinstance(prompt, list) else prompt
     ids = ids_of((PROMPT + TEXT).encode())
     for max_tokens, text in ((0, PROMPT), (2, PROMPT + "He")):
-        asked: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": max_tokens}
-        asked |= {"logprobs": 2, "echo": True}
+        request: dict[str, Any] = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": max_tokens}
+        request |= {"logprobs": 2, "echo": True}
         if stream:
-            parts = [chunk.choices[0] async for chunk in await running.client.completions.create(**asked, stream=True)]
+            parts = [
+                chunk.choices[0] async for chunk in await running.client.completions.create(**request, stream=True)
+            ]
         else:
-            answer = await running.client.completions.create(**asked)
+            answer = await running.client.completions.create(**request)
             parts = answer.choices
             assert answer.usage is not None
             assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (3, max_tokens)
         assert "".join(part.text for part in parts) == text
         assert parts[-1].finish_reason == "length"
-        told = [part.logprobs for part in parts if part.logprobs is not None]
-        assert [token for one in told for token in one.tokens or ()] == list(text)
-        assert [offset for one in told for offset in one.text_offset or ()] == list(range(len(text)))
-        logprobs = [logprob for one in told for logprob in one.token_logprobs or ()]
+        parts_with_logprobs = [part.logprobs for part in parts if part.logprobs is not None]
+        assert [token for one in parts_with_logprobs for token in one.tokens or ()] == list(text)
+        assert [offset for one in parts_with_logprobs for offset in one.text_offset or ()] == list(range(len(text)))
+        logprobs = [logprob for one in parts_with_logprobs for logprob in one.token_logprobs or ()]
         assert logprobs[0] is None
         expected = [SPEAKER.logprob(place, ids[place]) for place in range(1, len(text))]
         assert logprobs[1:] == pytest.approx(expected, abs=1e-5)
-        tops = [top for one in told for top in one.top_logprobs or ()]
+        tops = [top for one in parts_with_logprobs for top in one.top_logprobs or ()]
         assert tops[0] is None
         assert all(2 <= len(top) <= 3 for top in tops[1:])
     await until_idle(running.engine)
@@ -203,24 +205,24 @@ async def test_an_echo_alone(running: Running) -> None:
     assert answer.choices[0].text == "abcHello, "  # stop strings do not apply to the prompt
 
 
-async def test_the_prompts_logprobs_are_those_of_chunks_and_of_kept_pages_too() -> None:
-    """Of a prompt that is longer than a step, and that another has left in the prefix cache."""
+async def test_the_prompts_logprobs_are_equal_in_chunks_and_from_cached_pages() -> None:
+    """The prompt is longer than a step, and another request has left it in the prefix cache."""
     prompt = list(range(65, 91)) * 6
     async with serving(runner=ModelRunner(SPEAKER), prefix_cache=True, max_batched=48) as running:
-        asked: dict[str, Any] = {"model": MODEL, "prompt": prompt, "max_tokens": 0}
-        await running.client.completions.create(**(asked | {"max_tokens": 2}))
-        answer = await running.client.completions.create(**asked, echo=True, logprobs=0)
-    told = answer.choices[0].logprobs
-    assert told is not None
-    assert told.token_logprobs is not None
+        request: dict[str, Any] = {"model": MODEL, "prompt": prompt, "max_tokens": 0}
+        await running.client.completions.create(**(request | {"max_tokens": 2}))
+        answer = await running.client.completions.create(**request, echo=True, logprobs=0)
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert logprobs.token_logprobs is not None
     expected = [SPEAKER.logprob(place, token) for place, token in enumerate(prompt)]
-    assert told.token_logprobs[1:] == pytest.approx(expected[1:], abs=1e-5)
+    assert logprobs.token_logprobs[1:] == pytest.approx(expected[1:], abs=1e-5)
 
 
-async def test_the_best_of_several_is_told(running: Running) -> None:
-    asked: dict[str, Any] = {"model": MODEL, "prompt": ["abc", "xyz"], "max_tokens": 6, "seed": 5, "logprobs": 0}
-    every = await running.client.completions.create(**asked, n=4)
-    best = await running.client.completions.create(**asked, n=2, best_of=4)
+async def test_the_best_of_several_is_returned(running: Running) -> None:
+    request: dict[str, Any] = {"model": MODEL, "prompt": ["abc", "xyz"], "max_tokens": 6, "seed": 5, "logprobs": 0}
+    every = await running.client.completions.create(**request, n=4)
+    best = await running.client.completions.create(**request, n=2, best_of=4)
 
     def mean(choice: Any) -> float:
         return float(sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs))
@@ -236,57 +238,59 @@ async def test_the_best_of_several_is_told(running: Running) -> None:
     assert one.choices[0].logprobs is None
 
 
-# ── what is chosen ────────────────────────────────────────────────────────────────────────────────────
+# ── chosen tokens ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def said(running: Running, **fields: Any) -> tuple[str, str]:
-    asked: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 30} | fields
-    status, _, answer = await post(running, "/v1/completions", asked)
+async def completed(running: Running, **fields: Any) -> tuple[str, str]:
+    request: dict[str, Any] = {"model": MODEL, "prompt": PROMPT, "temperature": 0, "max_tokens": 30} | fields
+    status, _, answer = await post(running, "/v1/completions", request)
     assert status == 200, answer
     return answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]
 
 
-async def test_bias_penalties_and_stops_change_what_is_said(running: Running) -> None:
+async def test_bias_penalties_and_stops_change_the_text(running: Running) -> None:
     [ell, zed] = byte_tokenizer().encode("lz")
-    assert await said(running) == (TEXT, "stop")
-    assert await said(running, logit_bias={str(zed): 100}, max_tokens=4) == ("zzzz", "length")
-    without, _ = await said(running, logit_bias={str(ell): -100})
+    assert await completed(running) == (TEXT, "stop")
+    assert await completed(running, logit_bias={str(zed): 100}, max_tokens=4) == ("zzzz", "length")
+    without, _ = await completed(running, logit_bias={str(ell): -100})
     assert "l" not in without
-    assert await said(running, stop_token_ids=[ell]) == ("He", "stop")
-    assert await said(running, stop_token_ids=[ell], include_stop_str_in_output=True) == ("Hel", "stop")
-    longer, reason = await said(running, min_tokens=28)
+    assert await completed(running, stop_token_ids=[ell]) == ("He", "stop")
+    assert await completed(running, stop_token_ids=[ell], include_stop_str_in_output=True) == ("Hel", "stop")
+    longer, reason = await completed(running, min_tokens=28)
     assert longer.startswith(TEXT)
     assert longer != TEXT
     assert reason in ("stop", "length")
-    assert await said(running, stop=["l"], min_tokens=4) == ("Hello, wör", "stop")
+    assert await completed(running, stop=["l"], min_tokens=4) == ("Hello, wör", "stop")
 
 
-async def test_a_penalty_minds_what_was_said_and_a_repetition_penalty_the_prompt_too(running: Running) -> None:
+async def test_penalties_count_the_answer_and_a_repetition_penalty_the_prompt_too(running: Running) -> None:
     [zed] = byte_tokenizer().encode("z")
     bias = {str(zed): 12}
-    assert (await said(running, logit_bias=bias, max_tokens=4))[0] == "zzzz"
-    once, _ = await said(running, logit_bias={str(zed): 6.5}, presence_penalty=2, frequency_penalty=2, max_tokens=30)
-    often, _ = await said(running, logit_bias={str(zed): 6.5}, max_tokens=30)
+    assert (await completed(running, logit_bias=bias, max_tokens=4))[0] == "zzzz"
+    once, _ = await completed(
+        running, logit_bias={str(zed): 6.5}, presence_penalty=2, frequency_penalty=2, max_tokens=30
+    )
+    often, _ = await completed(running, logit_bias={str(zed): 6.5}, max_tokens=30)
     assert once.count("z") < often.count("z")
     prompt = byte_tokenizer().encode("zbc")
     fields = {"logit_bias": bias, "repetition_penalty": 100.0, "max_tokens": 3}
-    assert "z" in (await said(running, **fields))[0]  # until it has come
-    assert "z" not in (await said(running, **fields, prompt=prompt))[0]
+    assert "z" in (await completed(running, **fields))[0]  # until it has come
+    assert "z" not in (await completed(running, **fields, prompt=prompt))[0]
 
 
 async def test_a_row_that_fails_ends_alone(running: Running) -> None:
     """Its logits are NaN; its neighbours in the batch do not notice."""
     fields = {"model": MODEL, "max_tokens": 30, "temperature": 1.0, "seed": 3, "top_p": 0.9}
-    alone, _ = await said(running, **fields)
-    asked = [post(running, "/v1/completions", fields | {"prompt": prompt}) for prompt in ("abc", "!bc", "abc")]
-    first, broken, last = await asyncio.gather(*asked)
+    alone, _ = await completed(running, **fields)
+    pending = [post(running, "/v1/completions", fields | {"prompt": prompt}) for prompt in ("abc", "!bc", "abc")]
+    first, broken, last = await asyncio.gather(*pending)
     assert broken[0] == 500
     assert "nan" in broken[2]["error"]["message"]
     assert [answer["choices"][0]["text"] for _, _, answer in (first, last)] == [alone, alone]
     status, _, _ = await post(running, "/v1/completions", fields | {"prompt": "!bc", "stream": True})
     assert status == 500
     await until_idle(running.engine)
-    assert await said(running) == (TEXT, "stop")
+    assert await completed(running) == (TEXT, "stop")
 
 
 @pytest.mark.parametrize(
@@ -298,20 +302,20 @@ async def test_a_row_that_fails_ends_alone(running: Running) -> None:
     ],
     ids=str,
 )
-async def test_what_is_continued_minds_what_was_said_before(running: Running, how: Any) -> None:
-    """From every token on the answer is the unbroken one."""
-    asked = {"model": MODEL, "prompt": PROMPT, "max_tokens": 24, "stream": True} | how
-    whole = await heard(running, **asked, return_token_ids=True)
+async def test_a_continued_answer_counts_its_earlier_tokens(running: Running, how: Any) -> None:
+    """An answer that is continued from any token equals the unbroken one."""
+    request = {"model": MODEL, "prompt": PROMPT, "max_tokens": 24, "stream": True} | how
+    whole = await streamed_pieces(running, **request, return_token_ids=True)
     for cut in range(1, len(whole)):
         ids = [token_id for _, token_ids in whole[:cut] for token_id in token_ids]
-        rest = await heard(running, **asked, continue_token_ids=ids)
+        rest = await streamed_pieces(running, **request, continue_token_ids=ids)
         assert "".join(text for text, _ in whole[:cut] + rest) == "".join(text for text, _ in whole)
 
 
-async def heard(running: Running, **asked: Any) -> list[tuple[str, list[int]]]:
+async def streamed_pieces(running: Running, **request: Any) -> list[tuple[str, list[int]]]:
     async with (
         aiohttp.ClientSession() as session,
-        session.post(f"{running.url}/v1/completions", json=asked) as response,
+        session.post(f"{running.url}/v1/completions", json=request) as response,
     ):
         events = (await response.read()).split(b"\n\n")
     choices = [json.loads(event.removeprefix(b"data: "))["choices"][0] for event in events if b"{" in event]

@@ -1,4 +1,4 @@
-"""Models from the Hugging Face Hub, of which a small stand-in listens on loopback."""
+"""Models from the Hugging Face Hub; a small stand-in listens on loopback."""
 
 import hashlib
 import http.server
@@ -84,7 +84,7 @@ def hub() -> Iterator[str]:
 
 
 def resolve_elsewhere(name: str, hub: str, home: Path) -> tuple[str, str]:
-    """In a process of its own, for the library reads its settings when it is imported: (path, error)."""
+    """(path, error) of a resolution in a process of its own: the library reads its settings at import."""
     program = (
         "import sys\nfrom runtimes.llm.weights.store import resolve\nfrom runtimes.wheels import ModelUnavailable\n"
         "try:\n    print(resolve(sys.argv[1]))\nexcept ModelUnavailable as error:\n    sys.exit(str(error))"
@@ -107,14 +107,14 @@ def test_one_file_from_the_hub(hub: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("hf:org/none", "no such model"),
         ("hf:org/tiny/none.gguf", "no file none.gguf"),
         ("hf:org/tiny@v9", "no revision v9"),
     ],
 )
-def test_what_the_hub_does_not_have(hub: str, tmp_path: Path, name: str, said: str) -> None:
+def test_models_that_the_hub_lacks_are_errors(hub: str, tmp_path: Path, name: str, message: str) -> None:
     path, error = resolve_elsewhere(name, hub, tmp_path)
     assert path == ""
-    assert said in error
+    assert message in error

@@ -38,7 +38,7 @@ def write_gguf(path: Path, **changes: Any) -> Path:
     return path
 
 
-def test_metadata_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
+def test_metadata_equals_that_of_the_gguf_package(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf")
     ours = read_metadata(path)
     for key, field in GGUFReader(path).fields.items():
@@ -46,14 +46,14 @@ def test_metadata_is_what_the_gguf_package_reads(tmp_path: Path) -> None:
             assert ours[key] == field.contents(), key
 
 
-@given(kept=st.floats(0, 1, exclude_max=True))
+@given(part=st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50, deadline=None)
-def test_a_file_cut_short_is_refused(tmp_path_factory: pytest.TempPathFactory, kept: float) -> None:
+def test_a_file_cut_short_is_refused(tmp_path_factory: pytest.TempPathFactory, part: float) -> None:
     folder = tmp_path_factory.mktemp("cut")
     whole = write_gguf(folder / "whole.gguf").read_bytes()
     # Padding after the last value may be missing.
     cut = folder / "cut.gguf"
-    cut.write_bytes(whole[: int(len(whole.rstrip(b"\0")) * kept)])
+    cut.write_bytes(whole[: int(len(whole.rstrip(b"\0")) * part)])
     with pytest.raises(InvalidGguf, match=r"cut\.gguf"):
         read_metadata(cut)
 
@@ -77,7 +77,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
         read_metadata(path)
 
 
-def test_a_model_that_wants_a_beginning_gets_one(tmp_path: Path) -> None:
+def test_a_model_with_a_beginning_token_has_it(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf"))
     assert tokenizer.encode("he", add_bos=True) == [257, 256]
     assert tokenizer.encode("he") == [256]
@@ -86,7 +86,7 @@ def test_a_model_that_wants_a_beginning_gets_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("pre", "begins"), [("llama-bpe", True), ("tekken", True), ("qwen2", False)])
-def test_where_a_file_says_nothing_the_family_does(tmp_path: Path, pre: str, begins: bool) -> None:
+def test_defaults_come_from_the_family(tmp_path: Path, pre: str, begins: bool) -> None:
     tokenizer = load_tokenizer(write_gguf(tmp_path / "m.gguf", pre=pre, add_bos=None))
     assert tokenizer.encode("he", add_bos=True) == [257] * begins + [256]
 
@@ -123,7 +123,7 @@ def test_pre_tokenizers_cut_as_their_models_were_trained(
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model": "t5"}, "'t5' is not supported; gpt2"),
         ({"model": "llama"}, r"incomplete: .*tokenizer\.ggml\.scores"),
@@ -133,6 +133,6 @@ def test_pre_tokenizers_cut_as_their_models_were_trained(
         ({"bos": 9999}, "incomplete"),
     ],
 )
-def test_what_cannot_be_reproduced_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedTokenizer, match=said):
+def test_unsupported_tokenizers_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedTokenizer, match=message):
         load_tokenizer(write_gguf(tmp_path / "m.gguf", **change))

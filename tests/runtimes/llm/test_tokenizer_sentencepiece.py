@@ -21,7 +21,7 @@ BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 DEFINED = ["▁▁", "▁▁▁", "\n\n", "<think>"]
 
 
-def learned_pieces() -> list[str]:
+def trained_pieces() -> list[str]:
     """Pieces of English, in the order of training; without pieces that can be merged in two overlapping ways."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -34,7 +34,7 @@ def overlaps_itself(piece: str) -> bool:
     return any(piece.startswith(piece[start:]) for start in range(1, len(piece)))
 
 
-PIECES = learned_pieces()
+PIECES = trained_pieces()
 TOKENS = [*SPECIAL, *BYTES, *DEFINED, *PIECES]
 TYPES = [UNKNOWN, *[CONTROL] * 4, *[BYTE] * 256, *[USER_DEFINED] * len(DEFINED), *[NORMAL] * len(PIECES)]
 SCORES = [0.0] * (len(TOKENS) - len(PIECES)) + [-float(rank) for rank in range(len(PIECES))]
@@ -144,9 +144,9 @@ def test_a_piece_that_scores_better_is_put_together_first(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [({"scores": [0.0]}, f"{len(TOKENS)} tokens, but scores of 1"), ({"charsmap": b"\x01"}, "precompiled_charsmap")],
 )
-def test_what_cannot_be_reproduced_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedTokenizer, match=said):
+def test_unsupported_tokenizers_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedTokenizer, match=message):
         load_tokenizer(write(tmp_path / "m.gguf", **change))

@@ -98,10 +98,10 @@ def check_scores(scores: list[Any], prompt: list[int], count: int) -> None:
     names = byte_tokenizer()
     assert scores[0] is None
     assert len(scores) == len(prompt)
-    for place, (token, told) in enumerate(zip(prompt[1:], scores[1:], strict=True), 1):
+    for place, (token, entries) in enumerate(zip(prompt[1:], scores[1:], strict=True), 1):
         row = SPEAKER.row(place).log_softmax(-1)
-        assert set(told) == {str(token), *map(str, SPEAKER.likeliest(place, count))}
-        for other, entry in told.items():
+        assert set(entries) == {str(token), *map(str, SPEAKER.likeliest(place, count))}
+        for other, entry in entries.items():
             assert math.isclose(entry["logprob"], float(row[int(other)]), abs_tol=1e-5)
             assert entry["rank"] == int((row > row[int(other)]).sum()) + 1
             assert entry["decoded_token"] == names.decode([int(other)]) or "\\x" in entry["decoded_token"]
@@ -123,12 +123,12 @@ async def test_prompt_logprobs_are_those_of_the_model(max_tokens: int, count: in
 async def test_prompt_logprobs_of_a_chat_stand_beside_its_choices() -> None:
     async with serving(runner=ModelRunner(Speaker(TEXT, after=1000))) as running:
         body = {"messages": HI, "prompt_logprobs": 2, "max_tokens": 1}
-        (_, _, answer), (_, _, told) = await asyncio.gather(
+        (_, _, answer), (_, _, tokenized) = await asyncio.gather(
             post(running, "/v1/chat/completions", body), post(running, "/tokenize", {"messages": HI})
         )
         scores = answer["prompt_logprobs"]
-        assert len(scores) == len(told["tokens"]) == answer["usage"]["prompt_tokens"]
-        assert all(str(token) in one for token, one in zip(told["tokens"][1:], scores[1:], strict=True))
+        assert len(scores) == len(tokenized["tokens"]) == answer["usage"]["prompt_tokens"]
+        assert all(str(token) in one for token, one in zip(tokenized["tokens"][1:], scores[1:], strict=True))
 
 
 async def test_an_echo_and_prompt_logprobs_have_their_own_counts() -> None:

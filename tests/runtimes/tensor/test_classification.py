@@ -39,7 +39,7 @@ def test_of_equal_values_the_first_is_first() -> None:
     assert reported(np.array([[5, 7, 7, 7]], np.int32), 2)[0] == ["7:1", "7:2"]
 
 
-def test_what_is_no_number_is_last() -> None:
+def test_nan_is_last() -> None:
     assert reported(np.array([[np.nan, -np.inf, 1]], np.float64), 1)[0] == ["1.000000:2"]
 
 

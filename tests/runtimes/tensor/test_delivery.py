@@ -59,6 +59,6 @@ async def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) 
         {"shared_memory_region": "r", "shared_memory_byte_size": 65},
     ],
 )
-def test_what_cannot_be_is_refused_at_once(memory: SharedMemory, parameters: dict[str, Parameter]) -> None:
+def test_impossible_parameters_are_refused_at_once(memory: SharedMemory, parameters: dict[str, Parameter]) -> None:
     with pytest.raises(CallerError):
         delivery.check(asking(**parameters), memory)

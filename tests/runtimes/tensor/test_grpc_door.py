@@ -56,7 +56,7 @@ def test_a_message_that_is_none_ends_no_stream(channel: grpc.Channel) -> None:
     assert third.error_message
 
 
-def test_who_leaves_a_stream_frees_the_model(channel: grpc.Channel) -> None:
+def test_a_cancelled_stream_frees_the_model(channel: grpc.Channel) -> None:
     """Its only copy waits for a reader of the first stream until that one is known to have left."""
     leaving = channel.stream_stream(f"{SERVICE}/ModelStreamInfer")(iter([repeat(200_000)]), timeout=PATIENCE)
     assert next(leaving)

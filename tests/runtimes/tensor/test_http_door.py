@@ -20,7 +20,7 @@ ADD_SUB = {
 }
 
 
-class Told(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -40,18 +40,20 @@ class Client:
     def __init__(self, address: str) -> None:
         self._connection = HTTPConnection(address, timeout=PATIENCE)
 
-    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Told:
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> HttpReply:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request(method, path, data, fields)
         response: HTTPResponse = self._connection.getresponse()
-        return Told(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        return HttpReply(
+            response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+        )
 
-    def get(self, path: str, **headers: str) -> Told:
-        return self.ask("GET", path, **headers)
+    def get(self, path: str, **headers: str) -> HttpReply:
+        return self.send("GET", path, **headers)
 
-    def post(self, path: str, body: Any = b"", **headers: str) -> Told:
-        return self.ask("POST", path, body, **headers)
+    def post(self, path: str, body: Any = b"", **headers: str) -> HttpReply:
+        return self.send("POST", path, body, **headers)
 
     def close(self) -> None:
         self._connection.close()
@@ -67,8 +69,8 @@ def http(runtime: TensorRuntime) -> Iterator[Client]:
 def test_probes_have_no_body(http: Client) -> None:
     for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/add_sub/ready", "/v2/models/add_sub"):
         for method in ("GET", "HEAD"):
-            assert http.ask(method, path).status == 200
-    assert http.ask("HEAD", "/v2").body == b""
+            assert http.send(method, path).status == 200
+    assert http.send("HEAD", "/v2").body == b""
 
 
 def test_generate_answers_once(http: Client) -> None:
@@ -91,14 +93,14 @@ def test_streams_are_events(http: Client) -> None:
     assert [event["id"] for event in events] == ["seven", "seven"]
 
 
-def test_what_fails_in_a_stream_is_its_last_event(http: Client) -> None:
+def test_an_error_in_a_stream_is_its_last_event(http: Client) -> None:
     events = http.post("/v2/models/repeat/generate_stream", {"IN": [7, -1, 9]}).events
     assert events[0]["OUT"] == 7
     assert "below zero" in events[1]["error"]
     assert len(events) == 2
 
 
-def test_what_fails_at_once_has_a_status(http: Client) -> None:
+def test_an_error_before_a_stream_has_a_status(http: Client) -> None:
     assert http.post("/v2/models/repeat/generate_stream", {"IN": [-1]}).status == 500
     assert http.post("/v2/models/nobody/generate_stream", {"IN": [1]}).status == 404
     assert http.post("/v2/models/repeat/generate_stream", {}).status == 400
@@ -108,7 +110,7 @@ def test_a_model_that_answers_once_may_be_streamed(http: Client) -> None:
     assert [event["SAME"] for event in http.post("/v2/models/text/generate_stream", {"TEXT": "a"}).events] == ["a"]
 
 
-def test_who_leaves_a_stream_frees_the_model(runtime: TensorRuntime, http: Client) -> None:
+def test_a_closed_stream_frees_the_model(runtime: TensorRuntime, http: Client) -> None:
     """Its only copy waits for a reader of the first stream until that one is known to have left."""
     body = json.dumps({"IN": list(range(200_000))}).encode()
     host, port = runtime.http.split(":")
@@ -134,7 +136,7 @@ def test_answers_tell_of_the_device(http: Client) -> None:
     assert float(reported.headers["headrace-device-ms"]) > 0
 
 
-def test_large_answers_are_compressed_for_who_takes_that(http: Client) -> None:
+def test_large_answers_are_compressed_for_clients_that_accept_it(http: Client) -> None:
     big = {"shape": [8, 500], "datatype": "FP32", "data": [1.0] * 4000}
     sent = {"inputs": [{"name": f"INPUT{at}", **big} for at in (0, 1)]}
     plain = http.post("/v2/models/add_sub_any/infer", sent)
@@ -170,7 +172,7 @@ def test_large_answers_are_compressed_for_who_takes_that(http: Client) -> None:
     ],
 )
 def test_statuses(http: Client, method: str, path: str, status: int) -> None:
-    reported = http.ask(method, path, b"" if method == "POST" else None)
+    reported = http.send(method, path, b"" if method == "POST" else None)
     assert (reported.status, reported.headers["content-type"]) == (status, "application/json")
     assert status == 200 or list(reported.json) == ["error"]
 
@@ -221,7 +223,7 @@ def test_bodies_of_control_that_are_none(http: Client, path: str) -> None:
         assert http.post(path, body).status == 400
 
 
-def test_metrics_are_what_prometheus_reads(http: Client) -> None:
+def test_metrics_are_valid_for_prometheus(http: Client) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     http.post("/v2/models/add_sub/infer", ADD_SUB)

@@ -63,7 +63,7 @@ def session(repository: Path, model: str, file: str = "model.onnx") -> onnxrunti
 
 
 def features(content: bytes) -> Array:
-    """As Magika's own client makes them."""
+    """The features in the form of Magika's own client."""
     content = content.strip()
     begin, end = list(content[:1024]), list(content[-1024:])
     return np.array([[*begin, *[256] * (1024 - len(begin)), *[256] * (1024 - len(end)), *end]], np.int32)
@@ -77,8 +77,8 @@ CONTENTS = {
 }
 
 
-def test_magika_knows_what_bytes_are(client: triton.InferenceServerClient, repository: Path) -> None:
-    """The very numbers that ONNX Runtime gives, and the classes by their names."""
+def test_magika_classifies_bytes(client: triton.InferenceServerClient, repository: Path) -> None:
+    """The numbers equal ONNX Runtime's, and the classes have their names."""
     direct = session(repository, "magika")
     for kind, content in CONTENTS.items():
         given = features(content)

@@ -57,13 +57,13 @@ def spoken(repository: Path, steps: Array) -> list[float]:
 
 
 async def follow(client: Any, model: str, stream: int | str, steps: Array) -> list[float]:
-    heard = []
+    answers = []
     for i, step in enumerate(steps):
         audio = triton.InferInput("audio", list(step.shape), "FP32")
         audio.set_data_from_numpy(step)
         at = {"sequence_id": stream, "sequence_start": i == 0, "sequence_end": i == len(steps) - 1}
-        heard.append(float((await client.infer(model, [audio], **at)).as_numpy("speech")[0, 0]))
-    return heard
+        answers.append(float((await client.infer(model, [audio], **at)).as_numpy("speech")[0, 0]))
+    return answers
 
 
 async def counts(client: Any, model: str) -> tuple[int, int]:
@@ -72,25 +72,27 @@ async def counts(client: Any, model: str) -> tuple[int, int]:
     return int(reported["inference_count"]), int(reported["execution_count"])
 
 
-async def hear(runtime: TensorRuntime, model: str, streams: dict[int | str, Array]) -> tuple[list[list[float]], int]:
-    """All streams at once; what was heard in each, and the executions that it took."""
+async def answers_of_streams(
+    runtime: TensorRuntime, model: str, streams: dict[int | str, Array]
+) -> tuple[list[list[float]], int]:
+    """The answers of all streams at once, and the number of executions."""
     client = triton.InferenceServerClient(runtime.http, conn_limit=32)
     try:
         async with asyncio.timeout(100):
             rows, executions = await counts(client, model)
-            heard = await asyncio.gather(*[follow(client, model, name, steps) for name, steps in streams.items()])
+            answers = await asyncio.gather(*[follow(client, model, name, steps) for name, steps in streams.items()])
             rows_after, executions_after = await counts(client, model)
     finally:
         await client.close()
     assert rows_after - rows == len(streams) * STEPS
-    return heard, executions_after - executions
+    return answers, executions_after - executions
 
 
 async def test_many_streams_share_batches(runtime: TensorRuntime, repository: Path) -> None:
     """The model's memory of each stream is a tensor, which the runtime keeps."""
     streams: dict[int | str, Array] = {seed + 1: sound(seed) for seed in range(16)}
-    heard, executions = await hear(runtime, "silero-vad", streams)
-    for actual, steps in zip(heard, streams.values(), strict=True):
+    answers, executions = await answers_of_streams(runtime, "silero-vad", streams)
+    for actual, steps in zip(answers, streams.values(), strict=True):
         np.testing.assert_allclose(actual, spoken(repository, steps), atol=1e-4)
     assert executions < 16 * STEPS
 
@@ -98,14 +100,14 @@ async def test_many_streams_share_batches(runtime: TensorRuntime, repository: Pa
 async def test_memory_inside_of_a_copy_is_one_streams(runtime: TensorRuntime, repository: Path) -> None:
     """Two copies, four streams: two of them wait until the others have ended."""
     streams: dict[int | str, Array] = {f"stream {seed}": sound(seed) for seed in range(4)}
-    heard, executions = await hear(runtime, "silero-vad-jit", streams)
-    for actual, steps in zip(heard, streams.values(), strict=True):
+    answers, executions = await answers_of_streams(runtime, "silero-vad-jit", streams)
+    for actual, steps in zip(answers, streams.values(), strict=True):
         np.testing.assert_allclose(actual, spoken(repository, steps), atol=1e-4)
     assert executions == 4 * STEPS
 
 
-async def test_a_stream_that_was_heard_before_is_forgotten(runtime: TensorRuntime, repository: Path) -> None:
+async def test_an_ended_stream_leaves_no_state(runtime: TensorRuntime, repository: Path) -> None:
     """Under the same name another one begins from nothing."""
     for seed in range(2):
-        [heard], _ = await hear(runtime, "silero-vad", {1: sound(seed)})
-        np.testing.assert_allclose(heard, spoken(repository, sound(seed)), atol=1e-4)
+        [answers], _ = await answers_of_streams(runtime, "silero-vad", {1: sound(seed)})
+        np.testing.assert_allclose(answers, spoken(repository, sound(seed)), atol=1e-4)

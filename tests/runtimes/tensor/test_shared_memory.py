@@ -45,7 +45,7 @@ async def test_an_input_is_read_where_it_lies(memory: SharedMemory) -> None:
     assert read.parameters == {"own": 1}
 
 
-async def test_an_output_is_written_where_it_is_wanted(memory: SharedMemory, folder: Path) -> None:
+async def test_an_output_is_written_to_its_region(memory: SharedMemory, folder: Path) -> None:
     memory.register("r", "/input", 16, 32)
     reported = await memory.write(Tensor("OUTPUT0", "INT32", (1,), b"abcd"), lies(size=8, offset=4))
     assert (folder / "input").read_bytes()[20:24] == b"abcd"

@@ -59,7 +59,7 @@ def test_a_bucket_holds_its_upper_end(seconds: float, bucket: int) -> None:
     assert histogram.counts.index(1) == bucket
 
 
-def test_what_is_ours_stands_beside() -> None:
+def test_our_own_fields_are_beside_tritons() -> None:
     entry = ModelStatistics().report("m", "1", memory=4096, extra={"quantization": {"to": "int8"}})
     assert entry["memory_usage"] == [{"type": "CPU", "id": 0, "byte_size": 4096}]
     assert entry["quantization"] == {"to": "int8"}

@@ -30,7 +30,7 @@ class Model:
     def infer(self, inputs):
         return {"B": inputs["A"] + NUMBER}
 """
-ASKED = np.array([[1, 2]], "<i4")
+VALUES = np.array([[1, 2]], "<i4")
 
 
 def put(root: Path, number: int, code: str, where: str = "thread") -> None:
@@ -52,7 +52,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[ModelManager]:
 async def ask(manager: ModelManager) -> tuple[str, list[int]]:
     served = manager.lease("m", "") or await manager.wait_for("m", "", None)
     try:
-        outputs = await served.scheduler.infer(Inference("m", inputs=[Tensor("A", "INT32", (1, 2), ASKED.tobytes())]))
+        outputs = await served.scheduler.infer(Inference("m", inputs=[Tensor("A", "INT32", (1, 2), VALUES.tobytes())]))
         return served.version, np.frombuffer(outputs[0].data, "<i4").tolist()
     finally:
         served.release()

@@ -32,7 +32,7 @@ def add_sub(module: Any) -> list[Any]:
     return inputs
 
 
-async def test_many_requests_at_once_are_joined_and_told_apart(connected: tuple[Any, Any]) -> None:
+async def test_many_requests_at_once_are_batched_and_separated(connected: tuple[Any, Any]) -> None:
     client, module = connected
 
     async def one(number: int) -> None:
@@ -45,7 +45,7 @@ async def test_many_requests_at_once_are_joined_and_told_apart(connected: tuple[
     await asyncio.gather(*(one(number) for number in range(64)))
 
 
-async def test_what_the_server_tells(connected: tuple[Any, Any]) -> None:
+async def test_reports_of_the_server(connected: tuple[Any, Any]) -> None:
     client, _ = connected
     assert await client.is_server_ready()
     assert await client.is_model_ready("add_sub")

@@ -42,7 +42,7 @@ def numbers(*values: int) -> list[client.InferInput]:
 
 
 class Stream:
-    """What a stream's callback was given."""
+    """The results and errors that a stream's callback received."""
 
     def __init__(self, made: client.InferenceServerClient, **options: Any) -> None:
         self._answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
@@ -81,7 +81,7 @@ def test_asynchronous_requests(grpc: client.InferenceServerClient) -> None:
         assert (result.as_numpy("OUTPUT0") == RAMP + 1).all()
 
 
-def test_what_is_wrong_is_told(grpc: client.InferenceServerClient) -> None:
+def test_wrong_requests_are_refused(grpc: client.InferenceServerClient) -> None:
     for model, inputs, status in (
         ("nobody", add_sub(), grpcio.StatusCode.NOT_FOUND),
         ("add_sub", add_sub()[:1], grpcio.StatusCode.INVALID_ARGUMENT),
@@ -99,7 +99,7 @@ def test_a_deadline_ends_the_call(grpc: client.InferenceServerClient) -> None:
     assert raised.value.status() == str(grpcio.StatusCode.DEADLINE_EXCEEDED)
 
 
-def test_what_the_server_tells(grpc: client.InferenceServerClient) -> None:
+def test_reports_of_the_server(grpc: client.InferenceServerClient) -> None:
     assert grpc.is_server_live()
     assert grpc.is_server_ready()
     assert grpc.is_model_ready("add_sub")
@@ -148,7 +148,7 @@ def test_a_stream_of_responses(grpc: client.InferenceServerClient) -> None:
     assert reported["3"].empty_response.count >= 1
 
 
-def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient) -> None:
+def test_a_stream_reports_errors_and_continues(grpc: client.InferenceServerClient) -> None:
     stream = Stream(grpc)
     grpc.async_stream_infer("nobody", numbers(1), request_id="bad")
     _, error = stream.next()
@@ -163,7 +163,7 @@ def test_a_stream_tells_of_errors_and_goes_on(grpc: client.InferenceServerClient
     grpc.stop_stream()
 
 
-def test_a_stream_keeps_the_order_of_models_that_answer_once(grpc: client.InferenceServerClient) -> None:
+def test_a_stream_preserves_the_order_of_models_that_answer_once(grpc: client.InferenceServerClient) -> None:
     stream = Stream(grpc)
     for milliseconds in (80, 0, 20, 0):
         made = given("MILLISECONDS", np.array([[milliseconds]], np.int32), "INT32")

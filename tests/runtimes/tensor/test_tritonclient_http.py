@@ -101,7 +101,7 @@ def test_a_sequence(http: client.InferenceServerClient) -> None:
     )
 
 
-def test_what_is_wrong_is_told(http: client.InferenceServerClient) -> None:
+def test_wrong_requests_are_refused(http: client.InferenceServerClient) -> None:
     for model, inputs, status in (
         ("nobody", add_sub(), "404"),
         ("add_sub", add_sub()[:1], "400"),
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_told(http: client.InferenceServerClient) -> None:
         http.infer("picky", [given("X", -np.ones((1, 1), np.float32), "FP32")])
 
 
-def test_what_the_server_tells(http: client.InferenceServerClient) -> None:
+def test_reports_of_the_server(http: client.InferenceServerClient) -> None:
     assert http.is_server_live()
     assert http.is_server_ready()
     assert http.is_model_ready("add_sub")

@@ -115,12 +115,12 @@ class Workshop:
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
-        """As `NAME/VERSION`, in order."""
+        """The loaded versions as `NAME/VERSION`, in order."""
         self.instances: list[FakeInstance] = []
         self.hanging = 0
         self.most_at_once = 0
         self.release = asyncio.Event()
-        """What `hang` waits for."""
+        """Ends the wait of `hang`."""
         self._at_once = 0
 
     @property

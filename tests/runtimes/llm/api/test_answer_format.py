@@ -27,7 +27,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def asked(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+def format_of_schema(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "pet", "schema": schema, **more}}}
 
 
@@ -39,7 +39,7 @@ async def test_many_at_once_all_follow_their_schema_or_say_that_they_were_cut() 
     """Few pages, so that some are preempted; greedy and drawn; several answers to one request."""
     async with serving(runner=Babbler(1), num_blocks=17, max_num_seqs=8) as running:
         for temperature in (0, 1):
-            body = CHAT | asked(SCHEMA) | {"n": 12, "temperature": temperature}
+            body = CHAT | format_of_schema(SCHEMA) | {"n": 12, "temperature": temperature}
             status, _, answer = await post(running, "/v1/chat/completions", body)
             assert status == 200
             ended = [one["message"]["content"] for one in answer["choices"] if one["finish_reason"] == "stop"]
@@ -50,9 +50,9 @@ async def test_many_at_once_all_follow_their_schema_or_say_that_they_were_cut() 
         await until_idle(running.engine)
 
 
-async def test_an_answer_cut_by_its_length_says_so() -> None:
+async def test_an_answer_cut_by_its_length_has_that_reason() -> None:
     async with serving(runner=Babbler()) as running:
-        _, _, answer = await post(running, "/v1/chat/completions", CHAT | asked(SCHEMA) | {"max_tokens": 3})
+        _, _, answer = await post(running, "/v1/chat/completions", CHAT | format_of_schema(SCHEMA) | {"max_tokens": 3})
         assert answer["choices"][0]["finish_reason"] == "length"
 
 
@@ -62,7 +62,7 @@ class Pet(BaseModel):
     lives: int
 
 
-async def test_the_official_client_parses_what_it_asked_for() -> None:
+async def test_the_official_client_parses_its_format() -> None:
     async with serving(runner=Babbler(2)) as running:
         for _ in range(3):
             answer = await running.client.chat.completions.parse(
@@ -84,7 +84,7 @@ async def test_the_official_client_parses_what_it_asked_for() -> None:
         ({"json": '{"enum": [1, true]}'}, {"1", "true"}),
     ],
 )
-async def test_what_vllm_knows_beside_json(structured: Any, allowed: set[str]) -> None:
+async def test_vllms_formats_beside_json(structured: Any, allowed: set[str]) -> None:
     async with serving(runner=Babbler()) as running:
         body = {"model": MODEL, "prompt": "a", "max_tokens": 50, "n": 4, "structured_outputs": structured}
         _, _, answer = await post(running, "/v1/completions", body)
@@ -113,20 +113,20 @@ async def test_any_json_object_and_no_white_space_at_all() -> None:
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        (asked({"type": "strnig"}), "response_format.json_schema.schema"),
-        (asked({"type": "array", "uniqueItems": True}, strict=True), "response_format.json_schema.schema"),
-        (asked({"$ref": "#/x"}), "response_format.json_schema.schema"),
-        (asked({"enum": ["x" * 300_000]}), "response_format.json_schema.schema"),
+        (format_of_schema({"type": "strnig"}), "response_format.json_schema.schema"),
+        (format_of_schema({"type": "array", "uniqueItems": True}, strict=True), "response_format.json_schema.schema"),
+        (format_of_schema({"$ref": "#/x"}), "response_format.json_schema.schema"),
+        (format_of_schema({"enum": ["x" * 300_000]}), "response_format.json_schema.schema"),
         ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
         ({"structured_outputs": {"grammar": "nothing"}}, "structured_outputs.grammar"),
     ],
 )
-async def test_what_cannot_be_compiled_is_told_and_its_neighbours_do_not_notice(change: Any, param: str) -> None:
+async def test_a_format_that_does_not_compile_is_refused_alone(change: Any, param: str) -> None:
     async with serving(runner=Babbler()) as running:
         status, _, answer = await post(running, "/v1/chat/completions", CHAT | change)
         assert (status, answer["error"]["param"], answer["error"]["code"]) == (400, param, "invalid_grammar")
         assert f"`{param}`" in answer["error"]["message"]
-        status, _, _ = await post(running, "/v1/chat/completions", CHAT | asked(SCHEMA))
+        status, _, _ = await post(running, "/v1/chat/completions", CHAT | format_of_schema(SCHEMA))
         assert status == 200
 
 
@@ -137,7 +137,9 @@ async def test_a_grammar_that_fails_on_the_way_ends_its_own_answer_only() -> Non
         "required": ["a"],
     }
     async with serving(runner=Babbler()) as running:
-        status, _, answer = await post(running, "/v1/chat/completions", CHAT | asked(dear) | {"temperature": 0})
+        status, _, answer = await post(
+            running, "/v1/chat/completions", CHAT | format_of_schema(dear) | {"temperature": 0}
+        )
         assert (status, answer["error"]["code"]) == (400, "invalid_grammar")
         status, _, answer = await post(running, "/v1/chat/completions", CHAT | {"max_tokens": 5})
         assert status == 200
@@ -151,8 +153,8 @@ async def test_a_grammar_that_fails_on_the_way_ends_its_own_answer_only() -> Non
         ({"response_format": {"type": "text", "json_schema": {"name": "a", "schema": {}}}}, JSON_SCHEMA),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": "json"}, "response_format"),
-        (asked(SCHEMA) | {"ignore_eos": True}, "ignore_eos"),
-        (asked(SCHEMA) | {"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        (format_of_schema(SCHEMA) | {"ignore_eos": True}, "ignore_eos"),
+        (format_of_schema(SCHEMA) | {"structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"structured_outputs": {}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
@@ -162,7 +164,7 @@ async def test_a_grammar_that_fails_on_the_way_ends_its_own_answer_only() -> Non
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, f"{JSON_SCHEMA}.schema"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense(change: Any, param: str) -> None:
+def test_contradictory_formats_are_refused(change: Any, param: str) -> None:
     with pytest.raises(CallerError) as refused:
         decode_chat(json.dumps(CHAT | change).encode()).grammar()
     assert refused.value.param == param
@@ -172,8 +174,8 @@ async def test_an_answer_is_continued_by_its_grammar() -> None:
     """The first half of one answer; the whole is of the schema, or it would not have been taken up."""
     async with serving(runner=Babbler(4)) as running:
         tokenizer = running.app.model.tokenizer  # type: ignore[union-attr]
-        said = '{"name": "Tom", "age": 1'
-        body = CHAT | asked(SCHEMA) | {"stream": True, "continue_token_ids": tokenizer.encode(said)}
+        begun = '{"name": "Tom", "age": 1'
+        body = CHAT | format_of_schema(SCHEMA) | {"stream": True, "continue_token_ids": tokenizer.encode(begun)}
         rest, reason = "", None
         async for chunk in await running.client.chat.completions.create(
             model=MODEL, messages=CHAT["messages"], stream=True, max_tokens=200,
@@ -182,7 +184,7 @@ async def test_an_answer_is_continued_by_its_grammar() -> None:
             rest += chunk.choices[0].delta.content or ""
             reason = chunk.choices[0].finish_reason or reason
         if reason == "stop":
-            jsonschema.validate(json.loads(said + rest), SCHEMA)
+            jsonschema.validate(json.loads(begun + rest), SCHEMA)
         wrong = body | {"continue_token_ids": tokenizer.encode('{"nome"')}
         status, _, answer = await post(running, "/v1/chat/completions", wrong)
         assert (status, answer["error"]["code"]) == (400, "invalid_grammar")

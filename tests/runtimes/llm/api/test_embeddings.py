@@ -87,10 +87,10 @@ def vectors(answer: Any) -> Any:
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def expected(folder: Path, texts: Sequence[str]) -> Any:
-    """As the model's own card computes it with transformers."""
+    """The vectors by transformers, computed as on the model's card."""
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    asked = tokenizer(list(texts), padding=True, return_tensors="pt")
-    states, mask = model(**asked).last_hidden_state, asked["attention_mask"][..., None]
+    encoded = tokenizer(list(texts), padding=True, return_tensors="pt")
+    states, mask = model(**encoded).last_hidden_state, encoded["attention_mask"][..., None]
     return torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=1).numpy()
 
 
@@ -108,28 +108,28 @@ async def test_vectors_are_those_of_transformers(running: Running, minilm: Path)
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (counted, counted)
     assert (answer.object, answer.model) == ("list", MODEL)
     assert (await get(running, "/health"))[0] == 200
-    status, told = await get(running, "/v1/models")
-    assert (status, '"max_model_len":256' in told) == (200, True)
+    status, body = await get(running, "/v1/models")
+    assert (status, '"max_model_len":256' in body) == (200, True)
     assert 'request_finished_total{finished_reason="stop"} 1.0' in (await get(running, "/metrics"))[1]
 
 
-async def test_both_encodings_and_all_forms_of_input_say_the_same(running: Running) -> None:
+async def test_both_encodings_and_all_forms_of_input_are_equal(running: Running) -> None:
     create = running.client.embeddings.create
     [plain] = vectors(await create(model=MODEL, input=SENTENCES[0], encoding_format="float"))
     assert len(plain) == 384
     assert np.linalg.norm(plain) == pytest.approx(1, abs=1e-5)
-    asked = {"model": MODEL, "input": SENTENCES[0], "encoding_format": "base64"}
-    _, _, told = await post(running, "/v1/embeddings", asked)
-    np.testing.assert_allclose(np.frombuffer(base64.b64decode(told["data"][0]["embedding"]), "<f4"), plain, atol=1e-6)
-    _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": SENTENCES[0]})
-    row = [101, *told["tokens"], 102]
+    request = {"model": MODEL, "input": SENTENCES[0], "encoding_format": "base64"}
+    _, _, body = await post(running, "/v1/embeddings", request)
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(body["data"][0]["embedding"]), "<f4"), plain, atol=1e-6)
+    _, _, body = await post(running, "/tokenize", {"model": MODEL, "prompt": SENTENCES[0]})
+    row = [101, *body["tokens"], 102]
     both = vectors(await create(model=MODEL, input=[row, row]))
     np.testing.assert_allclose(both, [plain, plain], atol=1e-5)
     np.testing.assert_allclose(vectors(await create(model=MODEL, input=row)), [plain], atol=1e-5)
 
 
 async def test_more_texts_than_a_step_holds(minilm: Path) -> None:
-    """And than may wait: what finds the queue full comes later."""
+    """The texts also exceed the queue: the rest is added later."""
     async with embedding(encoder(minilm, max_num_seqs=4, max_queue=8)) as running:
         texts = [f"{word} {i}" for i in range(15) for word in ("river", "bank", "turbine")]
         made = await running.client.embeddings.create(model=MODEL, input=texts)
@@ -139,7 +139,7 @@ async def test_more_texts_than_a_step_holds(minilm: Path) -> None:
         assert running.engine.stats().steps < len(texts)
 
 
-async def test_a_text_that_is_too_long_is_refused_or_cut_if_asked(running: Running) -> None:
+async def test_a_text_that_is_too_long_is_refused_or_truncated_on_demand(running: Running) -> None:
     long = "water " * 300
     create = running.client.embeddings.create
     with pytest.raises(openai.BadRequestError, match="256") as refused:
@@ -165,8 +165,8 @@ async def test_an_encoder_answers_nothing_else(running: Running) -> None:
         with pytest.raises(openai.BadRequestError, match="makes embeddings and no text") as refused:
             await ask
         assert (refused.value.code, refused.value.param) == ("unsupported_operation", "model")
-    _, _, told = await post(running, "/detokenize", {"model": MODEL, "tokens": [101, 2300, 6223, 102]})
-    assert told["prompt"] == "[CLS] water flows[SEP]"
+    _, _, body = await post(running, "/detokenize", {"model": MODEL, "tokens": [101, 2300, 6223, 102]})
+    assert body["prompt"] == "[CLS] water flows[SEP]"
 
 
 @pytest.mark.parametrize(
@@ -194,9 +194,11 @@ async def test_an_encoder_answers_nothing_else(running: Running) -> None:
         ({"user": "a person"}, 200, None),
     ],
 )
-async def test_what_is_wrong_is_told(running: Running, change: dict[str, Any], status: int, param: str | None) -> None:
-    got, _, told = await post(running, "/v1/embeddings", {"model": MODEL, "input": "hi"} | change)
-    assert (got, told.get("error", {}).get("param")) == (status, param)
+async def test_wrong_fields_are_refused_by_name(
+    running: Running, change: dict[str, Any], status: int, param: str | None
+) -> None:
+    got, _, body = await post(running, "/v1/embeddings", {"model": MODEL, "input": "hi"} | change)
+    assert (got, body.get("error", {}).get("param")) == (status, param)
 
 
 async def test_the_only_model_embeds_for_a_request_without_model(running: Running) -> None:
@@ -206,7 +208,7 @@ async def test_the_only_model_embeds_for_a_request_without_model(running: Runnin
     assert (await post(running, "/v1/embeddings", {"input": "x", "model": ""}))[0] == 404
 
 
-async def test_what_is_no_body_is_told(running: Running) -> None:
+async def test_malformed_bodies_are_refused(running: Running) -> None:
     for body in (b"{", b"[]", b'{"model": "parrot"}', b'{"input": "x", "model": 5}', b"\xff"):
         assert (await post(running, "/v1/embeddings", body))[0] == 400
     assert (await post(running, "/v1/embeddings", b"{}", **{"content-type": "text/plain"}))[0] == 415
@@ -257,7 +259,7 @@ async def test_a_client_that_leaves_takes_its_texts_along(llama_folder: Path) ->
                 await asyncio.sleep(0.005)
 
 
-async def test_a_model_whose_numbers_are_none_is_an_error(llama_folder: Path) -> None:
+async def test_a_model_that_computes_nan_is_an_error(llama_folder: Path) -> None:
     model = decoder(llama_folder)
     model.engine._engine._pooler._executor.model.norm.fill_(float("nan"))  # type: ignore[union-attr]
     async with embedding(model) as running:

@@ -15,13 +15,16 @@ BODY = {"model": MODEL, "prompt": "hi", "max_tokens": 5}
 
 
 @pytest.mark.parametrize(
-    ("told", "written", "priority"),
+    ("priority_of_gateway", "written", "priority"),
     [(None, None, 0), (None, -7, -7), (1, None, 1), (1, -7, 1), (-1, None, -1), (-1, -7, -1), (-1, 0, 0), (0, 9, 9)],
 )
-def test_a_client_lowers_what_the_gateway_told_and_cannot_raise_it(
-    told: int | None, written: int | None, priority: int
+def test_a_client_lowers_the_gateways_priority_and_cannot_raise_it(
+    priority_of_gateway: int | None, written: int | None, priority: int
 ) -> None:
-    assert RequestOrigin.of(InternalHeaders(priority=told), None, written, 0.0).standing.priority == priority
+    assert (
+        RequestOrigin.of(InternalHeaders(priority=priority_of_gateway), None, written, 0.0).standing.priority
+        == priority
+    )
 
 
 def test_a_salt_is_within_a_tenants_own() -> None:
@@ -43,7 +46,7 @@ def test_a_salt_is_within_a_tenants_own() -> None:
         ({}, {"priority": "high"}, "priority"),
     ],
 )
-async def test_what_cannot_be_read_is_refused(headers: dict[str, str], fields: dict[str, Any], param: str) -> None:
+async def test_unreadable_values_are_refused(headers: dict[str, str], fields: dict[str, Any], param: str) -> None:
     async with serving() as running:
         status, _, answer = await post(running, "/v1/completions", BODY | fields, **headers)
     assert (status, answer["error"]["param"]) == (400, param)
@@ -56,10 +59,10 @@ async def waiting(running: Running, count: int) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_whose_time_is_up_gets_504_and_its_pages_are_free(stream: bool) -> None:
+async def test_a_request_past_its_deadline_gets_504_and_frees_its_pages(stream: bool) -> None:
     async with serving() as running:
         running.parrot.gate.clear()
-        asked = asyncio.create_task(
+        pending = asyncio.create_task(
             post(running, "/v1/completions", BODY | {"stream": stream}, **{"x-headrace-timeout": "60"})
         )
         async with asyncio.timeout(30):
@@ -69,11 +72,11 @@ async def test_whose_time_is_up_gets_504_and_its_pages_are_free(stream: bool) ->
         running.parrot.gate.set()
         if stream:  # its first token had come
             with pytest.raises(json.JSONDecodeError) as caught:
-                await asked
+                await pending
             assert '"deadline_exceeded"' in caught.value.doc
             assert "[DONE]" not in caught.value.doc
         else:
-            status, _, answer = await asked
+            status, _, answer = await pending
             assert (status, answer["error"]["code"]) == (504, "deadline_exceeded")
         await until_idle(running.engine)
 

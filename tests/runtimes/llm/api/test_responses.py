@@ -39,9 +39,9 @@ async def test_a_whole_answer(running: Running) -> None:
     assert answer.usage.total_tokens == PROMPT_TOKENS + ANSWER_TOKENS
 
 
-async def test_a_conversation_is_the_chat_that_it_says(running: Running) -> None:
+async def test_a_conversation_is_the_chat_of_its_items(running: Running) -> None:
     """Its prompt is as long as the chat's."""
-    said: Any = [
+    items: Any = [
         {"role": "user", "content": [{"type": "input_text", "text": "hi"}]},
         {
             "type": "message",
@@ -50,7 +50,7 @@ async def test_a_conversation_is_the_chat_that_it_says(running: Running) -> None
         },
         {"role": "user", "content": "more"},
     ]
-    answer = await running.client.responses.create(model=MODEL, instructions="Be brief.", input=said)
+    answer = await running.client.responses.create(model=MODEL, instructions="Be brief.", input=items)
     chat = await running.client.chat.completions.create(
         model=MODEL,
         messages=[
@@ -79,19 +79,19 @@ async def test_a_stream_has_all_its_events_in_order(running: Running) -> None:
 
 async def test_log_probabilities_are_those_of_the_chat() -> None:
     async with serving(runner=ModelRunner(Speaker(TEXT, after=CHAT_PROMPT))) as running:
-        asked: Any = {"model": MODEL, "input": "hi", "temperature": 0, "top_logprobs": 2}
-        asked["include"] = ["message.output_text.logprobs"]
+        request: Any = {"model": MODEL, "input": "hi", "temperature": 0, "top_logprobs": 2}
+        request["include"] = ["message.output_text.logprobs"]
         chat = await running.client.chat.completions.create(
             model=MODEL, messages=HI, temperature=0, logprobs=True, top_logprobs=2
         )
         assert chat.choices[0].logprobs is not None
         expected = [(one.token, one.logprob) for one in chat.choices[0].logprobs.content or []]
         assert expected
-        answer: Any = await running.client.responses.create(**asked)
-        told = answer.output[0].content[0].logprobs
-        assert [(one.token, one.logprob) for one in told] == expected
-        assert [len(one.top_logprobs) for one in told] == [2] * len(told)
-        stream: Any = await running.client.responses.create(**asked, stream=True)
+        answer: Any = await running.client.responses.create(**request)
+        logprobs = answer.output[0].content[0].logprobs
+        assert [(one.token, one.logprob) for one in logprobs] == expected
+        assert [len(one.top_logprobs) for one in logprobs] == [2] * len(logprobs)
+        stream: Any = await running.client.responses.create(**request, stream=True)
         deltas = [event async for event in stream if event.type == "response.output_text.delta"]
         streamed = [(one.token, one.logprob) for event in deltas for one in event.logprobs]
         assert streamed == expected[: len(streamed)]
@@ -154,15 +154,15 @@ async def test_a_client_that_leaves_frees_the_engine(running: Running) -> None:
         ({"model": "other"}, 404, "model"),
     ],
 )
-async def test_what_is_wrong_is_told_by_the_names_of_responses(
+async def test_wrong_fields_are_refused_by_the_names_of_responses(
     running: Running, change: dict[str, Any], status: int, param: str
 ) -> None:
-    got, _, told = await post(running, "/v1/responses", {"model": MODEL, "input": "hi"} | change)
-    assert (got, told["error"]["param"]) == (status, param)
-    assert told["error"].keys() == {"message", "type", "param", "code"}
+    got, _, refusal = await post(running, "/v1/responses", {"model": MODEL, "input": "hi"} | change)
+    assert (got, refusal["error"]["param"]) == (status, param)
+    assert refusal["error"].keys() == {"message", "type", "param", "code"}
 
 
-async def test_what_is_no_body_is_told(running: Running) -> None:
+async def test_malformed_bodies_are_refused(running: Running) -> None:
     assert (await post(running, "/v1/responses", b"{"))[0] == 400
     assert (await post(running, "/v1/responses", b"{}", **{"content-type": "text/plain"}))[0] == 415
 
@@ -172,7 +172,7 @@ class Pet(BaseModel):
     kind: Literal["cat", "dog"]
 
 
-async def test_an_answer_has_the_form_that_it_is_asked_for() -> None:
+async def test_an_answer_has_the_requested_form() -> None:
     """The model generates random text, so that some answers may be cut by their length."""
     async with serving(runner=Babbler(3)) as running:
         parsed = []
@@ -187,5 +187,5 @@ async def test_an_answer_has_the_form_that_it_is_asked_for() -> None:
         assert all(isinstance(one, Pet) for one in parsed)
         wrong = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no such type"}}}
         body = {"model": MODEL, "input": "hi", "text": wrong}
-        status, _, told = await post(running, "/v1/responses", body)
-        assert (status, told["error"]["param"]) == (400, "text.format")
+        status, _, refusal = await post(running, "/v1/responses", body)
+        assert (status, refusal["error"]["param"]) == (400, "text.format")

@@ -133,12 +133,12 @@ async def test_stop_strings(running: Running, stop: Any, text: str, tokens: int,
             **options, stream=True, stream_options={"include_usage": True}
         )
         seen = [chunk async for chunk in chunks]
-        said = "".join([chunk.choices[0].delta.content or "" for chunk in seen[:-1]])
+        content = "".join([chunk.choices[0].delta.content or "" for chunk in seen[:-1]])
         reason, usage = seen[-2].choices[0].finish_reason, seen[-1].usage
     else:
         answer = await running.client.chat.completions.create(**options)
-        said, reason, usage = answer.choices[0].message.content, answer.choices[0].finish_reason, answer.usage
-    assert (said, reason) == (text, "stop")
+        content, reason, usage = answer.choices[0].message.content, answer.choices[0].finish_reason, answer.usage
+    assert (content, reason) == (text, "stop")
     assert usage.completion_tokens == tokens
     await until_idle(running.engine)
 

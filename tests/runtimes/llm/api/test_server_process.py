@@ -165,7 +165,7 @@ def test_a_model_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("length", "options", "said"),
+    ("length", "options", "message"),
     [
         (0, [], r"is not a GGUF file: it is empty"),
         (4_000_000, [], r"is cut short: tensor \S+ lies beyond its end"),
@@ -177,8 +177,8 @@ def test_a_model_that_is_not_there_is_one_line_and_status_1(tmp_path: Path) -> N
     ],
     ids=["empty", "cut short", "too large a cache"],
 )
-def test_what_cannot_be_loaded_is_one_line_and_status_1(
-    bundled_model: Path, tmp_path: Path, length: int | None, options: list[str], said: str
+def test_a_model_that_cannot_be_loaded_is_one_line_and_status_1(
+    bundled_model: Path, tmp_path: Path, length: int | None, options: list[str], message: str
 ) -> None:
     model = bundled_model
     if length is not None:
@@ -188,7 +188,7 @@ def test_what_cannot_be_loaded_is_one_line_and_status_1(
     ended = run(*command(model, "--socket", str(tmp_path / "s"), *options)[1:])
     assert ended.returncode == 1
     [last] = ended.stderr.splitlines()[-1:]
-    assert re.search(said, last)
+    assert re.search(message, last)
     assert "Traceback" not in ended.stderr
 
 
@@ -199,7 +199,7 @@ def test_an_address_that_is_taken_is_one_line_and_status_1(tmp_path: Path) -> No
     assert "Traceback" not in ended.stderr
 
 
-def test_told_to_stop_while_it_loads(bundled_model: Path, tmp_path: Path) -> None:
+def test_a_signal_stops_it_while_it_loads(bundled_model: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         command(bundled_model, "--socket", str(tmp_path / "s")), stderr=subprocess.PIPE, text=True
     )
@@ -231,7 +231,7 @@ def test_a_parent_must_be_watchable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["torch", "tokenizers"])
-def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path) -> None:
+def test_without_the_extra_the_error_names_the_package(missing: str, tmp_path: Path) -> None:
     hidden = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = ['--model', 'm', '--port', '0']\n"
     program = hidden + "import runpy; runpy.run_module('runtimes.llm', run_name='__main__')"
     ended = run("-c", program)
@@ -240,7 +240,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--port", "1"], "--model"),
         (["--model", "m"], "--socket PATH or --port N"),
@@ -252,11 +252,11 @@ def test_without_the_extra_it_says_what_to_install(missing: str, tmp_path: Path)
         (["--model", "m", "--port", "0", "--max-held", "47MiB"], "--max-held: the largest body takes 48MiB"),
     ],
 )
-def test_a_wrong_command_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_command_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_request_bodies_hold_at_most_max_held(server: Path) -> None:
@@ -273,7 +273,7 @@ def test_request_bodies_hold_at_most_max_held(server: Path) -> None:
 
 
 def test_it_ends_while_a_grammar_compiles(bundled_model: Path, tmp_path: Path) -> None:
-    """And its workers end with it."""
+    """The server's workers end with it."""
     socket = tmp_path / "llm.sock"
     process = subprocess.Popen(command(bundled_model, "--socket", str(socket), "--drain-seconds", "1"))
     try:
@@ -291,12 +291,12 @@ async def _end_while_compiling(socket: Path, process: subprocess.Popen[bytes]) -
     schema = {"type": "integer", "multipleOf": 9999991}
     body = {"model": "smol", "prompt": "a", "structured_outputs": {"json": schema}}
     async with http(socket) as session:
-        asked = asyncio.ensure_future(session.post("/v1/completions", json=body))
+        pending = asyncio.ensure_future(session.post("/v1/completions", json=body))
         async with asyncio.timeout(20):
             while not (workers := _children(process.pid)):
                 await asyncio.sleep(0.01)
         process.terminate()
-        await asyncio.gather(asked, return_exceptions=True)
+        await asyncio.gather(pending, return_exceptions=True)
     return workers
 
 

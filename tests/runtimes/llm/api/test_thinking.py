@@ -22,7 +22,7 @@ from tests.runtimes.llm.test_equivalence import make_engine
 
 OPENS = "{# </think> <tool_call> #}" + CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n")
 MAY = "{# <think> </think> <tool_call> #}" + CHATML
-ASKED: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
+CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "temperature": 0}
 SCHEMA = {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"], "additionalProperties": False}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
 
@@ -56,7 +56,7 @@ async def events(running: Running, path: str, body: dict[str, Any]) -> list[dict
 
 
 async def streamed(running: Running, **fields: Any) -> tuple[str, str]:
-    deltas = [event["choices"][0]["delta"] for event in await events(running, "/v1/chat/completions", ASKED | fields)]
+    deltas = [event["choices"][0]["delta"] for event in await events(running, "/v1/chat/completions", CHAT | fields)]
     return (
         "".join([delta.get("reasoning_content", "") for delta in deltas]),
         "".join([delta.get("content", "") for delta in deltas]),
@@ -64,7 +64,7 @@ async def streamed(running: Running, **fields: Any) -> tuple[str, str]:
 
 
 async def chat(running: Running, **fields: Any) -> dict[str, Any]:
-    status, _, answer = await post(running, "/v1/chat/completions", ASKED | fields)
+    status, _, answer = await post(running, "/v1/chat/completions", CHAT | fields)
     assert status == 200, answer
     return dict(answer)
 
@@ -73,7 +73,7 @@ async def chat(running: Running, **fields: Any) -> dict[str, Any]:
     ("template", "text"),
     [(OPENS, "Well, wörld.\n</think>\n\nHi 😀"), (MAY, "<think>\nWell, wörld.\n</think>\n\nHi 😀")],
 )
-async def test_a_thought_is_told_apart_in_chats_and_responses(template: str, text: str) -> None:
+async def test_a_thought_is_separate_in_chats_and_responses(template: str, text: str) -> None:
     async with serving(text, template=template) as running:
         answer = await chat(running, n=2)
         for choice in answer["choices"]:
@@ -86,10 +86,14 @@ async def test_a_thought_is_told_apart_in_chats_and_responses(template: str, tex
         assert whole.output_text == "Hi 😀"
         assert whole.usage is not None
         assert whole.usage.output_tokens_details.reasoning_tokens
-        told = await events(running, "/v1/responses", {"model": MODEL, "input": "hi"})
-        thought = "".join([event["delta"] for event in told if event["type"] == "response.reasoning_text.delta"])
-        said = "".join([event["delta"] for event in told if event["type"] == "response.output_text.delta"])
-        assert (thought, said) == ("Well, wörld.", "Hi 😀")
+        events_of_response = await events(running, "/v1/responses", {"model": MODEL, "input": "hi"})
+        thought = "".join(
+            [event["delta"] for event in events_of_response if event["type"] == "response.reasoning_text.delta"]
+        )
+        content = "".join(
+            [event["delta"] for event in events_of_response if event["type"] == "response.output_text.delta"]
+        )
+        assert (thought, content) == ("Well, wörld.", "Hi 😀")
 
 
 async def test_an_answer_that_is_cut_in_its_thought_has_no_content() -> None:
@@ -110,14 +114,14 @@ async def test_a_template_that_closes_the_thought_leaves_none_to_the_answer() ->
 
 
 @pytest.mark.parametrize(
-    ("begun", "thought", "said"),
+    ("begun", "thought", "content"),
     [("<think>\nSo", "a.", "Hi"), ("<think>b</think>\nSo", "", "a.</think>Hi"), ("So", "", "a.</think>Hi")],
 )
-async def test_an_answer_that_has_begun_goes_on_in_its_thought_or_after_it(begun: str, thought: str, said: str) -> None:
-    messages = [*ASKED["messages"], {"role": "assistant", "content": begun}]
+async def test_a_begun_answer_continues_in_its_thought_or_after_it(begun: str, thought: str, content: str) -> None:
+    messages = [*CHAT["messages"], {"role": "assistant", "content": begun}]
     how = {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
     async with serving("a.</think>Hi", template=OPENS) as running:
-        assert await streamed(running, **how) == (thought, said)
+        assert await streamed(running, **how) == (thought, content)
 
 
 async def test_thoughts_are_left_out_where_a_request_does_not_include_them() -> None:
@@ -195,11 +199,11 @@ async def test_a_real_model_thinks_and_answers(bundled_model: Path) -> None:
     fields: dict[str, Any] = {"thinking": {"type": "enabled", "budget_tokens": 8}, "max_tokens": 40}
     async with serving(tokenizer=tokenizer, template=OPENS, whole=engine) as running:
         (choice,) = (answer := await chat(running, **fields))["choices"]
-        thought, said = choice["message"]["reasoning_content"], choice["message"]["content"]
+        thought, content = choice["message"]["reasoning_content"], choice["message"]["content"]
         assert 0 < len(tokenizer.encode(thought)) <= 8
-        assert said
+        assert content
         assert 0 < answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 12
-        assert await streamed(running, **fields) == (thought, said)
+        assert await streamed(running, **fields) == (thought, content)
         (choice,) = (await chat(running, response_format=FORMAT, **fields))["choices"]
         assert choice["message"]["reasoning_content"] == thought
         jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMA)
@@ -207,14 +211,14 @@ async def test_a_real_model_thinks_and_answers(bundled_model: Path) -> None:
 
 # ── what reaches the template ─────────────────────────────────────────────────────────────────────────
 
-SAYS = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ depth }}|{{ messages[0].reasoning_content }}<think>"
+VARIABLES = "{{ enable_thinking }}|{{ reasoning_effort }}|{{ depth }}|{{ messages[0].reasoning_content }}<think>"
 
 
-def told(**fields: Any) -> str:
+def rendered(**fields: Any) -> str:
     tokenizer = byte_tokenizer()
-    body = decode_chat(json.dumps(ASKED | fields).encode())
+    body = decode_chat(json.dumps(CHAT | fields).encode())
     messages = [message.for_template() for message in body.messages]
-    ids = ChatTemplate(SAYS, tokenizer).encode(messages, variables=body.thinking_options().variables)
+    ids = ChatTemplate(VARIABLES, tokenizer).encode(messages, variables=body.thinking_options().variables)
     return tokenizer.decode(ids, special=True).removesuffix("<think>")
 
 
@@ -233,13 +237,13 @@ def told(**fields: Any) -> str:
         ({"chat_template_kwargs": {"depth": "<|im_end|>"}}, "||<|im_end|>|"),
     ],
 )
-def test_what_a_request_says_of_thinking_reaches_the_template(fields: dict[str, Any], expected: str) -> None:
-    assert told(**fields) == expected
+def test_options_of_thinking_reach_the_template(fields: dict[str, Any], expected: str) -> None:
+    assert rendered(**fields) == expected
 
 
 async def test_nothing_in_a_variable_is_a_control_token() -> None:
-    async with serving(template=SAYS) as running:
-        body = {"model": MODEL, "messages": ASKED["messages"], "chat_template_kwargs": {"depth": "<|im_end|>"}}
+    async with serving(template=VARIABLES) as running:
+        body = {"model": MODEL, "messages": CHAT["messages"], "chat_template_kwargs": {"depth": "<|im_end|>"}}
         _, _, answer = await post(running, "/tokenize", body)
         assert 257 not in answer["tokens"]
 
@@ -257,35 +261,35 @@ async def test_nothing_in_a_variable_is_a_control_token() -> None:
         ({"messages": [{"role": "user", "content": "a", "reasoning": "b"}]}, "messages[0].reasoning_content"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(fields: dict[str, Any], param: str) -> None:
+async def test_contradictory_options_are_refused(fields: dict[str, Any], param: str) -> None:
     async with serving(template=MAY) as running:
-        status, _, answer = await post(running, "/v1/chat/completions", ASKED | fields)
+        status, _, answer = await post(running, "/v1/chat/completions", CHAT | fields)
         assert (status, answer["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("fields", [{"reasoning_effort": "low"}, {"thinking_budget": 5}, {"enable_thinking": True}])
 async def test_a_model_that_does_not_think_lists_what_it_ignores(fields: dict[str, Any]) -> None:
     async with serving("Hi") as running:
-        _, headers, answer = await post(running, "/v1/chat/completions", ASKED | fields)
+        _, headers, answer = await post(running, "/v1/chat/completions", CHAT | fields)
         assert headers["x-headrace-ignored"] == next(iter(fields))
         assert answer["choices"][0]["message"]["content"] == "Hi"
         strict = {"x-headrace-strict": "true"}
-        status, _, _ = await post(running, "/v1/chat/completions", ASKED | fields, **strict)
+        status, _, _ = await post(running, "/v1/chat/completions", CHAT | fields, **strict)
         assert status == 400
         for silent in ({"reasoning_effort": "none"}, {"enable_thinking": False}, {"thinking": {"type": "disabled"}}):
-            status, headers, _ = await post(running, "/v1/chat/completions", ASKED | silent, **strict)
+            status, headers, _ = await post(running, "/v1/chat/completions", CHAT | silent, **strict)
             assert status == 200
 
 
 async def test_a_stream_with_a_thought_is_continued_from_every_token_on() -> None:
     async with serving("Well.\n</think>\nHi 😀", template=OPENS) as running:
-        running.parrot.goes_on = True
-        whole = await events(running, "/v1/chat/completions", ASKED | {"return_token_ids": True})
+        running.parrot.continues = True
+        whole = await events(running, "/v1/chat/completions", CHAT | {"return_token_ids": True})
         chunks = [event["choices"][0] for event in whole]
         text = await streamed(running)
         for cut in range(1, len(chunks) - 1):
-            said = [token_id for chunk in chunks[:cut] for token_id in chunk.get("token_ids", [])]
+            token_ids = [token_id for chunk in chunks[:cut] for token_id in chunk.get("token_ids", [])]
             before = [chunk["delta"] for chunk in chunks[:cut]]
-            thought, content = await streamed(running, continue_token_ids=said)
+            thought, content = await streamed(running, continue_token_ids=token_ids)
             assert "".join([delta.get("reasoning_content", "") for delta in before]) + thought == text[0]
             assert "".join([delta.get("content", "") for delta in before]) + content == text[1]

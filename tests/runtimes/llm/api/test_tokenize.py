@@ -8,43 +8,43 @@ from tests.runtimes.llm.api.test_server import HI, PROMPT_TOKENS
 from tests.runtimes.llm.server_fixtures import CONTEXT, MODEL, post, serving
 
 
-async def test_a_chat_has_as_many_tokens_as_its_answer_says() -> None:
+async def test_a_chat_has_as_many_tokens_as_its_usage() -> None:
     async with serving() as running:
-        status, _, told = await post(running, "/tokenize", {"model": MODEL, "messages": HI})
-        assert (status, told["count"], told["max_model_len"]) == (200, PROMPT_TOKENS, CONTEXT)
-        assert len(told["tokens"]) == PROMPT_TOKENS
+        status, _, body = await post(running, "/tokenize", {"model": MODEL, "messages": HI})
+        assert (status, body["count"], body["max_model_len"]) == (200, PROMPT_TOKENS, CONTEXT)
+        assert len(body["tokens"]) == PROMPT_TOKENS
         begun: list[Any] = [*HI, {"role": "assistant", "content": "yes"}]
-        asked = {"model": MODEL, "messages": begun, "continue_final_message": True, "add_generation_prompt": False}
-        _, _, told = await post(running, "/tokenize", asked)
-        assert told["count"] == PROMPT_TOKENS + 3
+        request = {"model": MODEL, "messages": begun, "continue_final_message": True, "add_generation_prompt": False}
+        _, _, body = await post(running, "/tokenize", request)
+        assert body["count"] == PROMPT_TOKENS + 3
         answer = await running.client.chat.completions.create(
-            model=MODEL, messages=begun, max_tokens=1, extra_body={k: asked[k] for k in list(asked)[2:]}
+            model=MODEL, messages=begun, max_tokens=1, extra_body={k: request[k] for k in list(request)[2:]}
         )
         assert answer.usage is not None
-        assert answer.usage.prompt_tokens == told["count"]
+        assert answer.usage.prompt_tokens == body["count"]
 
 
 async def test_a_prompt_has_its_own() -> None:
     async with serving() as running:
-        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": "<|im_start|>abc"})
-        assert told["tokens"][0] == 256
-        assert told["count"] == 4
+        _, _, body = await post(running, "/tokenize", {"model": MODEL, "prompt": "<|im_start|>abc"})
+        assert body["tokens"][0] == 256
+        assert body["count"] == 4
 
 
-async def test_tokens_are_told_by_name_too() -> None:
+async def test_tokens_are_returned_as_strings_too() -> None:
     async with serving() as running:
         body = {"model": MODEL, "prompt": "<|im_start|>ö x", "return_token_strs": True}
-        _, _, told = await post(running, "/tokenize", body)
-        assert told["token_strs"] == ["<|im_start|>", "Ã", "¶", "Ġ", "x"]
-        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": "a", "add_special_tokens": False})
-        assert (told["count"], "token_strs" in told) == (1, False)
+        _, _, answer = await post(running, "/tokenize", body)
+        assert answer["token_strs"] == ["<|im_start|>", "Ã", "¶", "Ġ", "x"]
+        _, _, answer = await post(running, "/tokenize", {"model": MODEL, "prompt": "a", "add_special_tokens": False})
+        assert (answer["count"], "token_strs" in answer) == (1, False)
 
 
 async def test_tokens_are_a_text_again() -> None:
     async with serving() as running:
         text = "<|im_start|>user\nWörter 😀<|im_end|>"
-        _, _, told = await post(running, "/tokenize", {"model": MODEL, "prompt": text})
-        status, _, back = await post(running, "/detokenize", {"model": MODEL, "tokens": told["tokens"]})
+        _, _, body = await post(running, "/tokenize", {"model": MODEL, "prompt": text})
+        status, _, back = await post(running, "/detokenize", {"model": MODEL, "tokens": body["tokens"]})
         assert (status, back) == (200, {"prompt": text})
         assert (await post(running, "/detokenize", {"model": MODEL, "tokens": []}))[2] == {"prompt": ""}
 
@@ -62,11 +62,11 @@ async def test_tokens_are_a_text_again() -> None:
         ({"model": "other", "tokens": [1]}, 404, "other"),
     ],
 )
-async def test_what_is_wrong_with_tokens_is_told(body: Any, status: int, word: str) -> None:
+async def test_wrong_tokens_are_refused(body: Any, status: int, word: str) -> None:
     async with serving() as running:
-        got, _, told = await post(running, "/detokenize", body)
+        got, _, answer = await post(running, "/detokenize", body)
         assert got == status
-        assert word in told["error"]["message"]
+        assert word in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ async def test_what_is_wrong_with_tokens_is_told(body: Any, status: int, word: s
         ({"model": MODEL, "prompt": "x" * 50_000}, 400, "tokens"),
     ],
 )
-async def test_what_is_wrong_is_told(body: Any, status: int, word: str) -> None:
+async def test_wrong_fields_are_refused(body: Any, status: int, word: str) -> None:
     async with serving() as running:
-        got, _, told = await post(running, "/tokenize", body)
+        got, _, answer = await post(running, "/tokenize", body)
         assert got == status
-        assert word in told["error"]["message"]
+        assert word in answer["error"]["message"]

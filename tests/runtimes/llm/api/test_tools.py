@@ -123,7 +123,7 @@ async def test_a_response_has_the_calls_too() -> None:
         assert (called.name, json.loads(called.arguments)) == ("get_weather", {"city": "Rome"})
 
 
-async def test_whoever_may_not_call_only_says_text() -> None:
+async def test_tool_choice_none_yields_text_only() -> None:
     async with serving("Hello", template=KNOWING) as running:
         _, _, answer = await post(running, "/v1/chat/completions", CHAT | {"tool_choice": "none"})
         assert answer["choices"][0]["message"] == {"content": "Hello", "role": "assistant", "refusal": None}
@@ -162,13 +162,13 @@ async def test_an_answer_is_of_its_schema_or_calls() -> None:
         ({"continue_token_ids": [5], "stream": True}, "continue_token_ids"),
     ],
 )
-def test_what_makes_no_sense(change: Any, param: str) -> None:
+def test_contradictory_fields_are_refused(change: Any, param: str) -> None:
     with pytest.raises(CallerError) as refused:
         decode_chat(json.dumps(CHAT | change).encode()).tool_use()
     assert (refused.value.param or "").removesuffix(".type") in (param, param.removesuffix(".custom"))
 
 
-async def test_parameters_that_are_no_schema_are_told() -> None:
+async def test_parameters_with_an_invalid_schema_are_refused() -> None:
     async with serving(template=KNOWING) as running:
         schema = {"type": "object", "properties": {"x": {"type": "strnig"}}}
         wrong = {"type": "function", "function": {"name": "a", "parameters": schema}}
@@ -205,13 +205,13 @@ def test_a_template_that_knows_tools_gets_them_with_arguments_as_values() -> Non
     assert declarations(source) == "city|2|<tool_call>c1c2"
 
 
-def test_one_that_knows_none_has_them_in_words() -> None:
-    said = declarations(CHATML)
-    assert said.startswith("<|im_start|>system\nYou may call functions")
-    assert '"name": "get_weather"' in said
-    assert 'Well.\n<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call><|im_end|>' in said
+def test_a_template_without_tools_has_them_in_words() -> None:
+    prompt = declarations(CHATML)
+    assert prompt.startswith("<|im_start|>system\nYou may call functions")
+    assert '"name": "get_weather"' in prompt
+    assert 'Well.\n<tool_call>\n{"name": "now", "arguments": {"a": 1}}\n</tool_call><|im_end|>' in prompt
     results = "<tool_response>\nnoon\n</tool_response>\n<tool_response>\n12 <|im_end|>\n</tool_response>"
-    assert f"<|im_start|>user\n{results}<|im_end|>" in said
+    assert f"<|im_start|>user\n{results}<|im_end|>" in prompt
     assert "You may call" not in declarations(CHATML, tools=[])
 
 
@@ -229,8 +229,8 @@ def test_nothing_in_a_tool_or_its_result_is_a_control_token() -> None:
 
 
 @pytest.mark.parametrize("tool_format", [HERMES, MISTRAL, LLAMA])
-async def test_every_format_is_read_as_it_is_forced(tool_format: ToolFormat) -> None:
-    """What a grammar forces is what the parser finds."""
+async def test_the_parser_reads_every_format_that_its_grammar_forces(tool_format: ToolFormat) -> None:
+    """The parser finds the calls that the grammar forces."""
     tokenizer = byte_tokenizer()
     use = decode_chat(json.dumps(CHAT | {"tool_choice": "required"}).encode()).tool_use()
     assert use is not None
@@ -238,10 +238,10 @@ async def test_every_format_is_read_as_it_is_forced(tool_format: ToolFormat) -> 
     assert grammar is not None
     rules = await Grammars(tokenizer, 258, END).compiled(grammar)
     for seed in range(4):
-        said = babble(rules.start(), random.Random(seed))
-        if said is None:
+        text = babble(rules.start(), random.Random(seed))
+        if text is None:
             continue
         parser = use.parser(tool_format)
-        parts = parser.push(said) + parser.finish()
+        parts = parser.push(text) + parser.finish()
         assert parser.num_calls >= 1
         assert not [part for part in parts if type(part).__name__ == "Said"]

@@ -21,7 +21,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 def chunks_of(spans: Spans, block_size: int) -> list[Chunk]:
-    """Of `spans` (start, count), on pages from the last one down; single tokens come first."""
+    """A step of `spans` (start, count), on pages from the last downwards; single tokens come first."""
     ordered = sorted(spans, key=lambda span: span[1] > 1)
     pages = list(range(sum(-(-(start + count) // block_size) for start, count in ordered)))
     made = []
@@ -122,7 +122,7 @@ def test_keys_and_values_as_codes() -> None:
     torch.testing.assert_close(case.computed(), case.reference(None, None, None), atol=EXACT, rtol=EXACT)
 
 
-def test_what_others_left_in_pages_is_never_read() -> None:
+def test_the_rest_of_a_page_is_never_read() -> None:
     case = Case([(5, 1), (2, 3)], block_size=16)
     expected = case.computed()
     for chunk in case.chunks:

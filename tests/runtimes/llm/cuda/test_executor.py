@@ -25,7 +25,7 @@ BLOCK = 4
 
 
 class Recorder:
-    """In the place of CUDA graphs: the steps that were recorded, computed again when they are replayed."""
+    """A stand-in for CUDA graphs: it records steps and computes them again when they are replayed."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -134,7 +134,7 @@ def test_the_largest_step_is_measured(model: Llama) -> None:
     assert logits.shape == (3, 96)
 
 
-def test_who_computes_on_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_executor_of_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executors, "_cuda", lambda model: partial(CudaExecutor, record=Recorder()))
     sizes = {"context_length": 32, "kv_dtype": torch.float32, "max_num_seqs": 2}
     assert isinstance(executors.make_executor("auto", model, 4, BLOCK, **sizes), CudaExecutor)
@@ -144,7 +144,7 @@ def test_who_computes_on_a_gpu_is_chosen_with_the_model(model: Llama, monkeypatc
     assert executors.memory_of_steps("auto", model, 8, 2, BLOCK) == 1000
 
 
-def test_a_share_of_a_gpu_is_of_what_steps_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_share_of_a_gpu_excludes_the_memory_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = torch.device("cuda")
     monkeypatch.setattr(kv_sizing, "memory_of", lambda device: MemoryStatus(total=2000, available=1000))
     assert kv_sizing.kv_blocks(0, 0.5, 10, gpu, steps=200) == 40

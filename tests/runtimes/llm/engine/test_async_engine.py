@@ -153,12 +153,12 @@ def test_end_tokens() -> None:
     engine = make_engine(CountingRunner(end=101))
     stopping = engine.add([5], SamplingParams(max_tokens=9))
     ignoring = engine.add([5], SamplingParams(max_tokens=9, ignore_eos=True))
-    asked_for = engine.add([5], SamplingParams(max_tokens=9, ignore_eos=True, stop_token_ids=frozenset({EOS})))
+    stopped_by_id = engine.add([5], SamplingParams(max_tokens=9, ignore_eos=True, stop_token_ids=frozenset({EOS})))
     engine.step()
     assert engine.step() == {
         stopping: TokenOutput(EOS, "stop"),
         ignoring: TokenOutput(EOS),
-        asked_for: TokenOutput(EOS, "stop"),
+        stopped_by_id: TokenOutput(EOS, "stop"),
     }
 
 
@@ -170,7 +170,7 @@ def test_prompts_that_no_model_understands_are_refused(prompt: list[int]) -> Non
     engine.check_idle()
 
 
-def test_check_idle_says_what_is_left() -> None:
+def test_check_idle_names_the_remaining_sequences() -> None:
     engine = make_engine(CountingRunner())
     engine.add([5], SamplingParams(max_tokens=9))
     engine.add([5], SamplingParams(max_tokens=9))
@@ -250,7 +250,7 @@ async def test_cancel_frees_the_pages_at_once_even_inside_a_step() -> None:
         assert await collect(generation) == []
 
 
-async def test_cancel_wakes_whoever_reads_and_is_idempotent() -> None:
+async def test_cancel_wakes_the_reader_and_is_idempotent() -> None:
     runner = GatedRunner()
     async with started(runner) as engine:
         generation = engine.submit([5], SamplingParams(max_tokens=50))
@@ -263,7 +263,7 @@ async def test_cancel_wakes_whoever_reads_and_is_idempotent() -> None:
         runner.go.release(99)
 
 
-async def test_cancel_after_the_end_keeps_the_answer() -> None:
+async def test_cancel_after_the_end_preserves_the_answer() -> None:
     async with started(CountingRunner()) as engine:
         generation = engine.submit([5], SamplingParams(max_tokens=2))
         first = await anext(generation)
@@ -273,7 +273,7 @@ async def test_cancel_after_the_end_keeps_the_answer() -> None:
         assert await collect(generation) == []
 
 
-async def test_no_tokens_asked_for() -> None:
+async def test_max_tokens_of_zero() -> None:
     async with started(CountingRunner()) as engine:
         assert await collect(engine.submit([5], SamplingParams(max_tokens=0))) == []
         with pytest.raises(PromptTooLong):
@@ -295,7 +295,7 @@ async def test_refusals() -> None:
         assert [len(await collect(generation)) for generation in open_ones] == [1, 1, 1]
 
 
-async def test_when_the_thread_dies_everyone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_death_of_the_thread_fails_every_generation(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL, logger="runtimes.llm.engine.async_engine"):
         async with started(FailingRunner(good=2), seqs=2) as engine:
             generations = [engine.submit([5], SamplingParams(max_tokens=9)) for _ in range(3)]

@@ -18,9 +18,7 @@ ids = st.integers(0, 3)
     prompt=st.lists(ids, min_size=1, max_size=4),
     answer=st.lists(ids, max_size=8),
 )
-def test_what_would_complete_a_word_is_banned_and_nothing_else(
-    words: list[list[int]], prompt: list[int], answer: list[int]
-) -> None:
+def test_only_the_last_token_of_a_word_is_banned(words: list[list[int]], prompt: list[int], answer: list[int]) -> None:
     expected = {last for last in range(4) for word in words if [*answer, last][-len(word) :] == word}
     assert BadWords(words).banned(prompt + answer, len(prompt)) == expected
 

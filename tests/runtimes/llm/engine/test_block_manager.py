@@ -33,7 +33,7 @@ def test_allocation_is_all_or_nothing() -> None:
     assert blocks.num_free == 1
 
 
-def test_free_takes_everything_back_and_forgets_what_was_computed() -> None:
+def test_free_returns_all_pages_and_resets_the_computed_count() -> None:
     blocks, one = BlockManager(num_blocks=4, block_size=16), sequence()
     blocks.allocate(one, 64)
     one.num_computed = 64

@@ -103,7 +103,7 @@ def test_shares_weigh() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32))
-def test_a_flood_delays_nobody_else_by_more_than_what_runs(seed: int) -> None:
+def test_a_flood_delays_other_tenants_by_the_running_requests_at_most(seed: int) -> None:
     engine = Engine({"flood": 1.0, "quiet": 1.0}, seed)
     for _ in range(300):
         engine.arrive("flood")

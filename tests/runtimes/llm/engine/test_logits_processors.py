@@ -1,4 +1,4 @@
-"""What may not come does not, and a row that fails ends alone."""
+"""Forbidden tokens are not drawn, and a failed row ends alone."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_a_constraint_and_a_ban_leave_nothing_else_and_a_failing_one_ends_its_ro
     early = SamplingParams(max_tokens=9, min_tokens=3, temperature=0)
     logits = logits_of(1, 7, 1.0)
     logits[:, 8499] = 50.0
-    asked: list[tuple[SamplingParams, dict[str, Any]]] = [
+    cases: list[tuple[SamplingParams, dict[str, Any]]] = [
         (greedy, {"constraint": Only(3, 8002)}),
         (drawn, {"constraint": Only(5)}),
         (greedy, {"constraint": Fails(1)}),
@@ -46,7 +46,7 @@ def test_a_constraint_and_a_ban_leave_nothing_else_and_a_failing_one_ends_its_ro
         (greedy, {}),
         (drawn, {}),
     ]
-    chunks = [chunk_of(row, (params, [1], []), **how) for row, (params, how) in enumerate(asked)]
+    chunks = [chunk_of(row, (params, [1], []), **how) for row, (params, how) in enumerate(cases)]
     logits[6, 17] = torch.nan
     found = sample(logits.clone(), chunks)
     assert found[0].token_id == (3 if logits[0, 3] > logits[0, 8002] else 8002)
@@ -63,6 +63,6 @@ def test_a_constraint_and_a_ban_leave_nothing_else_and_a_failing_one_ends_its_ro
 def test_a_ban_ends_when_the_answer_is_long_enough() -> None:
     params = SamplingParams(max_tokens=9, min_tokens=2, temperature=0)
     stops = frozenset({7})
-    assert [chunk_of(0, (params, [1], [2] * said), stop_token_ids=stops).banned for said in range(4)] == [
+    assert [chunk_of(0, (params, [1], [2] * count), stop_token_ids=stops).banned for count in range(4)] == [
         stops, stops, frozenset(), frozenset(),
     ]  # fmt: skip

@@ -11,7 +11,7 @@ GIB = 1 << 30
 
 
 def machine(root: Path, groups: str = "0::/\n") -> Path:
-    """24 GiB, of which 20 are free."""
+    """A machine with 24 GiB, 20 of them free."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/meminfo").write_text(
         f"MemTotal: {24 * GIB >> 10} kB\nMemFree: 1 kB\nMemAvailable: {20 * GIB >> 10} kB\n"
@@ -68,7 +68,7 @@ def test_this_machine_has_some() -> None:
     assert 0 < here.available <= here.total < 1 << 50
 
 
-def test_what_is_wanted_and_what_there_is_are_said() -> None:
+def test_the_error_has_the_demand_and_the_free_memory() -> None:
     require("it", 10, 10, "")
     with pytest.raises(NotEnoughMemory, match=r"^the cache takes 1\.5 GiB and 200 MiB of memory are free: lower it$"):
         require("the cache", 3 * GIB // 2, 200 << 20, "lower it")
@@ -84,8 +84,8 @@ def test_what_is_wanted_and_what_there_is_are_said() -> None:
 )
 def test_an_allocator_that_has_none_left_is_understood(error: Exception) -> None:
     assert ran_out(error)
-    said = r"^memory ran out while the cache was allocated: lower it$"
-    with pytest.raises(NotEnoughMemory, match=said), allocating("the cache", "lower it"):
+    message = r"^memory ran out while the cache was allocated: lower it$"
+    with pytest.raises(NotEnoughMemory, match=message), allocating("the cache", "lower it"):
         raise error
 
 
@@ -94,7 +94,7 @@ def test_torch_s_own_words_are_understood() -> None:
         torch.empty(1 << 60, dtype=torch.uint8)
 
 
-def test_other_failures_stay_what_they_are() -> None:
+def test_other_failures_are_unchanged() -> None:
     with pytest.raises(RuntimeError, match="the device is lost"), allocating("the cache", "lower it"):
         raise RuntimeError("the device is lost")
 

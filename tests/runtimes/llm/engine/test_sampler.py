@@ -96,18 +96,18 @@ def test_memory_that_runs_out_while_sampling_is_not_a_rows_fault(monkeypatch: py
         sample_apart(logits, [chunk(params())], logits.clone)
 
 
-def test_top_k_keeps_the_k_likeliest() -> None:
+def test_top_k_selects_the_k_likeliest() -> None:
     assert_close(shares(LOGITS, params(top_k=2)), [5 / 7, 2 / 7, 0, 0, 0])
     assert_close(shares(LOGITS, params(top_k=99)), [0.5, 0.2, 0.15, 0.1, 0.05])
 
 
-def test_top_p_keeps_the_smallest_set_that_reaches_it() -> None:
+def test_top_p_selects_the_smallest_set_that_reaches_it() -> None:
     assert_close(shares(LOGITS, params(top_p=0.6)), [5 / 7, 2 / 7, 0, 0, 0])
     assert_close(shares(LOGITS, params(top_p=0.3)), [1, 0, 0, 0, 0])
 
 
 def test_top_p_counts_within_top_k() -> None:
-    # Of the three tokens after top_k the first two hold 0.82 of the mass.
+    # The first two of the three tokens after top_k have 0.82 of the mass.
     assert_close(shares(LOGITS, params(top_k=3, top_p=0.8)), [5 / 7, 2 / 7, 0, 0, 0])
 
 

@@ -14,7 +14,7 @@ from runtimes.llm.engine.sequence import Sampled, SamplingParams
 from tests.runtimes.llm.sampler_cases import VOCAB, chunk_of, logits_of
 from tests.runtimes.llm.sampling_reference import may_be_drawn, processed, shares
 
-# What float32 may err by.
+# The error of float32.
 SLACK = 1e-3
 TOKENS = st.integers(0, VOCAB - 1)
 
@@ -41,7 +41,7 @@ an_asker = st.tuples(some_params, st.lists(TOKENS, min_size=1, max_size=8), st.l
     seed=st.integers(0, 2**31),
     spread=st.sampled_from([0.3, 2.0, 6.0]),
 )
-def test_what_is_drawn_may_be_drawn_and_company_changes_nothing(
+def test_drawn_tokens_are_allowed_and_independent_of_the_batch(
     askers: list[tuple[SamplingParams, list[int], list[int]]], seed: int, spread: float
 ) -> None:
     logits = logits_of(seed, len(askers), spread)
@@ -70,8 +70,8 @@ def assert_right(
 
 @settings(deadline=None, max_examples=20)
 @given(params=some_params, seed=st.integers(0, 2**31), spread=st.sampled_from([0.5, 3.0, 8.0]))
-def test_what_is_drawn_often_enough_is_all_that_may_be(params: SamplingParams, seed: int, spread: float) -> None:
-    """And each half of it, the likelier and the other, as often as it should."""
+def test_many_draws_cover_all_allowed_tokens(params: SamplingParams, seed: int, spread: float) -> None:
+    """Each half of them, the likelier and the other, is drawn at its expected rate."""
     draws = 200
     logits = logits_of(seed, 1, spread)
     scores = processed(logits[0].double().numpy(), params, [0], [])
@@ -90,8 +90,8 @@ def test_what_is_drawn_often_enough_is_all_that_may_be(params: SamplingParams, s
     assert abs(drawn - share) <= 6 * (share * (1 - share) / draws) ** 0.5 + 1e-3
 
 
-def test_what_is_as_good_as_impossible_is_no_reason_to_keep_the_unlikely() -> None:
-    """At a low temperature nearly all probabilities are 0, and equal: `top_p` and `min_p` count all the same."""
+def test_underflow_does_not_admit_unlikely_tokens() -> None:
+    """At a low temperature nearly all probabilities are 0 and equal; `top_p` and `min_p` still apply."""
     logits = torch.full((1, VOCAB), -60.0)
     logits[0, 3], logits[0, 9] = 1.0, 0.9
     limits: list[dict[str, Any]] = [{"top_p": 0.5}, {"min_p": 0.5, "top_p": 0.999}]

@@ -226,7 +226,7 @@ def test_another_salt_finds_nothing() -> None:
     assert shape(step(scheduler)[0]) == [(1, 0, 10, True)]
 
 
-def test_what_was_used_longest_ago_makes_room_from_its_end() -> None:
+def test_the_least_recently_used_prefix_is_evicted_from_its_end() -> None:
     scheduler = make_scheduler(budget=32, block_size=4, num_blocks=4, max_model_len=16, caching=True)
     add(scheduler, 0, prompt=12, max_tokens=1)
     step(scheduler)  # three pages are cached, one is free
@@ -237,7 +237,7 @@ def test_what_was_used_longest_ago_makes_room_from_its_end() -> None:
     scheduler.check_integrity()
 
 
-def test_a_preempted_sequence_finds_what_it_had_computed() -> None:
+def test_a_preempted_sequence_reuses_its_computed_pages() -> None:
     scheduler = make_scheduler(num_blocks=5, block_size=4, max_model_len=16, budget=16, caching=True)
     old, new = add(scheduler, 0, prompt=8), add(scheduler, 1, prompt=8)
     new.token_ids[:] = list(range(200, 208))
@@ -258,7 +258,7 @@ def alike(scheduler: Scheduler, identity: int, shared: int, own: int, **standing
     return sequence
 
 
-def test_what_several_prompts_share_is_computed_once() -> None:
+def test_a_shared_prefix_is_computed_once() -> None:
     scheduler = make_scheduler(budget=24, block_size=4, num_blocks=200, caching=True)
     for identity in range(5):
         alike(scheduler, identity, shared=40, own=3)
@@ -279,7 +279,7 @@ def test_one_that_begins_otherwise_need_not_wait_for_them() -> None:
     assert (1, 12, 2, True) in shape(step(scheduler)[0])
 
 
-def test_nobody_waits_for_pages_that_will_not_come() -> None:
+def test_no_sequence_waits_for_pages_of_an_ended_one() -> None:
     scheduler = make_scheduler(budget=8, block_size=4, caching=True)
     first, other = alike(scheduler, 0, shared=16, own=1), alike(scheduler, 1, shared=16, own=1)
     step(scheduler)
@@ -288,7 +288,7 @@ def test_nobody_waits_for_pages_that_will_not_come() -> None:
     scheduler.check_integrity()
 
 
-def test_who_computes_for_an_urgent_one_goes_first() -> None:
+def test_a_sequence_that_computes_for_an_urgent_one_is_first() -> None:
     scheduler = make_scheduler(budget=8, block_size=4, caching=True)
     slow = alike(scheduler, 0, shared=16, own=1, priority=2)
     step(scheduler)
@@ -328,7 +328,7 @@ def test_lower_numbers_go_first_and_take_the_place_of_higher_ones() -> None:
     scheduler.check_integrity()
 
 
-def test_of_one_tenant_what_is_due_first_goes_first() -> None:
+def test_the_earliest_deadline_of_a_tenant_is_first() -> None:
     scheduler = make_scheduler(seqs=1)
     for identity, deadline in enumerate([inf, 30.0, 20.0]):
         ask(scheduler, identity, deadline=deadline)
@@ -368,7 +368,7 @@ def test_when_pages_run_out_the_one_that_was_served_most_gives_way() -> None:
 # ── ends ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_whose_time_is_up_ends_at_once_waiting_or_running() -> None:
+def test_a_sequence_past_its_deadline_ends_at_once_waiting_or_running() -> None:
     scheduler = make_scheduler(seqs=1)
     running, waiting, patient = (ask(scheduler, i, deadline=at) for i, at in enumerate([9.0, 5.0, inf]))
     scheduler.update(scheduler.schedule(1.0), {waiting.id: Sampled(50)})
@@ -384,7 +384,7 @@ def test_whose_time_is_up_ends_at_once_waiting_or_running() -> None:
         ask(scheduler, 3, now=9.5, deadline=9.5)
 
 
-def test_a_full_queue_makes_room_for_whoever_has_fewer_waiting() -> None:
+def test_a_full_queue_makes_room_for_the_tenant_with_fewer_requests() -> None:
     scheduler = make_scheduler(queue=4)
     for identity in range(4):
         ask(scheduler, identity, tenant="flood")
@@ -415,7 +415,7 @@ def test_a_full_queue_makes_room_for_a_higher_priority() -> None:
         ask(scheduler, 4, priority=1)
 
 
-def test_one_whose_answer_has_begun_keeps_its_place_in_the_queue() -> None:
+def test_a_begun_answer_stays_in_the_queue() -> None:
     scheduler = make_scheduler(num_blocks=4, block_size=4, max_model_len=16, budget=16, queue=1)
     add(scheduler, 0, prompt=8)
     step(scheduler)

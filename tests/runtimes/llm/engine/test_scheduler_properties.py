@@ -41,20 +41,20 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(
         target=sequences, prompt=st.integers(1, 30), other=st.integers(0, 30), max_tokens=st.integers(1, 20),
-        said=st.integers(0, 3), tenant=st.sampled_from("aab"), priority=st.sampled_from([0, 0, 0, -1, 1]),
+        continued=st.integers(0, 3), tenant=st.sampled_from("aab"), priority=st.sampled_from([0, 0, 0, -1, 1]),
         seconds=st.sampled_from([inf, inf, 0, 1, 5]), share=st.sampled_from([1.0, 3.0]),
     )  # fmt: skip
     def add(
-        self, prompt: int, other: int, max_tokens: int, said: int, tenant: str, priority: int, seconds: float,
+        self, prompt: int, other: int, max_tokens: int, continued: int, tenant: str, priority: int, seconds: float,
         share: float,
     ) -> int:  # fmt: skip
         """Prompts are alike up to some token; tenants share nothing."""
         identity = len(self.ends)
         self.ends[identity] = 0
         tokens = [8 if position >= other else 9 for position in range(prompt)]
-        params, said = SamplingParams(max_tokens=max_tokens), min(said, prompt - 1, max_tokens - 1)
+        params, continued = SamplingParams(max_tokens=max_tokens), min(continued, prompt - 1, max_tokens - 1)
         sequence = Sequence(
-            identity, tokens, params, frozenset({STOP}), salt=tenant.encode(), num_continued=said,
+            identity, tokens, params, frozenset({STOP}), salt=tenant.encode(), num_continued=continued,
             standing=Standing(tenant, share, priority, self.now + seconds),
         )  # fmt: skip
         try:

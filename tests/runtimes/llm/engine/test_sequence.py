@@ -44,7 +44,7 @@ def test_chunks_cover_a_sequence_and_only_the_last_one_samples() -> None:
     assert samples == [False, False, True]
 
 
-def test_a_seed_is_kept_and_its_absence_is_drawn_once() -> None:
+def test_a_seed_is_used_and_an_absent_seed_is_drawn_once() -> None:
     seeded, negative = (Sequence(0, [1], SamplingParams(max_tokens=1, seed=seed)) for seed in (5, -1))
     assert (seeded.seed, negative.seed) == (5, 2**64 - 1)
     one, two = (Sequence(0, [1], SamplingParams(max_tokens=1)) for _ in range(2))

@@ -70,7 +70,7 @@ def test_other_sequences_than_were_measured_change_the_chunk_and_not_the_length_
     assert large.seconds(16, budget.prompt_tokens(16)) == pytest.approx(max(TARGET, 0.03 + 64 * 0.0004), rel=0.1)
 
 
-def test_the_short_end_of_a_prompt_says_little_of_what_tokens_cost() -> None:
+def test_the_short_end_of_a_prompt_barely_changes_the_cost_of_tokens() -> None:
     budget = StepBudget(MOST, TARGET)
     budget.measured(0, 512, 0.2)
     before = budget.prompt_tokens(1)

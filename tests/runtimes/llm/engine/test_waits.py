@@ -64,7 +64,7 @@ def cost(batch: Batch) -> float:
 
 
 def closed_loop(engine: Clocked, requests: int, at_once: int, prompt: int) -> list[float]:
-    """Seconds to the first token of each request, of which `at_once` are in flight."""
+    """The seconds to the first token of each request, with `at_once` requests in flight."""
     arrived = {engine.arrive(prompt): engine.now for _ in range(at_once)}
     while len(engine.ended) < requests:
         for _ in engine.step():
@@ -82,7 +82,7 @@ def test_prompts_of_one_tenant_are_computed_in_the_order_of_their_arrival() -> N
 
 
 def test_steps_grow_with_the_wait_for_a_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight callers most wait for their prompts while few decode: a longer step shortens the wait."""
+    """Most of eight callers wait for their prompts while few decode: a longer step shortens the wait."""
     waits = closed_loop(engine := Clocked(), requests=16, at_once=8, prompt=4000)
     gaps = [gap for found in engine.gaps.values() for gap in found]
     assert max(gaps) <= 1.3 * LONGEST * TARGET

@@ -52,29 +52,29 @@ def tokenizer(control: bool) -> Tokenizer:
 
 @cache
 def rules(name: str, control: bool) -> Compiled:
-    known = tokenizer(control)
+    vocabulary = tokenizer(control)
     function = ToolFunction("now", {"type": "object", "properties": {}, "additionalProperties": False})
-    grammar = calls_grammar(FORMATS[name], [function], known, parallel=False, after_text=True)
-    return asyncio.run(Grammars(known, len(known.pieces), known.eos_token_ids).compiled(grammar))
+    grammar = calls_grammar(FORMATS[name], [function], vocabulary, parallel=False, after_text=True)
+    return asyncio.run(Grammars(vocabulary, len(vocabulary.pieces), vocabulary.eos_token_ids).compiled(grammar))
 
 
-def text_of(known: Tokenizer, token_ids: list[int]) -> bytes:
-    spelled = {id: text.encode() for text, id in known.special_tokens.items()}
-    return b"".join([known.piece(id) or spelled[id] for id in token_ids])
+def text_of(vocabulary: Tokenizer, token_ids: list[int]) -> bytes:
+    spelled = {id: text.encode() for text, id in vocabulary.special_tokens.items()}
+    return b"".join([vocabulary.piece(id) or spelled[id] for id in token_ids])
 
 
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
-def test_any_tokens_may_come_and_what_follows_a_mark_is_a_call(name: str, control: bool) -> None:
-    known, form = tokenizer(control), FORMATS[name]
-    marks = [id for id, piece in known.pieces.items() if not piece or form.trigger.encode().startswith(piece[:1])]
+def test_any_tokens_are_allowed_and_a_mark_begins_a_call(name: str, control: bool) -> None:
+    vocabulary, form = tokenizer(control), FORMATS[name]
+    marks = [id for id, piece in vocabulary.pieces.items() if not piece or form.trigger.encode().startswith(piece[:1])]
 
     @given(seed=st.integers(0, 2**32))
     @settings(deadline=None, max_examples=60)
     def walk(seed: int) -> None:
-        chance, matcher, said = random.Random(seed), rules(name, control).start(), list[int]()
-        while len(said) < 120:
-            allowed = range(len(known.pieces))
+        chance, matcher, token_ids = random.Random(seed), rules(name, control).start(), list[int]()
+        while len(token_ids) < 120:
+            allowed = range(len(vocabulary.pieces))
             if not matcher.free:
                 mask = matcher.mask()
                 allowed = [id for id in allowed if mask[id // 8] >> id % 8 & 1]  # type: ignore[assignment]
@@ -83,14 +83,16 @@ def test_any_tokens_may_come_and_what_follows_a_mark_is_a_call(name: str, contro
             if token_id == 256:
                 break
             matcher.advance(token_id)
-            said.append(token_id)
+            token_ids.append(token_id)
         else:
             return
         # A token may hold more than the mark and no call after it: then all of it is text.
-        text = text_of(known, said).decode("utf-8", "replace")
+        text = text_of(vocabulary, token_ids).decode("utf-8", "replace")
         parser = ToolParser(form, {"now"}, most=1)
         parts = parser.push(text) + parser.finish()
-        spoiled = any(form.trigger.encode() in known.piece(id) and known.piece(id)[-1:] == b"x" for id in said)
+        spoiled = any(
+            form.trigger.encode() in vocabulary.piece(id) and vocabulary.piece(id)[-1:] == b"x" for id in token_ids
+        )
         if form.trigger in text and not spoiled:
             assert parser.num_calls == 1, text
         elif form.trigger not in text:
@@ -110,19 +112,21 @@ def test_bytes_that_are_no_text_fail_no_answer(token_ids: list[int]) -> None:
 
 
 def test_without_rules_everything_may_follow_the_mark() -> None:
-    known = tokenizer(False)
-    place = AfterMark(Mark("</think>", known), None, 40)
-    for token_id in known.encode("a</thi</think>\xff"):
+    vocabulary = tokenizer(False)
+    place = AfterMark(Mark("</think>", vocabulary), None, 40)
+    for token_id in vocabulary.encode("a</thi</think>\xff"):
         assert place.free
         place.advance(token_id)
 
 
 @pytest.mark.parametrize("form", [HERMES, MISTRAL])
 async def test_an_answer_with_tools_may_hold_broken_characters(form: ToolFormat) -> None:
-    known = byte_tokenizer()
-    broken = [next(id for id, piece in known.pieces.items() if piece == byte) for byte in (b"\xff", b"\xe4", b"\xb8")]
+    vocabulary = byte_tokenizer()
+    broken = [
+        next(id for id, piece in vocabulary.pieces.items() if piece == byte) for byte in (b"\xff", b"\xe4", b"\xb8")
+    ]
     template = KNOWING if form is HERMES else "[TOOL_CALLS]" + CHATML
-    async with serving(runner=Parrot([*broken, *known.encode("so")] * 3), template=template) as running:
+    async with serving(runner=Parrot([*broken, *vocabulary.encode("so")] * 3), template=template) as running:
         plain: Any = None
         several: list[Any] = [[], CHAT["tools"]]
         for tools in several:
@@ -162,49 +166,53 @@ def thinking_tokenizer(control: bool) -> Tokenizer:
 
 @cache
 def answer_rules(control: bool) -> Compiled:
-    known = thinking_tokenizer(control)
+    vocabulary = thinking_tokenizer(control)
     schema = {"type": "object", "properties": {"x": {"enum": [1]}}, "required": ["x"], "additionalProperties": False}
-    grammars = Grammars(known, len(known.pieces), known.eos_token_ids)
+    grammars = Grammars(vocabulary, len(vocabulary.pieces), vocabulary.eos_token_ids)
     return asyncio.run(grammars.compiled(of_schema(schema, "schema", strict=True)))
 
 
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("held", [False, True])
 def test_any_thought_ends_within_its_budget_and_the_answer_follows_its_form(held: bool, control: bool) -> None:
-    known = thinking_tokenizer(control)
+    vocabulary = thinking_tokenizer(control)
     marks = "".join(THINK).encode() + b'{"x":1}'
-    likely = [id for id in range(len(known.pieces)) if not known.piece(id) or known.piece(id)[:1] in map(_byte, marks)]
+    likely = [
+        id
+        for id in range(len(vocabulary.pieces))
+        if not vocabulary.piece(id) or vocabulary.piece(id)[:1] in map(_byte, marks)
+    ]
 
     @given(seed=st.integers(0, 2**32), is_open=st.booleans(), budget=st.none() | st.integers(0, 6))
     @settings(deadline=None, max_examples=60)
     def walk(seed: int, is_open: bool, budget: int | None) -> None:
-        width = (len(known.pieces) + 7) // 8
-        thoughts = ThoughtRules(format=THINK, is_open=is_open, budget=budget, tokenizer=known, width=width)
+        width = (len(vocabulary.pieces) + 7) // 8
+        thoughts = ThoughtRules(format=THINK, is_open=is_open, budget=budget, tokenizer=vocabulary, width=width)
         place = thoughts.start(answer_rules(control).start if held else lambda: None)
         if place is None:
             assert not held
             assert budget is None
             return
-        chance, said, in_thought = random.Random(seed), list[int](), 0
+        chance, token_ids, in_thought = random.Random(seed), list[int](), 0
         think = ThinkParser(THINK, is_open=is_open)
         for _ in range(150):
             mask = b"\xff" * width if place.free else place.mask()
-            allowed = [id for id in range(len(known.pieces)) if mask[id // 8] >> id % 8 & 1]
+            allowed = [id for id in range(len(vocabulary.pieces)) if mask[id // 8] >> id % 8 & 1]
             assert allowed
-            wanted = [id for id in allowed if id in likely]
-            token_id = chance.choice(wanted if wanted and chance.random() < 0.7 else allowed)
+            likely_now = [id for id in allowed if id in likely]
+            token_id = chance.choice(likely_now if likely_now and chance.random() < 0.7 else allowed)
             if token_id == 256:
                 break
             place.advance(token_id)
-            said.append(token_id)
-            think.push(text_of(known, [token_id]).decode("latin-1"))
+            token_ids.append(token_id)
+            think.push(text_of(vocabulary, [token_id]).decode("latin-1"))
             in_thought += think.thinks
             # The end of the thought is a new line and its mark, in one token or several.
             assert budget is None or in_thought <= budget + 12
         else:
             return
         parser = ThinkParser(THINK, is_open=is_open)
-        parts = [*parser.push(text_of(known, said).decode("latin-1")), *parser.finish()]
+        parts = [*parser.push(text_of(vocabulary, token_ids).decode("latin-1")), *parser.finish()]
         answer = "".join([part.text for part in parts if isinstance(part, AnswerText)])
         if held and answer and not parser.thinks:
             assert json.loads(answer) == {"x": 1}

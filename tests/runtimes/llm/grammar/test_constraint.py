@@ -67,31 +67,31 @@ def allowed(matcher: TextRules) -> list[int]:
 
 def babble(matcher: TextRules, chance: random.Random, *, most: int = 4000) -> str | None:
     """The text of a random model; None if it does not end."""
-    said: list[int] = []
+    token_ids: list[int] = []
     likely = set(tokenizer().encode(LIKELY.decode())) | {END}
-    while len(said) < most:
+    while len(token_ids) < most:
         may = allowed(matcher)
         better = [id for id in may if id in likely]
         token_id = chance.choice(better if better and chance.random() < 0.7 else may)
         matcher.advance(token_id)
         if token_id == END:
-            return b"".join(tokenizer().piece(id) for id in said).decode()
-        said.append(token_id)
+            return b"".join(tokenizer().piece(id) for id in token_ids).decode()
+        token_ids.append(token_id)
     return None
 
 
 @settings(max_examples=40, deadline=None)
 @given(schema=schemas(), seed=st.integers(0, 2**32))
-def test_whatever_the_model_what_it_ends_is_of_the_schema(schema: dict[str, Any], seed: int) -> None:
-    said = babble(compiled(of_schema(schema, "schema", strict=True)).start(), random.Random(seed))
-    if said is not None:
-        jsonschema.validate(json.loads(said), schema)
+def test_every_finished_answer_matches_its_schema(schema: dict[str, Any], seed: int) -> None:
+    text = babble(compiled(of_schema(schema, "schema", strict=True)).start(), random.Random(seed))
+    if text is not None:
+        jsonschema.validate(json.loads(text), schema)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_any_object_is_an_object(seed: int) -> None:
-    said = babble(compiled(of_schema({"type": "object"}, "response_format")).start(), random.Random(seed))
-    assert said is None or isinstance(json.loads(said), dict)
+    text = babble(compiled(of_schema({"type": "object"}, "response_format")).start(), random.Random(seed))
+    assert text is None or isinstance(json.loads(text), dict)
 
 
 def test_no_answer_goes_on_with_white_space() -> None:
@@ -139,7 +139,7 @@ def test_kinds_of_grammar(grammar: Grammar, right: Sequence[str], wrong: Sequenc
         (Grammar("choice", json.dumps(["x" * 1000] * 300), "schema"), "characters"),
     ],
 )
-def test_what_cannot_be_compiled_says_why(grammar: Grammar, why: str) -> None:
+def test_the_error_of_an_invalid_grammar_has_the_reason(grammar: Grammar, why: str) -> None:
     with pytest.raises(GrammarInvalid, match=why) as refused:
         compiled(grammar)
     assert refused.value.param == "schema"
@@ -151,7 +151,7 @@ def test_a_keyword_that_cannot_be_held_to_is_passed_over_unless_strict() -> None
     assert END in allowed(rules.start(tokenizer().encode("[1, 1]")))
 
 
-def test_what_is_too_much_for_a_step_fails_and_does_not_end_well() -> None:
+def test_a_grammar_too_costly_for_a_step_fails_the_answer() -> None:
     """A mask is made in any case; the token that is chosen by it is then refused."""
     rules = compiled(of_schema({"type": "string", "pattern": "^(.{1,1000}){1,1000}$"}, "schema"))
     matcher = rules.start()
@@ -203,7 +203,7 @@ async def test_a_grammar_is_compiled_once_and_the_oldest_is_forgotten(
     assert built == ["a", "b", "c", "a"]
 
 
-async def test_grammars_are_kept_within_a_number_of_bytes(
+async def test_cached_grammars_are_bounded_in_bytes(
     made: Grammars, built: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_CACHED_BYTES", 1)
@@ -227,7 +227,7 @@ async def test_a_schema_that_never_compiles_is_ended_and_then_refused_at_once(
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HEADRACE_FUZZ_GRAMMARS", "12"))))
 def test_whatever_a_grammar_costs_its_compilation_ends(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With numbers and repetitions of any size. The runtime's memory is not taken."""
+    """Numbers and repetitions of any size do not exhaust the runtime's memory."""
     monkeypatch.setattr(sandbox, "CPU_SECONDS", 0.2)
     hostile = _hostile(random.Random(seed))
     before = resident()

@@ -20,8 +20,8 @@ MEAN = {"word_embedding_dimension": 8, "pooling_mode_mean_tokens": True, "poolin
 
 def write(folder: Path, modules: Any = None, pooling: Any = None, **files: Any) -> Path:
     (folder / "1_Pooling").mkdir()
-    told = {"modules": modules, "1_Pooling/config": pooling, **files}
-    for name, value in told.items():
+    contents = {"modules": modules, "1_Pooling/config": pooling, **files}
+    for name, value in contents.items():
         if value is not None:
             (folder / f"{name}.json").write_text(json.dumps(value))
     return folder
@@ -31,7 +31,7 @@ def test_of_the_real_one(minilm: Path) -> None:
     assert embedding_config(minilm, encoder=True) == EmbeddingConfig(pooling="mean", max_length=256)
 
 
-def test_a_model_that_says_nothing(tmp_path: Path) -> None:
+def test_a_model_without_files_has_defaults(tmp_path: Path) -> None:
     assert embedding_config(tmp_path, encoder=False) == EmbeddingConfig(pooling="last", normalize=True)
     assert embedding_config(tmp_path, encoder=True).pooling == "mean"
     assert embedding_config(tmp_path / "no-such.gguf", encoder=False).pooling == "last"
@@ -69,7 +69,7 @@ def test_modules_are_obeyed(tmp_path: Path, pooling: dict[str, Any], expected: P
         ([{"idx": 0}], None, "list of modules"),
     ],
 )
-def test_what_is_not_known_is_refused(tmp_path: Path, modules: Any, pooling: Any, message: str) -> None:
+def test_unknown_values_are_refused(tmp_path: Path, modules: Any, pooling: Any, message: str) -> None:
     with pytest.raises(UnsupportedModel, match=message):
         embedding_config(write(tmp_path, modules, pooling), encoder=True)
 
@@ -82,7 +82,7 @@ def test_a_prompt_that_does_not_count_is_refused(tmp_path: Path) -> None:
         embedding_config(tmp_path, encoder=True)
 
 
-def test_what_vectors_may_be_cut_to(tmp_path: Path) -> None:
+def test_the_lengths_to_which_vectors_may_be_cut(tmp_path: Path) -> None:
     none, some = EmbeddingConfig(), EmbeddingConfig(dimensions=frozenset({64, 128}))
     assert not none.may_cut_to(64)
     assert some.may_cut_to(64)
@@ -97,7 +97,7 @@ def test_what_vectors_may_be_cut_to(tmp_path: Path) -> None:
     assert embedding_config(tmp_path, encoder=True, matryoshka=True).may_cut_to(7)
 
 
-def test_what_is_no_json_is_told(tmp_path: Path) -> None:
+def test_invalid_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[")
     with pytest.raises(UnsupportedModel, match=r"modules\.json cannot be read"):
         embedding_config(tmp_path, encoder=True)

@@ -62,7 +62,7 @@ def test_hidden_states_are_those_of_transformers(tmp_path: Path, family: str, ac
     assert_same(read_encoder(folder, dtype="float32"), theirs)
 
 
-def test_a_model_that_was_trained_with_a_head_keeps_its_encoder_under_its_name(tmp_path: Path) -> None:
+def test_a_model_with_a_head_stores_its_encoder_under_a_prefix(tmp_path: Path) -> None:
     theirs = tiny("bert")
     file = saved(theirs, tmp_path) / "model.safetensors"
     save_file({f"bert.{name}": tensor for name, tensor in load_file(file).items()}, file)
@@ -78,7 +78,7 @@ def test_few_bits_say_the_same(tmp_path: Path) -> None:
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
-def test_the_real_one_says_the_same_in_both_formats(minilm: Path) -> None:
+def test_the_real_model_is_equal_in_both_formats(minilm: Path) -> None:
     tokenizer, theirs = load_tokenizer(minilm), AutoModel.from_pretrained(minilm).eval()
     texts = ["The river brings water to the turbines.", "x", "To be, or not to be: that is the question. " * 4]
     rows = [tokenizer.encode_whole(text) for text in texts]
@@ -117,7 +117,7 @@ def test_texts_are_batched_and_none_is_cut(tmp_path: Path) -> None:
         engine.add([1] * 31, ONE, pooling="mean")
 
 
-def test_the_context_is_what_the_model_was_made_for(tmp_path: Path) -> None:
+def test_the_context_is_that_of_the_model(tmp_path: Path) -> None:
     encoder = read_encoder(saved(tiny("roberta"), tmp_path), dtype="float32")
     made_for = EmbeddingConfig(max_length=20)
     assert encoder_engine(encoder, EngineConfig(model=tmp_path), EmbeddingConfig()).max_model_len == 38  # from 2 on
@@ -139,7 +139,7 @@ def test_the_context_is_what_the_model_was_made_for(tmp_path: Path) -> None:
         ({"vocab_size": None}, "tensor"),
     ],
 )
-def test_what_cannot_be_computed_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_unsupported_configurations_are_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     file = saved(tiny("bert"), tmp_path) / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(UnsupportedModel, match=message):

@@ -60,7 +60,7 @@ def _attended(dtype: torch.dtype, seed: int) -> torch.Tensor:
 
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32))
-def test_what_is_attended_to_is_near(seed: int) -> None:
+def test_quantized_attention_is_near_the_exact(seed: int) -> None:
     """Keys and values of a variance of 1 are off by 0.012 at the most, and scores by a few times that."""
     small, plain = _attended(torch.int8, seed), _attended(torch.float32, seed)
     assert float((small - plain).abs().max()) < 0.12
@@ -82,7 +82,7 @@ def test_not_a_number_stays_with_its_own_token_and_goes_with_its_page() -> None:
     assert not fetch(cache.keys[0], torch.arange(2), torch.float32).any()
 
 
-def test_garbage_in_new_memory_reaches_nobody() -> None:
+def test_garbage_in_new_memory_reaches_no_sequence() -> None:
     cache = make_cache(torch.int8, 5)
     assert isinstance(cache.keys, SmallPages)
     assert isinstance(cache.values, SmallPages)
@@ -116,7 +116,7 @@ def test_answers_are_near_those_of_numbers(folder: Path) -> None:
         assert_greedy(model, prompt, answer, tolerance=0.5)
 
 
-def test_chunks_company_preemption_and_kept_pages_change_nothing(folder: Path) -> None:
+def test_chunks_batches_preemption_and_cached_pages_change_nothing(folder: Path) -> None:
     alone = [answers(make_engine(folder), [prompt])[0] for prompt in PROMPTS]
     assert answers(make_engine(folder), PROMPTS) == alone
     assert answers(make_engine(folder, max_num_batched_tokens=16, max_num_seqs=4), PROMPTS) == alone
@@ -124,13 +124,13 @@ def test_chunks_company_preemption_and_kept_pages_change_nothing(folder: Path) -
     tight = make_engine(folder, kv_cache_bytes=17 * page)
     assert answers(tight, PROMPTS) == alone
     assert tight.stats().preemptions > 0
-    kept = make_engine(folder)
-    assert answers(kept, PROMPTS) == answers(kept, PROMPTS) == alone
-    assert kept.stats().cached_prompt_tokens > 0
+    caching = make_engine(folder)
+    assert answers(caching, PROMPTS) == answers(caching, PROMPTS) == alone
+    assert caching.stats().cached_prompt_tokens > 0
 
 
 def test_more_pages_fit(folder: Path) -> None:
-    """Of float32 at a head size of 8: 32 bytes become 8 and a scale of 4."""
+    """At a head size of 8, the 32 bytes of float32 become 8 bytes and a scale of 4."""
     plain, small = make_engine(folder, kv_cache_dtype="auto"), make_engine(folder)
     assert small.stats().kv_blocks_total == plain.stats().kv_blocks_total * 32 // 12
 
@@ -140,7 +140,7 @@ def test_more_pages_fit(folder: Path) -> None:
 
 @pytest.fixture
 def room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of 10 MiB, of which 6 are free."""
+    """A machine with 10 MiB, 6 of them free."""
     monkeypatch.setattr(kv_sizing, "memory", lambda: MemoryStatus(10 << 20, 6 << 20))
 
 

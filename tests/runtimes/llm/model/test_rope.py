@@ -61,9 +61,9 @@ def test_yarn_reaches_as_far_as_it_stretches() -> None:
 def test_names_of_the_first_phi_3() -> None:
     shape = SHAPE | {"model_type": "phi3", "original_max_position_embeddings": 1024}
     written = {"long_factor": FACTORS, "short_factor": FACTORS[::-1]}
-    wanted = hugging_face_config(shape | {"rope_scaling": written | {"type": "longrope"}})
+    expected = hugging_face_config(shape | {"rope_scaling": written | {"type": "longrope"}})
     for name in ("su", "yarn"):
-        assert hugging_face_config(shape | {"rope_scaling": written | {"type": name}}) == wanted
+        assert hugging_face_config(shape | {"rope_scaling": written | {"type": name}}) == expected
 
 
 def test_factors_that_are_too_few() -> None:

@@ -95,7 +95,7 @@ def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> N
         make("native")
 
 
-def test_what_it_cannot_run_is_named() -> None:
+def test_unsupported_models_are_named() -> None:
     model = random_model(shape(), torch.bfloat16)
     assert unsupported(model, BLOCK) is None
     assert "multiple of 16" in str(unsupported(model, 24))

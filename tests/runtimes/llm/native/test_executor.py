@@ -31,7 +31,7 @@ from tests.runtimes.llm.native.models import (
 )
 
 TOLERANCE = 0.02
-"""Of the logits' own spread: bfloat16 keeps eight bits of what goes into a product."""
+"""A part of the logits' own spread: bfloat16 has eight bits of each factor of a product."""
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -69,7 +69,7 @@ def tokens(count: int, seed: int = 0) -> list[int]:
 
 
 def pages(count: int, seed: int = 0) -> list[int]:
-    """In no order."""
+    """The numbers of `count` pages, in random order."""
     shuffled = torch.randperm(PAGES, generator=torch.Generator().manual_seed(seed)).tolist()
     return shuffled[: -(-count // BLOCK)]  # type: ignore[no-any-return]
 
@@ -140,7 +140,7 @@ LENGTHS = (150, 1, 33, 64, 97)
 
 @pytest.fixture(scope="module")
 def alone(executor: NativeExecutor) -> list[torch.Tensor]:
-    """Of some prompts, the logits after each of their tokens, computed one at a time."""
+    """The logits after each token of some prompts, computed one token at a time."""
     answers = []
     for seed, length in enumerate(LENGTHS):
         prompt, table = tokens(length, seed), pages(length, seed)
@@ -201,7 +201,7 @@ CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 
 def pinned_threads() -> dict[int, int]:
-    """By its number, the core of each thread of this process that may use only one."""
+    """The core of each thread of this process that is pinned to one core, by the thread's number."""
     found = {}
     for task in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it has ended since it was listed
@@ -253,7 +253,7 @@ def test_some_rows_are_those_rows(executor: NativeExecutor) -> None:
     assert torch.equal(executor.logits([chunk(0, prompt, pages(40))], [39, 3]), every[[39, 3]])
 
 
-def test_what_is_no_number_stays_with_its_own_sequence(target: str) -> None:
+def test_nan_stays_in_its_own_sequence(target: str) -> None:
     """It reaches neither the neighbours nor the next sequence on the same pages."""
     model = random_model(shape(tie_word_embeddings=False), torch.bfloat16)
     model.embedding[7] = torch.inf
@@ -266,7 +266,7 @@ def test_what_is_no_number_stays_with_its_own_sequence(target: str) -> None:
     assert torch.equal(executor.logits([chunk(2, prompt, [2])], [2]), expected)
 
 
-def test_it_says_where_its_time_went(target: str) -> None:
+def test_it_reports_its_seconds_by_part(target: str) -> None:
     executor = native(CONFIG, target)
     whole(executor, tokens(50))
     spent = executor.seconds()

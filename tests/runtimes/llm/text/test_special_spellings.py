@@ -21,13 +21,13 @@ def test_no_part_spells_a_token_and_the_parts_are_the_text(tokens: list[str], te
 
 @given(tokens=spellings, text=texts)
 def test_the_cuts_are_after_the_first_character_of_each_spelling(tokens: list[str], text: str) -> None:
-    known = [token for token in tokens if token]
-    whole = {at + 1 for at in range(len(text)) if text.startswith(tuple(known), at)}
+    nonempty = [token for token in tokens if token]
+    whole = {at + 1 for at in range(len(text)) if text.startswith(tuple(nonempty), at)}
     stripped = text.rstrip()
     begun = {
         at + 1
         for at in range(len(stripped))
-        if any(token.startswith(stripped[at:]) and token != stripped[at:] for token in known)
+        if any(token.startswith(stripped[at:]) and token != stripped[at:] for token in nonempty)
     }
     for open_end, expected in ((False, whole), (True, whole | begun)):
         places, at = set(), 0

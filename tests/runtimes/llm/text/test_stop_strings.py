@@ -59,7 +59,7 @@ def test_no_more_is_held_back_than_a_stop_string_could_begin(pieces: list[str], 
     ("pushes", "seen"),
     [(["the en", "d<"], ["the en", "d"]), (["a<", "b"], ["a", "<b"]), (["<", "|", "x"], ["", "", "<|x"])],
 )
-def test_what_may_begin_a_stop_string_waits(pushes: list[str], seen: list[str]) -> None:
+def test_a_possible_beginning_of_a_stop_string_waits(pushes: list[str], seen: list[str]) -> None:
     watch = StopStrings(StopTable(["<|end|>"]))
     assert [watch.push(piece) for piece in pushes] == seen
 

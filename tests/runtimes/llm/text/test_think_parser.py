@@ -62,17 +62,17 @@ def test_any_pieces_of_a_text_have_its_parts(
 def test_nothing_but_marks_and_white_space_is_lost(text: str, is_open: bool) -> None:
     think = ThinkParser(FORMATS[0], is_open=is_open)
     parts = [*think.push(text), *think.finish()]
-    kept = "".join([part.text for part in parts])
+    joined = "".join([part.text for part in parts])
     lost = text.replace("<think>", "", 1) if text.lstrip().startswith("<think>") else text
     if not is_open and lost is text:
-        assert kept == text
+        assert joined == text
         return
     lost = lost.replace("</think>", "", 1)
-    assert "".join(kept.split()) == "".join(lost.split())
+    assert "".join(joined.split()) == "".join(lost.split())
 
 
 @pytest.mark.parametrize(
-    ("text", "is_open", "thought", "said"),
+    ("text", "is_open", "thought", "content"),
     [
         ("<think>\nWell.\n</think>\n\nHi.", False, "Well.", "Hi."),
         ("Well.\n</think>\n\nHi.", True, "Well.", "Hi."),
@@ -87,15 +87,15 @@ def test_nothing_but_marks_and_white_space_is_lost(text: str, is_open: bool) -> 
         ("", True, "", ""),
     ],
 )
-def test_where_a_thought_begins_and_ends(text: str, is_open: bool, thought: str, said: str) -> None:
+def test_where_a_thought_begins_and_ends(text: str, is_open: bool, thought: str, content: str) -> None:
     think = parser(FORMATS[0], is_open, "")
-    assert merged([*think.push(text), *think.finish()]) == (thought, said, [])
+    assert merged([*think.push(text), *think.finish()]) == (thought, content, [])
 
 
 def test_a_call_in_a_thought_is_none() -> None:
     both = parser(FORMATS[0], True, "hermes")
-    thought, said, calls = merged([*both.push(f"I could {CALL}</think>So: {CALL}"), *both.finish()])
-    assert (thought, said) == (f"I could {CALL}", "So:")
+    thought, content, calls = merged([*both.push(f"I could {CALL}</think>So: {CALL}"), *both.finish()])
+    assert (thought, content) == (f"I could {CALL}", "So:")
     assert [(name, json.loads(arguments)) for name, arguments in calls] == [("now", {"a": [1, "}"]})]
 
 

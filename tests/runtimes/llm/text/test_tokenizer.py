@@ -43,7 +43,7 @@ def theirs(bundled_model: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def published(theirs: Any) -> Any:
-    """As the model was trained: transformers' GGUF reader does not know `smollm`, which cuts digits first."""
+    """Digits are cut first, as in training: transformers' GGUF reader lacks `smollm`."""
     tokenizer = copy.deepcopy(theirs)
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -63,9 +63,9 @@ def test_ids_are_those_of_transformers(tokenizer: Tokenizer, published: Any, tex
 def test_any_text_has_transformers_ids_and_comes_back(tokenizer: Tokenizer, published: Any, text: str) -> None:
     assert tokenizer.encode(text) == published(text).input_ids
     # This vocabulary lacks some bytes, control characters above all: they are lost, with transformers too.
-    known = {piece for piece in tokenizer.pieces.values() if len(piece) == 1}
-    kept = b"".join([byte for byte in map(int.to_bytes, text.encode()) if byte in known])
-    assert tokenizer.decode(tokenizer.encode(text)) == kept.decode("utf-8", "replace")
+    bytes_in_vocabulary = {piece for piece in tokenizer.pieces.values() if len(piece) == 1}
+    encodable = b"".join([byte for byte in map(int.to_bytes, text.encode()) if byte in bytes_in_vocabulary])
+    assert tokenizer.decode(tokenizer.encode(text)) == encodable.decode("utf-8", "replace")
 
 
 @given(text=st.text(st.characters(exclude_categories=["Nd", "Nl", "No", "Cs"])))
@@ -91,7 +91,7 @@ def test_control_tokens_in_text_are_text_unless_allowed(tokenizer: Tokenizer) ->
     assert tokenizer.encode(text) == plain
 
 
-def test_what_the_bundled_model_declares(tokenizer: Tokenizer) -> None:
+def test_declarations_of_the_bundled_model(tokenizer: Tokenizer) -> None:
     assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|im_start|>", "<|im_end|>")
     assert tokenizer.eos_token_ids == {0, 2}  # <|endoftext|> ends an answer too
     assert tokenizer.encode("x", add_bos=True) == tokenizer.encode("x")
@@ -177,7 +177,7 @@ def test_a_tokenizer_json_that_is_none_is_refused(folder: Path) -> None:
         load_tokenizer(folder)
 
 
-def test_a_folder_without_tokenizer_json_says_how_to_get_one(folder: Path) -> None:
+def test_the_error_of_a_missing_tokenizer_json_names_the_remedy(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(UnsupportedTokenizer, match="save_pretrained"):
         load_tokenizer(folder)

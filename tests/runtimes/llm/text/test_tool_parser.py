@@ -65,9 +65,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tool_format", "said", "text", "calls"), CASES)
-def test_texts_and_calls(tool_format: ToolFormat, said: str, text: str, calls: list[tuple[str, str]]) -> None:
-    for pieces in ([said], list(said)):
+@pytest.mark.parametrize(("tool_format", "answer", "text", "calls"), CASES)
+def test_texts_and_calls(tool_format: ToolFormat, answer: str, text: str, calls: list[tuple[str, str]]) -> None:
+    for pieces in ([answer], list(answer)):
         assert read(tool_format, pieces) == (text, calls)
 
 
@@ -81,13 +81,13 @@ def test_texts_and_calls(tool_format: ToolFormat, said: str, text: str, calls: l
     ]), max_size=14).map("".join),
     st.randoms(use_true_random=False),
 )  # fmt: skip
-def test_however_it_is_cut_and_whatever_it_is(tool_format: ToolFormat, said: str, chance: random.Random) -> None:
-    cuts = sorted(chance.randrange(len(said) + 1) for _ in range(5))
-    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    whole = read(tool_format, [said])
+def test_however_it_is_cut_and_whatever_it_is(tool_format: ToolFormat, answer: str, chance: random.Random) -> None:
+    cuts = sorted(chance.randrange(len(answer) + 1) for _ in range(5))
+    pieces = [answer[a:b] for a, b in zip([0, *cuts], [*cuts, len(answer)], strict=True)]
+    whole = read(tool_format, [answer])
     assert read(tool_format, pieces) == whole
     if not whole[1]:
-        assert whole[0] == said
+        assert whole[0] == answer
 
 
 def test_arguments_come_as_they_are_written() -> None:
@@ -98,12 +98,12 @@ def test_arguments_come_as_they_are_written() -> None:
 
 
 def test_calls_beyond_the_most_are_passed_over() -> None:
-    said = "".join(f"<tool_call>{json.dumps({'name': 'add', 'arguments': {'a': i}})}</tool_call>" for i in range(3))
-    assert read(HERMES, [said], most=1) == ("", [("add", '{"a": 0}')])
+    answer = "".join(f"<tool_call>{json.dumps({'name': 'add', 'arguments': {'a': i}})}</tool_call>" for i in range(3))
+    assert read(HERMES, [answer], most=1) == ("", [("add", '{"a": 0}')])
 
 
 @pytest.mark.parametrize(
-    ("template", "known"),
+    ("template", "expected"),
     [
         ("{% if tools %}<tools>{{ '<tool_call>' }}", HERMES),
         ("{{ '[TOOL_CALLS] [' }}", MISTRAL),
@@ -112,5 +112,5 @@ def test_calls_beyond_the_most_are_passed_over() -> None:
         ("{{ messages }}", None),
     ],
 )
-def test_a_template_tells_how_its_model_writes_calls(template: str, known: ToolFormat | None) -> None:
-    assert format_of(template) is known
+def test_the_format_of_calls_is_read_from_the_template(template: str, expected: ToolFormat | None) -> None:
+    assert format_of(template) is expected

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from runtimes.llm.weights.gguf_blocks import from_blocks, is_blocks
 from runtimes.llm.weights.matrix import GroupQuantized
 
-# Where in a block float16 numbers are: all else may be any byte.
+# The offsets of float16 numbers in a block; all other bytes are arbitrary.
 FLOATS = {
     "Q8_0": (0,), "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2),
     "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,),
@@ -53,7 +53,7 @@ def test_they_are_the_same_numbers(kind: str, out: int, blocks: int, scale: floa
     assert tuple(matrix.scales.shape) == (out, expected.shape[1] // matrix.group)
     largest = float(expected.abs().max())
     torch.testing.assert_close(matrix.dequantized(), expected, atol=1e-6 * largest, rtol=1e-6)
-    # As float16 a scale, and an offset, is off by 2^-11 of itself at most, or by half of float16's least step.
+    # The error of a float16 scale or offset is at most 2^-11 of itself, or half of float16's least step.
     codes = matrix.codes.float().abs()
     scales = matrix.scales.abs().repeat_interleave(matrix.group, dim=1) * codes
     offsets = 0 if matrix.offsets is None else matrix.offsets.abs().repeat_interleave(matrix.group, dim=1)

@@ -149,7 +149,7 @@ def test_gguf_quantised_weights_are_near(tmp_path: Path) -> None:
         ({"tie_word_embeddings": False}, "tensor lm_head.weight is not in"),
     ],
 )
-def test_what_a_folder_asks_too_much(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_of_a_folder_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     save_safetensors(tiny_llama(), tmp_path)
     edit_config(tmp_path, **changes)
     with pytest.raises(UnsupportedModel, match=message):
@@ -177,7 +177,7 @@ def test_a_folder_that_lacks_a_file(tmp_path: Path, missing: str) -> None:
         ({"llama.block_count": 3}, "lacks tensor blk.2.attn_norm.weight"),
     ],
 )
-def test_what_a_gguf_file_asks_too_much(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+def test_unsupported_settings_of_a_gguf_file_are_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
     path = write_gguf(tmp_path, tiny_llama(), fields=fields)
     with pytest.raises(UnsupportedModel, match=message):
         load_model(path, dtype="float32", device="cpu")
@@ -221,9 +221,7 @@ def load_engine(folder: Path, **bounds: Any) -> Engine:
 
 
 @pytest.mark.parametrize(("cache_tokens", "max_model_len"), [(4096, 256), (100, 96)])
-def test_the_longest_answer_is_what_model_and_cache_both_hold(
-    tmp_path: Path, cache_tokens: int, max_model_len: int
-) -> None:
+def test_the_longest_answer_fits_both_model_and_cache(tmp_path: Path, cache_tokens: int, max_model_len: int) -> None:
     engine = load_engine(tmp_path, kv_cache_bytes=cache_tokens * TINY_KV_BYTES)
     assert engine.max_model_len == max_model_len
     assert engine.stats().kv_blocks_total == cache_tokens // 16

@@ -121,7 +121,7 @@ def assert_refused_or_in_bounds(path: Path, case: int) -> None:
 
 
 def _number_places(whole: bytes, end: int) -> list[int]:
-    """Where keys' values of 32 bits begin, and the lengths in tensors' shapes."""
+    """The offsets of 32-bit values of keys, and of the lengths in tensors' shapes."""
     places = []
     for key in _keys(whole):
         at = whole.index(key) + len(key)
@@ -135,7 +135,7 @@ def _number_places(whole: bytes, end: int) -> list[int]:
 
 
 def _keys(whole: bytes) -> list[bytes]:
-    """Of the model's shape."""
+    """The keys of the model's shape."""
     return sorted(key for key in set(re.findall(rb"[a-z0-9_.]{8,60}", whole[:4000])) if _SHAPES.search(key))
 
 

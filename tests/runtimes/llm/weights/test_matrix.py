@@ -59,7 +59,7 @@ def test_two_become_one(offsets: bool) -> None:
     ],
     ids=["longer groups", "offsets too", "more bits", "not quantized"],
 )
-def test_what_is_stored_in_different_ways_becomes_one_too(other: Weight) -> None:
+def test_weights_of_different_formats_are_joined_too(other: Weight) -> None:
     upper = quantized(4, 32)
     lower = other.dequantized() if isinstance(other, GroupQuantized) else other
     expected = torch.cat([upper.dequantized(), lower])

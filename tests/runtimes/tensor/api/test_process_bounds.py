@@ -1,4 +1,4 @@
-"""What the runtime's process grants: memory to requests, and variables of its environment to models."""
+"""Bounds of the runtime's process: the memory of requests, and the variables of its environment for models."""
 
 import http.client
 import json

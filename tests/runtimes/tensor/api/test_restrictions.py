@@ -5,22 +5,22 @@ import pytest
 from adapters.errors import Forbidden
 from runtimes.tensor.api.restrictions import GRPC_PREFIX, Restrictions, parse
 
-NOBODY: dict[str, str] = {}
+NO_HEADERS: dict[str, str] = {}
 KNOWS = {"admin-key": "s3=cret"}
 GUESSES = {"admin-key": "wrong"}
 OVER_GRPC = {"triton-grpc-protocol-k": "v"}
 UNPREFIXED = {"k": "v"}
 
 
-def test_only_what_is_restricted_is() -> None:
+def test_only_restricted_groups_need_the_key() -> None:
     restrictions = Restrictions([parse("model-repository,trace:Admin-Key=s3=cret")])
     for group in ("model-repository", "trace"):
         restrictions.check(group, KNOWS.get)
         with pytest.raises(Forbidden, match="expecting header 'admin-key'"):
             restrictions.check(group, GUESSES.get)
         with pytest.raises(Forbidden):
-            restrictions.check(group, NOBODY.get)
-    restrictions.check("inference", NOBODY.get)
+            restrictions.check(group, NO_HEADERS.get)
+    restrictions.check("inference", NO_HEADERS.get)
 
 
 def test_the_name_has_a_prefix_over_grpc() -> None:
@@ -36,7 +36,7 @@ def test_without_any_it_is_false() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "health", "health:k", "health:k=", "health:=v", "helth:k=v", ":k=v"])
-def test_what_is_written_wrong(text: str) -> None:
+def test_malformed_restrictions_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is none of|write GROUP"):
         parse(text)
 

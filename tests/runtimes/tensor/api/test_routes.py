@@ -34,7 +34,7 @@ from runtimes.tensor.api.routes import resolve
         (b"/metrics", "metrics", "", ""),
     ],
 )
-def test_a_path_and_what_it_asks_for(target: bytes, operation: str, about: str, version: str) -> None:
+def test_a_path_resolves_to_its_operation(target: bytes, operation: str, about: str, version: str) -> None:
     route = resolve(target)
     assert (route.operation, route.about, route.version) == (operation, about, version)
 

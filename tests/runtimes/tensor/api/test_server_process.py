@@ -83,7 +83,7 @@ def test_a_port_that_is_taken(slow: Path) -> None:
     assert "cannot listen" in done.stderr
 
 
-def test_a_model_that_cannot_be_loaded_keeps_no_other_from_it(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_prevents_no_other(tmp_path: Path) -> None:
     for_headrace(tmp_path, ["slow", "text"])
     (tmp_path / "text" / "config.pbtxt").write_text('backend: "python"\nmax_batch_size: "eight"\n')
     with tensor_runtime("--repository", str(tmp_path)) as runtime:
@@ -102,7 +102,7 @@ def test_restricted_parts_need_the_secret(slow: Path) -> None:
         assert status(runtime.http, "GET", "/v2/models/slow") == 200
 
 
-def test_requests_are_traced_and_logged_when_asked_to(slow: Path, tmp_path: Path) -> None:
+def test_requests_are_traced_and_logged_when_enabled(slow: Path, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"
     with tensor_runtime("--repository", str(slow), "--trace-file", str(file)) as runtime:
         level = {"trace_level": ["TIMESTAMPS", "TENSORS"], "trace_rate": "1"}

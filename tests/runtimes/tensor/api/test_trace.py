@@ -12,7 +12,7 @@ from runtimes.tensor.api.trace import RequestTrace, Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
 
 ON = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}
-ASKED = Inference("m", id="seven", inputs=[Tensor("IN", "INT32", (2,), b"\x01\0\0\0\x02\0\0\0")])
+INFERENCE = Inference("m", id="seven", inputs=[Tensor("IN", "INT32", (2,), b"\x01\0\0\0\x02\0\0\0")])
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ async def test_every_so_many_requests_is_traced(tracer: Tracer) -> None:
     await tracer.aclose()
 
 
-async def test_what_is_written(tracer: Tracer, tmp_path: Path) -> None:
+async def test_the_written_trace(tracer: Tracer, tmp_path: Path) -> None:
     tracer.update({**ON, "trace_level": ["TIMESTAMPS", "TENSORS"]})
-    trace = tracer.begin(ASKED, "1")
+    trace = tracer.begin(INFERENCE, "1")
     assert trace is not None
     trace.times(REQUEST_START=1.0, REQUEST_END=1.5)
     trace.answered(Inferred("m", "1", outputs=[Tensor("OUT", "FP32", (1,), b"\0\0\xc0\x3f")]))
@@ -94,7 +94,7 @@ async def test_the_disk_is_not_always_there(tmp_path: Path, caplog: pytest.LogCa
         {"trace_count": "-2"}, {"log_frequency": "9" * 30}, {"trace_mode": "opentelemetry"},
     ],
 )  # fmt: skip
-async def test_what_is_no_setting_changes_nothing(tracer: Tracer, changes: dict[str, object]) -> None:
+async def test_an_invalid_setting_changes_nothing(tracer: Tracer, changes: dict[str, object]) -> None:
     before = tracer.settings.report()
     with pytest.raises(CallerError):
         tracer.update({"trace_count": "5", **changes})

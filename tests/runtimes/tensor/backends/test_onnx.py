@@ -42,7 +42,7 @@ def load(folder: Path, config: ModelConfig = CONFIG, threads: int = 1) -> Model:
     return load_model(backend("onnx"), complete(folder, config), folder, Device(threads=threads)).model
 
 
-def test_the_file_tells_what_the_configuration_leaves_out(tmp_path: Path) -> None:
+def test_the_file_completes_the_configuration(tmp_path: Path) -> None:
     config = complete(linear(tmp_path))
     assert config.inputs == (TensorSpec("x", "FP32", (64,)),)
     assert config.outputs == (TensorSpec("y", "FP32", (4,)),)
@@ -107,7 +107,7 @@ def test_a_batch_size_needs_a_batch_dimension(tmp_path: Path) -> None:
         complete(linear(tmp_path, rows=1), ModelConfig("model", "onnx", max_batch_size=4))
 
 
-def test_a_broken_file_is_said_without_its_place_on_this_machine(tmp_path: Path) -> None:
+def test_the_error_of_a_broken_file_has_no_local_path(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\x08\x07 no graph")
     with pytest.raises(ModelLoadError) as caught:
         complete(tmp_path)
@@ -127,7 +127,7 @@ def test_a_broken_file_is_said_without_its_place_on_this_machine(tmp_path: Path)
         ({"graph_optimization_level": "most"}, "`graph_optimization_level` is one of disable, basic, extended, all"),
     ],
 )
-def test_parameters_that_cannot_be_are_said(tmp_path: Path, parameters: dict[str, str], message: str) -> None:
+def test_impossible_parameters_are_refused(tmp_path: Path, parameters: dict[str, str], message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
         load(linear(tmp_path), ModelConfig("model", "onnx", parameters=parameters))
 

@@ -41,7 +41,7 @@ async def test_its_own_format_and_onnx_give_the_answers_of_onnxruntime(tmp_path:
             np.testing.assert_allclose(got["y"], expected, rtol=1e-3, atol=1e-3)
 
 
-def test_an_answer_stays_what_it_was_when_the_next_is_computed(tmp_path: Path) -> None:
+def test_an_answer_is_unchanged_by_the_next(tmp_path: Path) -> None:
     model = load(identity(tmp_path, TensorProto.FLOAT))
     first = model.infer({"x": np.ones((1, 3), np.float32)})["y"]
     model.infer({"x": np.zeros((1, 3), np.float32)})
@@ -69,7 +69,7 @@ def test_texts_are_for_another_backend(tmp_path: Path) -> None:
         load(identity(tmp_path, TensorProto.STRING, ["batch"]))
 
 
-def test_it_computes_in_the_precision_that_is_written_unless_told(tmp_path: Path) -> None:
+def test_it_computes_in_the_files_precision_unless_configured(tmp_path: Path) -> None:
     from runtimes.tensor.backends.openvino import compiled
 
     path = linear(tmp_path) / "model.onnx"
@@ -81,7 +81,7 @@ def test_it_computes_in_the_precision_that_is_written_unless_told(tmp_path: Path
     assert made.get_property("INFERENCE_NUM_THREADS") == 1
 
 
-def test_what_cannot_be_says_what_to_change(tmp_path: Path) -> None:
+def test_the_error_names_the_change(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match=r"there is no model\.xml or model\.onnx"):
         load(tmp_path)
     linear(tmp_path)

@@ -16,7 +16,7 @@ def load(folder: Path, source: str, config: ModelConfig = CONFIG) -> object:
     return load_model(backend("python"), config, write(folder, source), Device(threads=2)).model
 
 
-def test_it_is_given_what_its_init_asks_for(tmp_path: Path) -> None:
+def test_its_constructor_receives_the_arguments_that_it_declares(tmp_path: Path) -> None:
     source = """
     class Model:
         def __init__(self, config, *, device, folder, more=1):
@@ -56,7 +56,7 @@ def test_a_file_of_another_name(tmp_path: Path) -> None:
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
     ],
 )
-def test_what_cannot_serve_says_what_to_change(tmp_path: Path, source: str, message: str) -> None:
+def test_the_error_of_an_unusable_model_names_the_change(tmp_path: Path, source: str, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
         load(tmp_path, source)
 
@@ -66,7 +66,7 @@ def test_a_folder_without_the_file(tmp_path: Path) -> None:
         load_model(backend("python"), CONFIG, tmp_path, Device())
 
 
-def test_it_must_be_told_what_it_takes_and_its_weights_are_its_own(tmp_path: Path) -> None:
+def test_it_needs_declared_tensors_and_loads_its_own_weights(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="describe its inputs and outputs"):
         backend("python").complete(ModelConfig("model", "python"), tmp_path)
     assert backend("python").complete(CONFIG, tmp_path) == CONFIG

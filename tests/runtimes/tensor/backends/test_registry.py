@@ -44,7 +44,7 @@ def test_a_package_that_is_not_installed_is_named_with_the_command(
         backend(name)
 
 
-def test_where_a_model_runs_is_known_without_its_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_placement_of_a_model_needs_no_framework(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("torch", "tensorflow", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     assert in_thread(ModelConfig("model", "onnxruntime"))

@@ -97,7 +97,7 @@ def test_a_regressor_and_a_transformer(tmp_path: Path) -> None:
     assert completed.outputs == (TensorSpec("transform", "FP64", (4,)),)
 
 
-def test_what_runs_code_must_be_allowed(tmp_path: Path) -> None:
+def test_files_that_run_code_must_be_allowed(tmp_path: Path) -> None:
     saved(LogisticRegression().fit(X, Y > 1), tmp_path)
     with pytest.raises(ModelLoadError, match=r"model\.joblib runs code when it is read: save the model with skops"):
         load(config("sklearn"), tmp_path)
@@ -143,7 +143,7 @@ def skops_files(skops: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 
 @pytest.mark.timeout(900)  # the first run installs it
-async def test_skops_files_are_read_and_what_they_must_not_hold_is_named(
+async def test_skops_files_are_read_and_their_forbidden_types_are_named(
     skops: str, skops_files: tuple[Path, Path]
 ) -> None:
     fine, strange = skops_files
@@ -192,7 +192,7 @@ async def test_lightgbm_in_its_own_format(tmp_path: Path) -> None:
         np.testing.assert_allclose(got["predict"][:, 0], model.predict(X), rtol=1e-6)
 
 
-def test_margins_are_told_when_asked_for(tmp_path: Path) -> None:
+def test_margins_are_returned_on_demand(tmp_path: Path) -> None:
     two = Y > 0
     params = {"objective": "binary:logistic", "nthread": 1}
     xgboost.train(params, xgboost.DMatrix(X, two), 3).save_model(tmp_path / "model.ubj")

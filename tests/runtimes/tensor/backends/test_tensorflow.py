@@ -77,7 +77,7 @@ def config(python: str) -> Callable[..., ModelConfig]:
     return make
 
 
-async def test_a_signature_tells_its_tensors_and_answers(saved: Path, config: Any) -> None:
+async def test_a_signature_declares_its_tensors_and_answers(saved: Path, config: Any) -> None:
     completed = await placement.complete(config(), saved)
     assert completed.inputs == (TensorSpec("x", "FP32", (2,)),)
     assert completed.outputs == (TensorSpec("sum", "FP32", (1,)), TensorSpec("y", "FP32", (2,)))

@@ -58,7 +58,7 @@ def pair(first: str, second: str) -> ModelConfig:
 
 @pytest.fixture
 def linear(tmp_path: Path) -> torch.nn.Linear:
-    """What the module of `SOURCE` has; the file is there, its weights are not."""
+    """The module of `SOURCE`; its file exists, its weights do not."""
     write(tmp_path, SOURCE)
     torch.manual_seed(1)
     return torch.nn.Linear(3, 2)
@@ -97,7 +97,7 @@ def test_or_from_a_state_dict(tmp_path: Path, linear: torch.nn.Linear) -> None:
     np.testing.assert_allclose(load(LINEAR, tmp_path).infer({"x": ROWS})["y"], expected(linear), rtol=1e-5)
 
 
-def test_an_exported_program_tells_its_shapes(tmp_path: Path, linear: torch.nn.Linear) -> None:
+def test_an_exported_program_declares_its_shapes(tmp_path: Path, linear: torch.nn.Linear) -> None:
     batch = torch.export.Dim("batch")
     program = torch.export.export(linear, (torch.zeros(2, 3),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "model.pt2")
@@ -170,7 +170,7 @@ def test_inputs_that_forward_has_no_place_for(
         load(config, script(module, tmp_path))
 
 
-def test_what_cannot_serve_says_what_to_change(tmp_path: Path, linear: torch.nn.Linear) -> None:
+def test_the_error_of_an_unusable_model_names_the_change(tmp_path: Path, linear: torch.nn.Linear) -> None:
     def refused(message: str, config: ModelConfig = LINEAR) -> None:
         with pytest.raises(ModelLoadError, match=message):
             load(complete_config(backend("torch"), config, tmp_path), tmp_path)

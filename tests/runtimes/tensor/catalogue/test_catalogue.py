@@ -58,7 +58,7 @@ def test_it_is_fetched_once(index: Path, tmp_path: Path) -> None:
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_what_its_owner_changed_is_left_alone(index: Path, tmp_path: Path) -> None:
+def test_changes_by_the_owner_are_preserved(index: Path, tmp_path: Path) -> None:
     changed = add("magika", tmp_path) / "model.yaml"
     changed.write_text("backend: onnx\n")
     add("magika", tmp_path)
@@ -99,14 +99,14 @@ def test_nothing_is_left_where_it_cannot_be_written(
     assert list(models.iterdir()) == []
 
 
-def test_an_unknown_one_is_told_what_there_is(tmp_path: Path) -> None:
+def test_the_error_of_an_unknown_name_lists_the_models(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="silero-vad"):
         add("silero", tmp_path)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_each_has_its_configuration(name: str) -> None:
-    """And brings no file twice."""
+    """Its template has no warnings and lists no file twice."""
     template = repository._TEMPLATES / name
     reading = read_model(template, name, [template / "1"])
     assert reading.config.backend

@@ -100,7 +100,7 @@ def test_the_whole_file(tmp_path: Path) -> None:
     assert config.parameters == {"providers": "CPUExecutionProvider", "verbose": "true", "level": "3"}
 
 
-def test_what_is_short(tmp_path: Path) -> None:
+def test_short_forms(tmp_path: Path) -> None:
     config = read(a_model(tmp_path, "dynamic_batching: true\ninstances: 3\nversions: all\ncache: true\n"))
     assert config.backend == "onnx"
     assert config.dynamic_batching == DynamicBatching()
@@ -212,7 +212,7 @@ def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
         ("max_batch_size: [\n", "2: is not valid YAML: did not find expected node content"),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, reported: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, reported: str) -> None:
     assert complaints(a_model(tmp_path, text)) == [reported]
 
 

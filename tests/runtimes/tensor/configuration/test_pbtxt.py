@@ -201,7 +201,7 @@ def test_sequences(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, old: str, new: str, reported: str) -> None:
     assert old in ADD_SUB
     text = ADD_SUB.replace(old, new, 1)
     if "#" in new:
@@ -212,7 +212,7 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path, old: str, new: str, rep
     assert actual[0].startswith(reported)
 
 
-def test_what_has_no_effect_is_said(tmp_path: Path) -> None:
+def test_fields_without_effect_are_reported(tmp_path: Path) -> None:
     read = reading(tmp_path, ADD_SUB + "\noptimization { priority: PRIORITY_MAX }\n")
     reported = [str(warning).partition("config.pbtxt:")[2] for warning in read.warnings]
     assert reported == ["34: warning: optimization: has no effect here: set the backend's own parameters"]
@@ -291,7 +291,7 @@ def test_any_damage_is_a_problem_and_never_a_crash(at: int, length: int, noise: 
 # ── reported ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_is_told_as_triton_tells_it(tmp_path: Path) -> None:
+def test_it_is_reported_in_tritons_form(tmp_path: Path) -> None:
     reported = to_json(reading(tmp_path, ADD_SUB).config)
     assert reported["name"] == "add_sub"
     assert reported["platform"] == ""
@@ -326,18 +326,18 @@ RECORDED = json.loads(Path("tests/servers/triton-2.51.0.json").read_text())
         ("metadata: config with sequences", "accumulate"),
     ],
 )
-def test_a_real_triton_tells_the_same(case: str, model: str) -> None:
+def test_a_real_triton_reports_the_same(case: str, model: str) -> None:
     config = read_model(Path("tests/servers/models", model), model, []).config
     assert to_json(replace(config, default_model_filename="model.py")) == RECORDED[case][0][2]
 
 
-def test_what_was_told_can_be_sent_back(tmp_path: Path) -> None:
+def test_a_reported_configuration_is_accepted(tmp_path: Path) -> None:
     config = reading(tmp_path, ADD_SUB).config
     again = read_override(json.dumps(to_json(config)), "add_sub", tmp_path / "add_sub", [])
     assert again.config == config
 
 
-def test_what_triton_has_no_field_for_travels_as_parameters(tmp_path: Path) -> None:
+def test_settings_without_a_field_of_triton_are_parameters(tmp_path: Path) -> None:
     text = """
     backend: "onnxruntime"
     max_batch_size: 8

@@ -105,7 +105,7 @@ def test_a_missing_model_and_a_missing_version_are_named() -> None:
     assert "version 7" in message
 
 
-def test_what_models_do_without_needs_no_tensor() -> None:
+def test_optional_inputs_need_no_tensor() -> None:
     optional = changed(inputs=(IN, TensorSpec("Z", "FP32", (2,), optional=True)))
     assert completed(CHAIN, of(a=MODEL, b=optional)) == CHAIN
 

@@ -47,7 +47,7 @@ def model(
 
 @dataclass
 class Models:
-    """The models of a server, each of which runs for its time in `seconds`."""
+    """The models of a server; each runs for its time in `seconds`."""
 
     configs: dict[str, ModelConfig]
     compute: Callable[[str, Arrays], Arrays | list[Arrays]]
@@ -145,7 +145,7 @@ def chain(models: Models | None = None, **options: Any) -> tuple[Models, Ensembl
 # ── values ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_random_ensembles_compute_what_their_steps_compute() -> None:
+async def test_random_ensembles_equal_their_steps() -> None:
     for seed in range(60):
         rng = random.Random(seed)
         config = random_ensemble(rng)
@@ -329,7 +329,7 @@ async def test_a_cancelled_request_cancels_its_steps() -> None:
     assert future.cancelled()
 
 
-async def test_unloading_refuses_newcomers_and_ends_what_runs() -> None:
+async def test_unloading_refuses_new_requests_and_ends_running_ones() -> None:
     models, scheduler = chain()
     future = scheduler.infer(request(IN=[[1]]))
     await asyncio.sleep(0.15)
@@ -385,7 +385,7 @@ async def test_equal_requests_of_a_cached_ensemble_run_once() -> None:
 
 
 def streaming(count: int, *, after: bool = True, **seconds: float) -> tuple[Models, EnsembleScheduler]:
-    """A step, a decoupled step with so many responses, and perhaps one that doubles each."""
+    """A step, a decoupled step with `count` responses, and optionally a step that doubles each."""
 
     def compute(name: str, inputs: Arrays) -> Arrays | list[Arrays]:
         if name == "b":

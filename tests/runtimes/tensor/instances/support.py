@@ -73,7 +73,7 @@ async def running(config: ModelConfig, folder: Path) -> AsyncIterator[Instance]:
 
 
 async def outcome(instance: Instance, *members: Tensors) -> Tensors | BaseException:
-    """What one batch gives."""
+    """The outputs of one batch."""
     answer: asyncio.Future[Tensors | BaseException] = asyncio.get_running_loop().create_future()
     rows = [next(iter(member.values())).shape[0] for member in members]
     instance.start(Batch(members, rows), answer.set_result)

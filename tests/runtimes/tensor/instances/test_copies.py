@@ -1,4 +1,4 @@
-"""What both kinds of instances promise: answers, failures, streams."""
+"""The contract of both kinds of instances: answers, failures, streams."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ async def test_megabytes_and_texts_cross_too(kind: Kind, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("length", [10, 50_000, 3_000_000])
-async def test_an_answer_stays_what_it_was_when_the_next_is_computed(kind: Kind, tmp_path: Path, length: int) -> None:
+async def test_an_answer_is_unchanged_by_the_next(kind: Kind, tmp_path: Path, length: int) -> None:
     source = 'class Model:\n    def infer(self, inputs):\n        return {"y": inputs["x"] + 1}'
     async with running(one_to_one(kind, "FP32", (-1,)), write(tmp_path, source)) as instance:
         first = await outputs(instance, {"x": np.full((1, length), 1, np.float32)})
@@ -88,7 +88,7 @@ async def test_a_model_may_write_into_its_inputs_if_it_is_given_them_alone(kind:
         ("return {'y': inputs['x']}, ['no']", "no dict of row to error"),
     ],
 )
-async def test_whatever_a_model_does_wrong_is_told_and_the_next_batch_is_answered(
+async def test_any_mistake_of_a_model_is_reported_and_the_next_batch_is_answered(
     kind: Kind, tmp_path: Path, body: str, message: str
 ) -> None:
     source = f"""
@@ -120,7 +120,7 @@ async def test_rows_fail_alone(kind: Kind, tmp_path: Path) -> None:
         assert (await outputs(instance, {"x": floats([1, 1])}))["y"].tolist() == [[2, 2]]
 
 
-async def test_what_a_model_raises_is_in_the_log_with_its_place(
+async def test_an_exception_of_a_model_is_logged_with_its_line(
     kind: Kind, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "runtimes.tensor.models")
@@ -145,7 +145,9 @@ async def test_what_a_model_raises_is_in_the_log_with_its_place(
         ("def infer(", "SyntaxError"),
     ],
 )
-async def test_a_model_that_cannot_be_loaded_says_why(kind: Kind, tmp_path: Path, source: str, message: str) -> None:
+async def test_the_error_of_a_model_that_cannot_be_loaded_has_the_reason(
+    kind: Kind, tmp_path: Path, source: str, message: str
+) -> None:
     with pytest.raises(ModelLoadError, match=message):
         await placement.start(one_to_one(kind), write(tmp_path, source))
 

@@ -35,7 +35,7 @@ class Worker:
         self.listener = listener
         self.refusal = refusal
         self.born = asyncio.get_running_loop().time()
-        self.heard: list[str] = []
+        self.frames: list[str] = []
 
     async def load(self) -> LoadReport:
         if self.refusal is not None:
@@ -43,22 +43,22 @@ class Worker:
         return LoadReport(pid=1)
 
     def submit(self, batch: Batch) -> None:
-        self.heard.append("batch")
+        self.frames.append("batch")
 
     def submit_stream(self, inputs: Tensors) -> None:
-        self.heard.append("stream")
+        self.frames.append("stream")
 
     def go_on(self) -> None:
-        self.heard.append("go on")
+        self.frames.append("go on")
 
     def stop(self) -> None:
-        self.heard.append("stop")
+        self.frames.append("stop")
 
     def abandon(self) -> None:
-        self.heard.append("abandoned")
+        self.frames.append("abandoned")
 
     async def aclose(self) -> None:
-        self.heard.append("closed")
+        self.frames.append("closed")
 
 
 class Factory:
@@ -98,7 +98,7 @@ async def test_a_batch_that_takes_too_long_is_lost_and_another_worker_is_ready_s
     assert ends == []
     await asyncio.sleep(0.2)
     assert isinstance(ends[0], InstanceLost)
-    assert workers.made[0].heard == ["batch", "abandoned"]
+    assert workers.made[0].frames == ["batch", "abandoned"]
     assert not is_ready(copy)
     await again.wait()
     assert is_ready(copy)
@@ -109,7 +109,7 @@ async def test_a_batch_that_takes_too_long_is_lost_and_another_worker_is_ready_s
     await copy.aclose()
 
 
-async def test_one_that_cannot_be_replaced_soon_says_so_until_it_is() -> None:
+async def test_a_copy_without_a_replacement_reports_it_until_replaced() -> None:
     copy, workers = await loaded()
     stuck: list[float] = []
     again = asyncio.Event()
@@ -148,10 +148,10 @@ async def test_a_reader_that_pauses_has_all_the_time_and_a_model_that_is_silent_
     stream.pause()
     worker.listener.responded(OUTPUTS)
     await asyncio.sleep(TIMEOUT * 10)
-    assert worker.heard == ["stream"]
+    assert worker.frames == ["stream"]
     assert ends == []
     stream.resume()
-    assert worker.heard == ["stream", "go on"]
+    assert worker.frames == ["stream", "go on"]
     await asyncio.sleep(TIMEOUT + 0.1)
     assert isinstance(ends[0], InstanceLost)
     assert got == [OUTPUTS]
@@ -165,7 +165,7 @@ async def test_a_generator_that_does_not_end_when_it_is_stopped_is_lost() -> Non
     stream.stop()
     stream.stop()
     workers.made[0].listener.responded(OUTPUTS)  # it was on its way
-    assert workers.made[0].heard == ["stream", "stop"]
+    assert workers.made[0].frames == ["stream", "stop"]
     await asyncio.sleep(TIMEOUT + 0.1)
     assert isinstance(ends[0], InstanceLost)
     await copy.aclose()
@@ -230,14 +230,14 @@ async def test_while_it_is_replaced_whatever_comes_is_lost_at_once() -> None:
     await copy.aclose()
 
 
-async def test_closing_ends_what_is_under_way_also_a_replacement() -> None:
+async def test_closing_ends_pending_work_and_replacements() -> None:
     copy, workers = await loaded()
     ends: list[object] = []
     copy.start(BATCH, ends.append)
     await copy.aclose()
     await copy.aclose()
     assert isinstance(ends[0], InstanceEnded)
-    assert workers.made[0].heard == ["batch", "closed"]
+    assert workers.made[0].frames == ["batch", "closed"]
     copy, workers = await loaded()
     workers.made[0].listener.lost("was killed")
     await asyncio.sleep(0)

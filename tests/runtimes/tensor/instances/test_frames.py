@@ -87,7 +87,7 @@ def test_more_tensors_than_a_packet_describes_are_refused(arena: Arena) -> None:
         packet_of(frames.INFER, 1, ({f"{i:099}": np.zeros(1) for i in range(1000)},), arena)
 
 
-def test_memory_that_is_not_there_is_said(arena: Arena) -> None:
+def test_a_frame_beyond_the_memory_is_refused(arena: Arena) -> None:
     huge = np.broadcast_to(np.zeros(1, np.int8), (2**50,))
     with pytest.raises((frames.FrameTooLarge, MemoryError)):
         packet_of(frames.INFER, 1, ({"x": huge},), arena)

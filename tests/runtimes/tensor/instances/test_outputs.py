@@ -19,7 +19,7 @@ Y = np.zeros((3, 2), np.float32)
 T = np.full((3, 1), b"a", dtype=object)
 
 
-def test_what_fits_passes_and_lists_take_the_datatype() -> None:
+def test_matching_outputs_pass_and_lists_are_converted() -> None:
     got = Outputs(CONFIG).checked({"t": [["å"], [b"b"], ["c"]], "y": [[1, 2]] * 3}, 3)
     assert got["t"].tolist() == [["å".encode()], [b"b"], [b"c"]]
     assert got["y"].dtype == np.float32
@@ -50,7 +50,7 @@ def test_texts_of_numpys_own_types_are_bytes() -> None:
         ({"y": [[1], [1, 2], []], "t": T}, "output `y` is no FP32 array"),
     ],
 )
-def test_what_does_not_fit_is_named(answer: Any, message: str) -> None:
+def test_mismatched_outputs_are_named(answer: Any, message: str) -> None:
     with pytest.raises(ModelFailed, match=message):
         Outputs(CONFIG).checked(answer, 3)
 

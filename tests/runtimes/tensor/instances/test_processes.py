@@ -35,50 +35,50 @@ DO = """
 import os, signal, sys, time
 class Model:
     def infer(self, inputs):
-        what = inputs["x"][0, 0]
-        if what == 1:
+        behaviour = inputs["x"][0, 0]
+        if behaviour == 1:
             os._exit(7)
-        if what == 2:
+        if behaviour == 2:
             os.kill(os.getpid(), signal.SIGSEGV)
-        if what == 3:
+        if behaviour == 3:
             time.sleep(1000)
-        if what == 4:
+        if behaviour == 4:
             signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 32))
             while True:
                 pass
-        if what == 5:
+        if behaviour == 5:
             bytearray(2 ** 36)
-        if what == 6:
+        if behaviour == 6:
             sys.stdout.write("a line\\n" * 3_000_000)
-        if what == 7:
+        if behaviour == 7:
             sys.stderr.buffer.write(b"x" * 10_000_000 + b"\\n" + bytes(range(256)) + b"\\n")
         return {"y": inputs["x"]}
 """
 
 
 def alive(process: psutil.Process) -> bool:
-    """Also where its number has been given to another."""
+    """Whether a process is alive; False after its number was reused."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-FINE, EXIT, CRASH, SLEEP, SPIN, MEMORY, PRINT, NOISE = (floats([what, 0]) for what in range(8))
+FINE, EXIT, CRASH, SLEEP, SPIN, MEMORY, PRINT, NOISE = (floats([behaviour, 0]) for behaviour in range(8))
 
 
 @pytest.mark.parametrize(
-    ("what", "how"),
+    ("behaviour", "how"),
     [
         (EXIT, "ended with status 7"),
         (CRASH, "was killed by SIGSEGV"),
     ],
 )
 async def test_a_model_that_ends_its_process_costs_its_own_batch_and_is_replaced(
-    tmp_path: Path, what: np.ndarray, how: str
+    tmp_path: Path, behaviour: np.ndarray, how: str
 ) -> None:
     async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
-        lost = await outcome(instance, {"x": what})
+        lost = await outcome(instance, {"x": behaviour})
         assert isinstance(lost, InstanceLost)
         assert how in str(lost)
         meanwhile = await outcome(instance, {"x": FINE})
@@ -110,11 +110,11 @@ async def test_a_process_that_is_killed_while_it_is_idle_is_replaced(tmp_path: P
         assert (await outputs(instance, {"x": FINE}))["y"].tolist() == FINE.tolist()
 
 
-@pytest.mark.parametrize("what", [SLEEP, SPIN])
-async def test_a_model_that_hangs_is_killed_and_replaced(tmp_path: Path, what: np.ndarray) -> None:
+@pytest.mark.parametrize("behaviour", [SLEEP, SPIN])
+async def test_a_model_that_hangs_is_killed_and_replaced(tmp_path: Path, behaviour: np.ndarray) -> None:
     async with running(one_to_one("process", execution_timeout=1.0), write(tmp_path, DO)) as instance:
         process = psutil.Process(instance.report.pid)
-        lost = await outcome(instance, {"x": what})
+        lost = await outcome(instance, {"x": behaviour})
         assert isinstance(lost, InstanceLost)
         assert "took longer than 1 s" in str(lost)
         await ready(instance)
@@ -171,15 +171,15 @@ async def test_a_memory_limit_is_for_processes(tmp_path: Path) -> None:
 async def test_a_model_that_prints_a_lot_is_logged_a_little(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "runtimes.tensor.models")
     async with running(one_to_one("process"), write(tmp_path, DO)) as instance:
-        for what in (PRINT, NOISE, PRINT):
-            assert (await outputs(instance, {"x": what}))["y"].tolist() == what.tolist()
+        for behaviour in (PRINT, NOISE, PRINT):
+            assert (await outputs(instance, {"x": behaviour}))["y"].tolist() == behaviour.tolist()
     lines = [record.getMessage() for record in caplog.records if record.name == "runtimes.tensor.models"]
     assert "model_0_0: a line" in lines
     assert sum(len(line) for line in lines) < 500_000
     assert not any(character in line for line in lines for character in "\0\x1b\n\r")
 
 
-async def test_a_model_is_pinned_and_what_it_imports_beside_it_is_found(tmp_path: Path) -> None:
+async def test_a_model_is_pinned_and_imports_modules_beside_it(tmp_path: Path) -> None:
     [core, *_] = os.sched_getaffinity(0)
     write(tmp_path, "SCALE = 3", "scale.py")
     write(
@@ -206,7 +206,7 @@ async def test_cores_that_are_not_there_are_named(tmp_path: Path) -> None:
             await placement.start(model, write(tmp_path, DO))
 
 
-async def test_a_model_that_dies_while_it_is_loaded_says_what_it_last_said(tmp_path: Path) -> None:
+async def test_the_error_of_a_model_that_dies_while_loading_has_its_last_output(tmp_path: Path) -> None:
     source = "import os\nprint('the licence has run out', flush=True)\nos._exit(9)"
     with pytest.raises(ModelLoadError, match=r"ended with status 9 while it loaded .* the licence has run out"):
         await placement.start(one_to_one("process"), write(tmp_path, source))
@@ -231,7 +231,7 @@ async def test_loading_can_be_cancelled_and_no_process_stays(tmp_path: Path) -> 
     assert not alive(process)
 
 
-async def test_what_a_model_has_started_ends_with_it(tmp_path: Path) -> None:
+async def test_child_processes_of_a_model_end_with_it(tmp_path: Path) -> None:
     source = """
     import subprocess
     class Model:
@@ -249,9 +249,7 @@ async def test_what_a_model_has_started_ends_with_it(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_system_without_room_for_a_process_says_so_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_spawn_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(pid: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 

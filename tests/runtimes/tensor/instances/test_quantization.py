@@ -73,7 +73,7 @@ async def test_pytorch(tmp_path: Path, kind: Kind, quantize: str, tolerance: flo
     await compare(config, network(tmp_path), quantize, tolerance)
 
 
-async def test_the_log_says_what_it_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_reports_the_quantization(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await sent(ModelConfig("model", "onnx", quantize="int8"), linear(tmp_path))
     assert "model_0_0 is quantized: to int8, max_abs_error " in caplog.text
@@ -88,13 +88,13 @@ async def test_only_some_operators(tmp_path: Path) -> None:
     np.testing.assert_array_equal(got["y"], expected["y"])
 
 
-async def test_the_first_warm_up_is_what_is_measured(tmp_path: Path) -> None:
+async def test_the_error_is_measured_on_the_first_warm_up(tmp_path: Path) -> None:
     warmup = Warmup("zeros", 2, inputs=(WarmupInput("x", "FP32", (64,)),))
     facts, _ = await sent(ModelConfig("model", "onnx", quantize="int8", warmup=(warmup,)), linear(tmp_path))
     assert facts["max_abs_error"] == 0  # zeros are zeros in any number
 
 
-async def test_a_model_that_cannot_be_measured_is_served_and_says_so(tmp_path: Path) -> None:
+async def test_a_model_that_cannot_be_measured_is_served_with_a_warning(tmp_path: Path) -> None:
     forward = "    def forward(self, x):\n        return super().forward(x[:, 1:] if x.abs().max() < 50 else x)\n"
     network(tmp_path)
     write(tmp_path, NETWORK + forward)
@@ -113,7 +113,7 @@ async def test_a_model_that_cannot_be_measured_is_served_and_says_so(tmp_path: P
         ("torch", "int8", "is for a plain module with its weights; this one is scripted"),
     ],
 )
-async def test_what_cannot_be_is_said(tmp_path: Path, backend: str, quantize: Any, message: str) -> None:
+async def test_impossible_quantizations_are_refused(tmp_path: Path, backend: str, quantize: Any, message: str) -> None:
     import warnings
 
     folder = linear(tmp_path)

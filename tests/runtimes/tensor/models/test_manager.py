@@ -55,7 +55,7 @@ async def states(manager: ModelManager) -> list[tuple[str, str, str, str]]:
 # ── modes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_without_a_mode_everything_is_loaded_and_nothing_when_asked(tmp_path: Path, workshop: Workshop) -> None:
+async def test_without_a_mode_all_models_are_loaded_and_orders_are_refused(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "a")
     put(tmp_path, "b", words="fail")
     manager = manager_of(tmp_path, workshop, "none")
@@ -74,7 +74,7 @@ async def test_without_a_mode_everything_is_loaded_and_nothing_when_asked(tmp_pa
         await manager.aclose()
 
 
-async def test_explicit_loads_what_is_named_and_what_is_asked_for(tmp_path: Path, workshop: Workshop) -> None:
+async def test_explicit_loads_named_and_ordered_models(tmp_path: Path, workshop: Workshop) -> None:
     for name in "abc":
         put(tmp_path, name)
     manager = manager_of(tmp_path, workshop, models=("a", "none"))
@@ -128,7 +128,7 @@ async def test_no_model_is_unknown_before_the_repository_was_read(tmp_path: Path
         await manager.aclose()
 
 
-async def test_what_is_not_there_and_what_is_not_loaded(tmp_path: Path, manager: ModelManager) -> None:
+async def test_absent_and_unloaded_models(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m")
     await manager.look()
     with pytest.raises(NotFound, match="Request for unknown model: 'other' is not found"):
@@ -169,7 +169,7 @@ async def test_a_new_version_takes_over_and_the_old_one_ends_with_its_requests(
     await until(lambda: manager.table.models["m"].versions[1].state == "UNAVAILABLE")
 
 
-async def test_what_has_not_changed_is_not_loaded_again(
+async def test_an_unchanged_version_is_not_loaded_again(
     tmp_path: Path, manager: ModelManager, workshop: Workshop
 ) -> None:
     put(tmp_path, "m", 1, config=CONFIG + "versions: all\n")
@@ -203,7 +203,7 @@ async def test_a_version_that_fails_leaves_the_old_one_in_service(
     assert len(workshop.open) == 1
 
 
-async def test_a_changed_version_that_fails_is_told_beside_the_one_in_service(
+async def test_a_changed_version_that_fails_is_reported_beside_the_one_in_service(
     tmp_path: Path, manager: ModelManager
 ) -> None:
     put(tmp_path, "m")
@@ -298,7 +298,7 @@ async def test_an_open_sequence_stays_also_where_its_version_is_still_in_service
     assert new.version == "2"
 
 
-async def test_what_never_ends_is_ended(tmp_path: Path, workshop: Workshop) -> None:
+async def test_endless_work_is_ended(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "m")
     manager = manager_of(tmp_path, workshop, models=("m",), drain_seconds=0.05)
     await manager.start()
@@ -347,7 +347,7 @@ async def test_unloading_ends_a_load_under_way(tmp_path: Path, manager: ModelMan
     assert (await states(manager))[0][2] == "UNAVAILABLE"
 
 
-async def test_an_unload_that_is_asked_for_after_a_load_has_the_last_word(
+async def test_an_unload_that_is_ordered_after_a_load_wins(
     tmp_path: Path, manager: ModelManager, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent_to = tmp_path.with_name(f"{tmp_path.name}-sent")
@@ -364,7 +364,7 @@ async def test_an_unload_that_is_asked_for_after_a_load_has_the_last_word(
     assert workshop.open == []
 
 
-async def test_who_asked_may_leave_and_the_load_goes_on(
+async def test_a_load_continues_after_its_caller_left(
     tmp_path: Path, manager: ModelManager, workshop: Workshop
 ) -> None:
     put(tmp_path, "m", words="hang")
@@ -399,7 +399,7 @@ async def test_a_few_are_loaded_at_a_time(tmp_path: Path, workshop: Workshop) ->
     await manager.aclose()
 
 
-async def test_closing_ends_a_load_and_what_is_served(tmp_path: Path, workshop: Workshop) -> None:
+async def test_closing_ends_loads_and_served_models(tmp_path: Path, workshop: Workshop) -> None:
     put(tmp_path, "a")
     put(tmp_path, "b", words="hang")
     manager = manager_of(tmp_path, workshop, models=("a",))
@@ -526,7 +526,7 @@ async def test_a_model_that_is_gone_is_forgotten_when_nothing_uses_it(tmp_path: 
     assert await manager.index() == []
 
 
-async def test_a_manifest_that_does_not_fit_keeps_a_version_out(tmp_path: Path, manager: ModelManager) -> None:
+async def test_a_mismatched_manifest_excludes_a_version(tmp_path: Path, manager: ModelManager) -> None:
     folder = put(tmp_path, "m")
     (folder / "SHA256SUMS").write_text(f"{'0' * 64}  model.py\n")
     with pytest.raises(CallerError, match=r"model\.py differs from its digest in SHA256SUMS"):

@@ -60,8 +60,8 @@ class Story:
         for name in "ab":  # so that there is something to change
             put(self.root, name, 1, config=WARMED)
             await self.manager.load(name)
-        for what, name, number, words in steps:
-            await self._step(what, name, number, words)
+        for action, name, number, words in steps:
+            await self._step(action, name, number, words)
             await asyncio.sleep(0)
             self._check()
         await self._quiet()
@@ -69,9 +69,9 @@ class Story:
         assert self.workshop.open == []
         assert memory_used(self.manager) == 0
 
-    async def _step(self, what: str, name: str, number: int, words: str) -> None:
+    async def _step(self, action: str, name: str, number: int, words: str) -> None:
         version = str(number) if number else ""
-        match what:
+        match action:
             case "put":
                 put(self.root, name, number, words, WARMED)
             case "take away":
@@ -87,7 +87,7 @@ class Story:
                 if served is None:
                     await self._attempt(self._wait(name, version))
                 else:
-                    self._keep(served, what)
+                    self._hold(served, action)
             case "release" if self.leased:
                 self.leased.pop(0).release()
             case "end" if self.opened:
@@ -96,12 +96,12 @@ class Story:
                 await asyncio.sleep(0)
 
     async def _wait(self, name: str, version: str) -> None:
-        self._keep(await self.manager.wait_for(name, version, None), "lease")
+        self._hold(await self.manager.wait_for(name, version, None), "lease")
 
-    def _keep(self, served: ServedModel, what: str) -> None:
+    def _hold(self, served: ServedModel, action: str) -> None:
         assert not any(isinstance(one, FakeInstance) and one.closed for one in served.instances)
         self.leased.append(served)
-        if what == "open" and served not in self.opened:
+        if action == "open" and served not in self.opened:
             scheduler_of(served).sequences.add("s")
             self.opened.append(served)
 
@@ -110,7 +110,7 @@ class Story:
             await work
 
     def _check(self) -> None:
-        """At any moment: what requests find is alive, and so is what they hold."""
+        """Every version that requests can lease or hold is alive."""
         for served in (*self.manager.table.leases.values(), *self.leased, *self.opened):
             assert not any(isinstance(one, FakeInstance) and one.closed for one in served.instances)
             assert not scheduler_of(served).closed

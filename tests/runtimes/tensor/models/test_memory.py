@@ -95,7 +95,7 @@ async def test_the_one_that_was_not_used_for_longest_makes_room_and_comes_back(
     assert memory_used(manager) == 80
 
 
-async def test_many_who_ask_for_a_cold_model_load_it_once(manager: ModelManager, workshop: Workshop) -> None:
+async def test_many_requests_for_a_cold_model_load_it_once(manager: ModelManager, workshop: Workshop) -> None:
     for name in "abc":
         await manager.load(name)
     workshop.loaded.clear()
@@ -162,7 +162,7 @@ async def test_one_larger_than_the_budget_is_refused(
     assert memory_used(manager) == 40
 
 
-async def test_what_is_written_counts_in_place_of_what_is_measured(tmp_path: Path, manager: ModelManager) -> None:
+async def test_configured_memory_replaces_the_measured(tmp_path: Path, manager: ModelManager) -> None:
     put(tmp_path, "m", words="memory=40", config=CONFIG + "memory: 70B\n")
     await manager.load("m")
     assert memory_used(manager) == 70
@@ -204,7 +204,7 @@ async def test_a_cold_model_that_fails_is_tried_again_later(
     assert (await manager.index())[0].reason == ""
 
 
-async def test_who_has_no_time_does_not_wait_and_the_load_goes_on(
+async def test_a_request_without_time_does_not_wait_and_the_load_continues(
     tmp_path: Path, manager: ModelManager, workshop: Workshop
 ) -> None:
     for name in "abc":

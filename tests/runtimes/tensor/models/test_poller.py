@@ -1,4 +1,4 @@
-"""What is copied into the repository is loaded when it is complete, and what is taken out is unloaded."""
+"""Models that are copied into the repository are loaded once complete, and removed models are unloaded."""
 
 import asyncio
 import hashlib
@@ -76,7 +76,7 @@ async def test_with_a_manifest_it_is_loaded_at_once_and_never_before_it_fits(tmp
     assert await poller.poll() == (["m"], [])
 
 
-async def test_what_changes_is_loaded_again(tmp_path: Path, poller: Poller) -> None:
+async def test_a_changed_model_is_loaded_again(tmp_path: Path, poller: Poller) -> None:
     put(tmp_path, "m")
     await poller.poll()
     assert (await poller.poll())[0] == ["m"]
@@ -89,7 +89,7 @@ async def test_what_changes_is_loaded_again(tmp_path: Path, poller: Poller) -> N
         assert await poller.poll() == (["m"], [])
 
 
-async def test_what_is_gone_twice_is_unloaded(tmp_path: Path, poller: Poller) -> None:
+async def test_a_model_absent_in_two_polls_is_unloaded(tmp_path: Path, poller: Poller) -> None:
     put(tmp_path, "m")
     put(tmp_path, "n")
     await poller.poll()
@@ -105,7 +105,7 @@ async def test_what_is_gone_twice_is_unloaded(tmp_path: Path, poller: Poller) ->
     assert await poller.poll() == ([], [])
 
 
-async def test_at_the_start_only_what_nobody_touched_lately_is_loaded_at_once(tmp_path: Path) -> None:
+async def test_at_the_start_only_settled_models_are_loaded_at_once(tmp_path: Path) -> None:
     put(tmp_path, "fresh")
     with_manifest(put(tmp_path, "complete"))
     put(tmp_path, "old")
@@ -143,7 +143,7 @@ async def test_a_repository_is_followed(tmp_path: Path) -> None:
 # ── manifests ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_manifest_is_what_sha256sum_writes(tmp_path: Path) -> None:
+def test_a_manifest_has_the_form_of_sha256sum(tmp_path: Path) -> None:
     (tmp_path / "a file").write_bytes(b"abc")
     digest = hashlib.sha256(b"abc").hexdigest()
     assert not manifest.verify(tmp_path)
@@ -163,7 +163,7 @@ def test_a_manifest_is_what_sha256sum_writes(tmp_path: Path) -> None:
         (b"0" * 64 + b"  ../elsewhere\n", "not in this folder"),
     ],
 )
-def test_one_that_does_not_fit_says_why(tmp_path: Path, content: bytes, reported: str) -> None:
+def test_the_error_of_a_mismatched_manifest_has_the_reason(tmp_path: Path, content: bytes, reported: str) -> None:
     (tmp_path / "there").write_bytes(b"abc")
     (tmp_path / "SHA256SUMS").write_bytes(content)
     with pytest.raises(manifest.Incomplete, match=reported):

@@ -1,4 +1,4 @@
-"""What lies in a repository, and what does not count."""
+"""The models of a repository, and the entries that do not count."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_models_and_their_versions(tmp_path: Path) -> None:
     assert {name: model.versions for name, model in models.items()} == {"a": (1, 12), "b": (3,)}
 
 
-def test_what_is_no_version_and_no_model(tmp_path: Path) -> None:
+def test_folders_that_are_neither_version_nor_model(tmp_path: Path) -> None:
     put(tmp_path, ".git/1/x", "README.md", "a.tmp/1/x", "a/1/model.onnx", "a/02/model.onnx", "a/v3/model.onnx")
     put(tmp_path, "a/4.partial/model.onnx", "a/.5/model.onnx", "a/6/.model.onnx.Xy12", "a/0/model.onnx")
     (tmp_path / "a" / "7").mkdir()
@@ -89,7 +89,7 @@ def test_versions_are_chosen(policy: VersionPolicy, served: tuple[int, ...]) -> 
     assert served_versions(ModelConfig("m", "onnx", version_policy=policy), [2, 1, 5, 3]) == served
 
 
-def test_what_has_a_label_is_served() -> None:
+def test_labelled_versions_are_served() -> None:
     config = ModelConfig("m", "onnx", version_labels={"stable": 2, "canary": 5})
     assert served_versions(config, [1, 2, 3, 5]) == (2, 5)
 

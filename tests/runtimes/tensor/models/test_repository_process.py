@@ -88,7 +88,7 @@ def test_an_open_sequence_ends_where_it_began_while_a_new_version_serves(
     until(lambda: states(http, "accumulate")["1"][0] == "UNAVAILABLE")
 
 
-def test_a_version_that_is_wrong_leaves_the_old_one_and_says_why(
+def test_a_wrong_version_leaves_the_old_one_and_reports_the_reason(
     http: client.InferenceServerClient, tmp_path: Path
 ) -> None:
     put(tmp_path, "plus", 1)
@@ -109,7 +109,7 @@ def test_a_version_that_is_wrong_leaves_the_old_one_and_says_why(
     assert http.is_server_ready()
 
 
-def test_a_label_is_asked_for_like_a_version(http: client.InferenceServerClient, tmp_path: Path) -> None:
+def test_a_label_is_requested_like_a_version(http: client.InferenceServerClient, tmp_path: Path) -> None:
     labels = 'parameters { key: "headrace.labels" value { string_value: "{stable: 1}" } }\n'
     for number in (1, 2, 3):
         put(tmp_path, "plus", number, config=CONFIG + labels)
@@ -183,7 +183,7 @@ def test_a_copied_model_is_found_and_one_that_is_taken_away_is_gone(tmp_path: Pa
         until(lambda: not http.is_model_ready("plus"))
 
 
-def test_what_there_is_no_room_for_is_loaded_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_models_beyond_the_memory_are_loaded_on_demand(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         put(tmp_path, f"plus{number}", number)
         (tmp_path / f"plus{number}" / "config.pbtxt").write_text(

@@ -30,7 +30,7 @@ def config_of(*inputs: WarmupInput, batch_size: int = 0, max_batch_size: int = 4
     return ModelConfig("m", "python", specs, max_batch_size=max_batch_size, warmup=(warmup,))
 
 
-async def test_every_warm_up_is_asked_as_often_as_it_says(tmp_path: Path) -> None:
+async def test_every_warm_up_runs_as_often_as_configured(tmp_path: Path) -> None:
     instance = FakeInstance("m_0", frozenset(), 0)
     await warm_up(config_of(WarmupInput("A", "FP32", (2, 3)), batch_size=3), instance, tmp_path)
     assert [batch.rows for batch in instance.batches] == [[3], [3]]
@@ -38,7 +38,7 @@ async def test_every_warm_up_is_asked_as_often_as_it_says(tmp_path: Path) -> Non
     assert not instance.batches[0].members[0]["A"].any()
 
 
-async def test_one_that_fails_is_told_by_its_name(tmp_path: Path) -> None:
+async def test_the_error_of_a_warm_up_names_it(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="warm-up `first` failed: not today"):
         await warm_up(
             config_of(WarmupInput("A", "FP32", (2,))), FakeInstance("m_0", frozenset({"refuse"}), 0), tmp_path
@@ -87,7 +87,7 @@ def test_texts_out_of_a_file(tmp_path: Path) -> None:
         inputs_of(config, config.warmup[0], tmp_path)
 
 
-def test_what_a_sequence_brings_is_made(tmp_path: Path) -> None:
+def test_control_and_state_tensors_of_a_sequence_are_created(tmp_path: Path) -> None:
     config = replace(
         config_of(WarmupInput("A", "FP32", (3,))),
         sequence_batching=SequenceBatching(
@@ -116,7 +116,7 @@ def test_what_a_sequence_brings_is_made(tmp_path: Path) -> None:
     assert inputs["T"].tolist() == [[b""]]
 
 
-def test_what_cannot_be_asked(tmp_path: Path) -> None:
+def test_impossible_warm_ups_are_refused(tmp_path: Path) -> None:
     config = config_of(WarmupInput("A", "FP32", (2,)))
     with pytest.raises(ModelLoadError, match="lacks the input `B`"):
         inputs_of(replace(config, inputs=(*config.inputs, replace(SPEC, name="B"))), config.warmup[0], tmp_path)

@@ -47,7 +47,7 @@ async def test_one_request_is_computed_at_once_and_answered_with_its_rows() -> N
     assert instance.batches == [[2]]
 
 
-async def test_what_comes_by_one_turn_of_the_loop_makes_one_batch() -> None:
+async def test_requests_of_one_turn_of_the_loop_form_one_batch() -> None:
     instance = VirtualInstance()
     batcher = Batcher(model(), [instance])
     answers = await asyncio.gather(*[batcher.infer(request(n)) for n in range(8)])
@@ -155,7 +155,7 @@ async def test_ragged_inputs_are_joined_end_to_end_and_their_rows_stay_with_thei
     assert seen[0] == [1, 1, 1, 2, 2]
 
 
-async def test_nobody_waits_forever_for_a_copy_that_does_not_come_back() -> None:
+async def test_no_request_waits_forever_for_a_lost_copy() -> None:
     instance = VirtualInstance()
     batcher = Batcher(model(), [instance])
     instance.die(returns=False)
@@ -173,7 +173,7 @@ async def test_a_batch_is_filled_up_to_a_size_that_the_model_is_compiled_for() -
     assert instance.batches == [[1, 1, 1, 1]]
 
 
-async def test_only_the_outputs_that_are_asked_for_come_back() -> None:
+async def test_only_requested_outputs_are_returned() -> None:
     def both(inputs: Tensors) -> Tensors:
         return {"OUT": inputs["IN"] * 2, "NEG": -inputs["IN"]}
 
@@ -195,7 +195,7 @@ async def test_a_bad_row_fails_its_own_request_only(bad: set[int]) -> None:
     assert len(instance.batches) <= 2 * 8 - 1
 
 
-async def test_the_queue_goes_on_when_nobody_is_left_of_half_a_batch() -> None:
+async def test_the_queue_continues_after_half_a_batch_is_abandoned() -> None:
     batcher = Batcher(model(max_batch_size=2), [VirtualInstance()])
     futures = [batcher.infer(request(value)) for value in (POISON, 1, 2)]
     await asyncio.sleep(0.015)  # the first half is computed again, the second is to follow
@@ -225,7 +225,7 @@ def _raised(compute: Any) -> Any:
     return run
 
 
-async def test_outputs_that_nobody_can_read_fail_the_batch_and_not_the_batcher() -> None:
+async def test_unreadable_outputs_fail_the_batch_and_not_the_batcher() -> None:
     answers = iter([lambda inputs: {"OUT": np.zeros(())}, double])
     instance = VirtualInstance(compute=lambda inputs: next(answers)(inputs))
     batcher = Batcher(model(), [instance])
@@ -241,7 +241,7 @@ async def test_a_copy_that_dies_fails_those_on_it_and_the_queue_goes_on_with_its
     assert now() > 1.0
 
 
-async def test_a_copy_that_dies_idle_fails_nobody() -> None:
+async def test_a_copy_that_dies_idle_fails_no_request() -> None:
     copies = [VirtualInstance("copy-0"), VirtualInstance("copy-1")]
     batcher = Batcher(model(), copies)
     copies[1].ready = False
@@ -289,7 +289,7 @@ async def test_a_deadline_ends_a_wait_and_a_computation() -> None:
         batcher.infer(request(4), now())
 
 
-async def test_who_could_not_be_answered_in_time_is_refused_at_once() -> None:
+async def test_a_request_that_would_be_late_is_refused_at_once() -> None:
     instance = VirtualInstance(seconds=lambda rows: 1.0)
     batcher = Batcher(model(max_batch_size=1), [instance])
     await batcher.infer(request(0))  # it is known now how long one takes
@@ -334,7 +334,7 @@ async def test_a_full_queue_refuses_and_one_place_is_free_when_a_caller_leaves()
     assert [await outcome(future) for future in (running, waiting[1], again)] == [[0], [4], [8]]
 
 
-async def test_nobody_is_refused_a_place_while_a_copy_is_idle() -> None:
+async def test_no_request_is_refused_while_a_copy_is_idle() -> None:
     policy = QueuePolicy(max_queue_size=2)
     instance = VirtualInstance()
     batcher = Batcher(model(batching=DynamicBatching(default_queue_policy=policy)), [instance])
@@ -345,7 +345,7 @@ async def test_nobody_is_refused_a_place_while_a_copy_is_idle() -> None:
     assert instance.values == [[0, 1], [2, 3]]
 
 
-async def test_who_comes_a_turn_later_comes_along() -> None:
+async def test_a_request_of_the_next_turn_joins_the_batch() -> None:
     instance = VirtualInstance()
     batcher = Batcher(model(batching=DynamicBatching()), [instance])
     first = batcher.infer(request(0))
@@ -355,7 +355,7 @@ async def test_who_comes_a_turn_later_comes_along() -> None:
     assert instance.values == [[0, 1]]
 
 
-async def test_who_waits_for_copies_that_cannot_be_replaced_is_told_so_and_newcomers_too() -> None:
+async def test_requests_fail_when_no_copy_can_be_replaced() -> None:
     copies = [VirtualInstance("a"), VirtualInstance("b")]
     batcher = Batcher(model(max_batch_size=1), copies)
     for copy in copies:
@@ -387,7 +387,7 @@ async def test_urgent_priorities_go_first_and_the_others_still_come() -> None:
     assert instance.values == [[0], [1], [2], [9], [3]]
 
 
-async def test_order_is_kept_where_it_was_promised() -> None:
+async def test_order_is_preserved_where_configured() -> None:
     copies = [VirtualInstance("slow", lambda rows: 1.0), VirtualInstance("fast", lambda rows: 0.1)]
     rules = DynamicBatching(preserve_ordering=True)
     batcher = Batcher(model(max_batch_size=1, batching=rules), copies[::-1])
@@ -401,7 +401,7 @@ async def test_order_is_kept_where_it_was_promised() -> None:
     assert now() == pytest.approx(1.0)
 
 
-async def test_what_is_unloaded_ends_what_waits_and_drains_what_runs() -> None:
+async def test_unloading_ends_waiting_requests_and_drains_running_ones() -> None:
     batcher = Batcher(model(max_batch_size=1), [VirtualInstance()])
     running, waiting = batcher.infer(request(1)), batcher.infer(request(2))
     await asyncio.sleep(0)

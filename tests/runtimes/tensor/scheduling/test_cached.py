@@ -53,7 +53,7 @@ async def test_an_answer_is_given_again_until_it_is_too_old() -> None:
     assert len(instance.batches) == 3
 
 
-async def test_what_differs_in_anything_that_counts_is_another_request() -> None:
+async def test_any_relevant_difference_makes_another_request() -> None:
     tensors = [
         Tensor("a", "INT32", (2,), b"12345678"),
         Tensor("a", "INT32", (1, 2), b"12345678"),
@@ -78,7 +78,7 @@ async def test_requests_that_are_alike_are_computed_once() -> None:
     assert instance.batches == [[1]]
 
 
-async def test_the_one_who_asked_first_may_leave() -> None:
+async def test_the_first_of_shared_requests_may_be_cancelled() -> None:
     instance = VirtualInstance()
     scheduler, _ = make(instance)
     first, second, third = (scheduler.infer(request(3)) for _ in range(3))
@@ -94,7 +94,7 @@ async def test_the_one_who_asked_first_may_leave() -> None:
     await scheduler.drain()
 
 
-async def test_an_error_is_for_all_who_share_it_and_is_not_kept() -> None:
+async def test_an_error_is_shared_and_not_cached() -> None:
     instance = VirtualInstance()
     scheduler, _ = make(instance)
     futures = [scheduler.infer(request(POISON)) for _ in range(3)]
@@ -105,7 +105,7 @@ async def test_an_error_is_for_all_who_share_it_and_is_not_kept() -> None:
     assert len(instance.batches) == 2
 
 
-async def test_who_has_less_time_is_late_alone() -> None:
+async def test_a_shared_request_with_less_time_is_late_alone() -> None:
     instance = VirtualInstance(seconds=lambda rows: 1.0)
     scheduler, _ = make(instance, max_batch_size=1, batching=None)
     hurried = scheduler.infer(request(1), now() + 0.5)
@@ -124,7 +124,7 @@ async def test_who_has_less_time_is_late_alone() -> None:
     assert await outcome(shared) == [16]
 
 
-async def test_what_only_the_first_ran_into_is_not_the_others_problem() -> None:
+async def test_a_timeout_of_the_first_request_does_not_fail_the_others() -> None:
     instance = VirtualInstance()
     rules = DynamicBatching(default_queue_policy=QueuePolicy(default_timeout=0.5))
     scheduler, _ = make(instance, max_batch_size=1, batching=rules)
@@ -141,7 +141,7 @@ async def test_what_only_the_first_ran_into_is_not_the_others_problem() -> None:
         scheduler.infer(request(9))
 
 
-async def test_the_store_stays_within_its_bytes_and_keeps_what_is_used() -> None:
+async def test_the_store_stays_within_its_bytes_and_evicts_the_least_used() -> None:
     size = OVERHEAD + 8
     store = ResponseStore(PART * size)
     outputs = copies([Tensor("OUT", "INT32", (1, 2), memoryview(b"12345678"))])

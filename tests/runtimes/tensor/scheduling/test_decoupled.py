@@ -137,7 +137,7 @@ async def test_a_deadline_stops_the_model() -> None:
     assert instance.streams[0].stopped
 
 
-async def test_a_failure_comes_after_what_was_good() -> None:
+async def test_a_failure_follows_the_responses_before_it() -> None:
     instance = Counting()
     scheduler = make(instance)
     with pytest.raises(BackendError, match="poisoned"):

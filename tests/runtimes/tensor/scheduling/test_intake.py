@@ -54,7 +54,7 @@ def tensor(name: str = "IN", shape: tuple[int, ...] = (1, 2), datatype: str = "I
         ([tensor(), tensor("ANY", (1, 4, 2), "FP32")], ["'ANY'", "Expected [-1,-1,3], got [1,4,2]."]),
     ],
 )
-def test_what_does_not_fit_is_refused_and_says_where(tensors: list[Tensor], names: list[str]) -> None:
+def test_mismatched_tensors_are_refused_by_name(tensors: list[Tensor], names: list[str]) -> None:
     with pytest.raises(CallerError) as refused:
         Intake(config()).read(Inference("m", inputs=tensors))
     assert all(name in refused.value.message for name in names), refused.value.message
@@ -126,7 +126,7 @@ def test_a_byte_that_is_no_bool_is_true() -> None:
     assert prepared.inputs["T"].tolist() == [[False, True, True]]
 
 
-def test_each_member_gets_its_rows_in_the_order_it_asked_for() -> None:
+def test_each_member_has_its_rows_in_the_requested_order() -> None:
     model = config(IN)
     prepared = Intake(model).read(Inference("m", inputs=[tensor(shape=(2, 2))]))
     picked = prepared._replace(rows=1, requested=("OTHER", "OUT"))

@@ -1,4 +1,4 @@
-"""What goes into the next batch, and when it is worth waiting for more: pure, with time as a number."""
+"""The contents of the next batch, and the decision to wait for more: pure, with time as a number."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def names(batch: list[Entry]) -> str:
     return "".join(entry.name for entry in batch)
 
 
-def test_who_is_due_first_goes_first_and_takes_its_own_shape_along() -> None:
+def test_the_earliest_deadline_is_first_with_requests_of_its_shape() -> None:
     queue, _ = make(max_batch_size=2)
     for name, key, due in (("a", 1, inf), ("b", 2, 4.0), ("c", 1, 3.0), ("d", 2, inf), ("e", 1, inf)):
         queue.add(Entry(name, key=key, due=due), 0.0)
     assert [names(queue.next(0.0)) for _ in range(4)] == ["ca", "bd", "e", ""]
 
 
-def test_nobody_waits_forever_behind_those_in_a_hurry() -> None:
+def test_urgent_requests_do_not_starve_others() -> None:
     queue, _ = make(max_batch_size=1, priority_levels=2, default_priority_level=1)
     queue.add(Entry("z", level=2), 0.0)
     served = ""
@@ -72,7 +72,7 @@ def test_a_preferred_size_is_taken_where_there_is_enough(waiting: int, batches: 
     assert [len(queue.next(0.0)) for _ in batches] == batches
 
 
-def learned(queue: BatchQueue[Entry], callers: int, gap: float) -> float:
+def measured(queue: BatchQueue[Entry], callers: int, gap: float) -> float:
     """`callers` callers arrive in turn, `gap` seconds apart; the time of the last arrival."""
     now = 0.0
     for _ in range(20):
@@ -91,7 +91,7 @@ def test_nothing_waits_without_a_delay() -> None:
     queue, curve = make()
     for rows in (1, 8):
         curve.observe(rows, 1.0)
-    now = learned(queue, 8, 0.001)
+    now = measured(queue, 8, 0.001)
     queue.add(Entry("a", arrived=now), now)
     assert names(queue.next(now)) == "a"
 
@@ -100,7 +100,7 @@ def test_waiting_ends_with_the_last_caller_that_can_come() -> None:
     queue, curve = make(max_queue_delay=0.5)
     for rows in (1, 8):
         curve.observe(rows, 1.0)
-    now = learned(queue, 3, 0.001)
+    now = measured(queue, 3, 0.001)
     for name in "abc":
         assert not queue.next(now)
         queue.add(Entry(name, arrived=now), now)
@@ -111,7 +111,7 @@ def test_waiting_ends_when_the_device_would_idle_longer_than_joining_saves() -> 
     queue, curve = make(max_queue_delay=0.5)
     curve.observe(1, 0.010)
     curve.observe(2, 0.012)  # a second row costs 2 ms instead of 10
-    now = learned(queue, 3, 0.001)
+    now = measured(queue, 3, 0.001)
     queue.add(Entry("a", arrived=now), now)
     assert not queue.next(now)
     assert queue.wake_at == pytest.approx(now + 0.008)
@@ -122,23 +122,23 @@ def test_waiting_ends_with_the_delay_at_the_latest() -> None:
     queue, curve = make(max_queue_delay=0.005)
     for rows in (1, 8):
         curve.observe(rows, 1.0)
-    now = learned(queue, 3, 0.001)
+    now = measured(queue, 3, 0.001)
     queue.add(Entry("a", arrived=now), now)
     assert not queue.next(now)
     assert queue.wake_at == pytest.approx(now + 0.005)
 
 
-def test_nobody_waits_for_callers_that_come_too_seldom_or_for_rows_that_cost_what_they_save() -> None:
+def test_a_batch_does_not_wait_for_rare_callers_or_rows_without_savings() -> None:
     queue, curve = make(max_queue_delay=0.5)
     for rows in (1, 8):
         curve.observe(rows, 0.010)
-    now = learned(queue, 3, 0.4)  # joining saves 10 ms, and the next comes in 400
+    now = measured(queue, 3, 0.4)  # joining saves 10 ms, and the next comes in 400
     queue.add(Entry("a", arrived=now), now)
     assert names(queue.next(now)) == "a"
     queue, curve = make(max_queue_delay=0.5)
     for rows in (1, 8):
         curve.observe(rows, 0.010 * rows)
-    now = learned(queue, 3, 0.001)
+    now = measured(queue, 3, 0.001)
     queue.add(Entry("a", arrived=now), now)
     assert names(queue.next(now)) == "a"
 
@@ -147,7 +147,7 @@ def test_another_shape_goes_on_while_one_waits() -> None:
     queue, curve = make(max_batch_size=2, max_queue_delay=0.5)
     for rows in (1, 2):
         curve.observe(rows, 1.0)
-    now = learned(queue, 4, 0.001)
+    now = measured(queue, 4, 0.001)
     for name, key in (("a", 1), ("b", 2), ("c", 2)):
         queue.add(Entry(name, key=key, arrived=now), now)
     assert names(queue.next(now)) == "bc"
@@ -155,7 +155,7 @@ def test_another_shape_goes_on_while_one_waits() -> None:
     assert queue.wake_at < inf
 
 
-def test_who_is_to_be_delayed_falls_behind_and_who_is_not_leaves() -> None:
+def test_a_delayed_request_falls_behind_and_another_is_rejected() -> None:
     policies = {2: QueuePolicy(default_timeout=1.0, timeout_action="delay")}
     queue, _ = make(
         max_batch_size=1,
@@ -182,7 +182,7 @@ def test_every_wait_ends_also_of_those_that_are_delayed() -> None:
         assert queue.size == queue.rows == 0
 
 
-def test_latency_is_learned_by_size_and_guessed_between() -> None:
+def test_latency_is_measured_by_size_and_interpolated() -> None:
     curve = LatencyCurve()
     assert curve.predict(4) == 0.0
     curve.observe(1, 1.0)

@@ -66,7 +66,7 @@ async def outcome(future: asyncio.Future[Any]) -> Any:
     [(DIRECT, BySlot), (OLDEST, ByName), (IMPLICIT, with_state)],
     ids=["direct", "oldest", "state"],
 )
-async def test_sequences_are_computed_together_and_kept_apart(rules: SequenceBatching, compute: Any) -> None:
+async def test_sequences_are_computed_together_and_stay_separate(rules: SequenceBatching, compute: Any) -> None:
     scheduler, (copy,) = make(rules, compute)
     futures = [scheduler.infer(turn(name, value, flags)) for value, flags in ((1, "s"), (10, ""), (100, "e"))
                for name in (7, 8, 9)]  # fmt: skip
@@ -77,7 +77,7 @@ async def test_sequences_are_computed_together_and_kept_apart(rules: SequenceBat
     assert await outcome(scheduler.infer(turn(7, 5, "se"))) == 5
 
 
-async def test_a_slot_without_a_turn_is_told_that_it_is_not_ready() -> None:
+async def test_a_slot_without_a_turn_is_marked_not_ready() -> None:
     scheduler, (copy,) = make(DIRECT, BySlot)
     await asyncio.gather(*[scheduler.infer(turn(name, 1, "s")) for name in (1, 2, 3)])
     assert await outcome(scheduler.infer(turn(3, 1))) == 2
@@ -102,7 +102,7 @@ async def test_a_request_must_name_its_sequence(name: Any) -> None:
     assert refused.value.param == "sequence_id"
 
 
-async def test_names_are_what_the_model_can_be_told() -> None:
+async def test_names_have_the_datatype_of_the_models_input() -> None:
     narrow = SequenceBatching("oldest", controls=(START, SequenceControl("corrid", "CORRID", "INT32")))
     scheduler, _ = make(narrow, ByName)
     for name in ("text", 2**31):
@@ -122,7 +122,7 @@ async def test_a_start_in_an_open_sequence_starts_it_over(rules: SequenceBatchin
     assert [await outcome(future) for future in futures] == [1, 3, 10, 30, 100, 300]
 
 
-async def test_a_restart_that_is_cancelled_leaves_what_came_before_it() -> None:
+async def test_a_cancelled_restart_leaves_the_earlier_turns() -> None:
     scheduler, _ = make(OLDEST, ByName)
     before = [scheduler.infer(turn(1, 1, "s")), scheduler.infer(turn(1, 2))]
     restart, after = scheduler.infer(turn(1, 10, "s")), scheduler.infer(turn(1, 20))
@@ -134,7 +134,7 @@ async def test_a_restart_that_is_cancelled_leaves_what_came_before_it() -> None:
     assert await outcome(scheduler.infer(turn(1, 5, "se"))) == 5
 
 
-async def test_what_does_not_follow_on_a_sequence_is_refused_and_says_why() -> None:
+async def test_a_turn_out_of_order_is_refused_with_the_reason() -> None:
     scheduler, _ = make(OLDEST, ByName)
     with pytest.raises(CallerError, match="must specify the START flag on the first request"):
         scheduler.infer(turn(1, 1))
@@ -186,7 +186,7 @@ async def test_sequences_wait_for_a_slot_in_order_and_not_too_many(monkeypatch: 
     await scheduler.drain()
 
 
-async def test_a_sequence_that_is_idle_for_too_long_is_over_and_the_model_is_told() -> None:
+async def test_a_sequence_that_is_idle_for_too_long_ends_for_the_model_too() -> None:
     rules = SequenceBatching(controls=(START, READY, END), max_sequence_idle=0.5)
     memory = BySlot()
     scheduler, (copy,) = make(rules, memory, max_batch_size=1)
@@ -205,7 +205,7 @@ async def test_a_sequence_that_is_idle_for_too_long_is_over_and_the_model_is_tol
     assert memory.ended == [0, 0]
 
 
-async def test_state_is_kept_here_grows_and_begins_as_it_is_configured() -> None:
+async def test_state_is_stored_here_grows_and_begins_as_configured() -> None:
     scheduler, (copy,) = make(SequenceBatching("oldest", states=(PAST,)), growing)
     assert [await outcome(scheduler.infer(turn(1, value, flags))) for value, flags in ((1, "s"), (2, ""))] == [1, 3]
     both = [scheduler.infer(turn(1, 4)), scheduler.infer(turn(2, 50, "s"))]
@@ -228,14 +228,14 @@ async def test_a_turn_that_fails_leaves_the_sequence_as_it_was_and_its_neighbour
     assert await outcome(scheduler.infer(turn(2, 10, "e"))) == 12
 
 
-async def test_a_sequence_whose_first_request_fails_has_not_begun() -> None:
+async def test_a_sequence_with_a_failed_first_request_has_not_begun() -> None:
     scheduler, _ = make(IMPLICIT, with_state)
     futures = [scheduler.infer(turn(1, POISON, "s")), scheduler.infer(turn(1, 1))]
     assert [await outcome(future) for future in futures] == ["model_failed", "sequence_not_open"]
     assert await outcome(scheduler.infer(turn(1, 1, "s"))) == 1
 
 
-async def test_what_a_copy_knew_dies_with_it_and_what_is_kept_here_does_not() -> None:
+async def test_state_in_a_copy_dies_with_it_and_state_stored_here_does_not() -> None:
     scheduler, copies = make(OLDEST, ByName, copies=1)
     assert await outcome(scheduler.infer(turn(1, 1, "s"))) == 1
     murder = scheduler.infer(turn(2, MURDER, "s"))
@@ -257,7 +257,7 @@ async def test_a_copy_that_dies_idle_loses_its_sequences_too() -> None:
     assert await outcome(scheduler.infer(turn(1, 1))) == "sequence_lost"
 
 
-async def test_who_leaves_or_is_late_takes_their_turn_out_and_the_sequence_goes_on() -> None:
+async def test_a_cancelled_or_late_turn_is_removed_and_the_sequence_continues() -> None:
     scheduler, _ = make(OLDEST, ByName)
     first = scheduler.infer(turn(1, 1, "s"))
     left = scheduler.infer(turn(1, 10))
@@ -275,7 +275,7 @@ async def test_who_leaves_or_is_late_takes_their_turn_out_and_the_sequence_goes_
     await scheduler.drain()
 
 
-async def test_nobody_waits_forever_for_a_copy_that_does_not_come_back() -> None:
+async def test_no_request_waits_forever_for_a_lost_copy() -> None:
     scheduler, (copy,) = make(OLDEST, ByName)
     copy.die(returns=False)
     assert await outcome(scheduler.infer(turn(1, 1, "s"))) == "deadline_exceeded"
@@ -313,7 +313,7 @@ async def test_answers_come_in_order_where_it_was_promised() -> None:
     assert scheduler.waiting == scheduler.computing == 0
 
 
-async def test_what_is_closed_ends_what_waits() -> None:
+async def test_closing_ends_waiting_turns() -> None:
     scheduler, _ = make(OLDEST, ByName)
     running, waiting = scheduler.infer(turn(1, 1, "s")), scheduler.infer(turn(1, 1))
     await asyncio.sleep(0.001)

@@ -48,14 +48,14 @@ class SequencerMachine(RuleBasedStateMachine):
     def start(self, kind: str, copies: int, rows: int) -> None:
         self.loop = looptime.new_event_loop()
         rules, memory = KINDS[kind]
-        self.keeps = bool(rules.states)
+        self.has_states = bool(rules.states)
         self.copies = [VirtualInstance(f"copy-{n}", lambda _: 0.05, memory()) for n in range(copies)]
         self.futures: list[asyncio.Future[list[Tensor]]] = []
         self.facts: list[tuple[int, int, float]] = []
-        """Of each turn: its run, its value, when it is due."""
+        """The run, the value and the deadline of each turn."""
         self.ends: list[int] = []
         self.runs: dict[int, int] = {}
-        """By name: the run that is open, as far as it is known here."""
+        """The expected open run by name of its sequence."""
         self.count = 0
 
         async def make() -> Scheduler:
@@ -115,7 +115,7 @@ class SequencerMachine(RuleBasedStateMachine):
             self.run(_call(copy.die))
 
     @invariant()
-    def nobody_is_answered_twice_or_too_late(self) -> None:
+    def no_turn_is_answered_twice_or_too_late(self) -> None:
         if hasattr(self, "scheduler"):
             assert len(self.ends) == len(set(self.ends))
             late = self.loop.time() - 0.02

@@ -65,7 +65,7 @@ def test_memory_lives_as_long_as_a_user_of_it() -> None:
     assert len(dlpack._exported) == before
 
 
-def test_what_cannot_be_a_tensor() -> None:
+def test_values_that_cannot_be_tensors_are_refused() -> None:
     with pytest.raises(TritonModelException, match="is not contiguous"):
         BackendTensor.from_dlpack("x", torch.rand(3, 4).T)
     with pytest.raises(TritonModelException, match="does not have support for string tensors"):
