@@ -120,6 +120,14 @@ class Unsupported(CallerError):
     code = "unsupported_operation"
 
 
+class TakesNoPrompts(Unsupported):
+    """The servers take tensors, but no prompts of the generate extension."""
+
+
+class KeepsNoState(Unsupported):
+    """The servers have no state between requests, so no sequences."""
+
+
 class CredentialError(InferenceError):
     """The key is missing, unknown, revoked or expired: one message for all cases."""
 

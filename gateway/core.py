@@ -65,7 +65,7 @@ class Core:
         self.memory = memory or Memory(snapshot.config.http)
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
-        self._services = Services(ledger, self._device_time, rng, clock, lambda: self.wall())
+        self._services = Services(ledger, self._device_time, rng, clock, lambda: self.wall(), self._sequences)
 
     async def handle(
         self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], record: Record
@@ -93,7 +93,8 @@ class Core:
             reservation = self.ledger.reserve(facts, record.allowances, amounts, cost, now)
         record.shadowed = reservation.shadowed
         plan, home = snapshot.plan(decision), ""
-        if request.sequence:
+        is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
+        if is_sequence:
             if record.model in snapshot.shared_models:
                 request = request.codec.separate(request, principal.tenant)
             place = self._sequences.place(principal.tenant, record.model, request, snapshot.pools)
@@ -125,7 +126,7 @@ class Core:
         trace.first_chunk = self.clock()
         answer.request = request
         record.pool, record.endpoint = answer.pool, answer.endpoint
-        if request.sequence:
+        if is_sequence:
             self._sequences.answered(principal.tenant, record.model, request, answer, record.arm)
         if decision.hide_model_errors:
             answer.when_ended(lambda _, error: hide_model_error(error))

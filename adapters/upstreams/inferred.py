@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import InferenceError, Unsupported
+from adapters.errors import InferenceError, KeepsNoState, TakesNoPrompts
 from adapters.offload import codecs
 from adapters.offload.codecs import inference_of, undecoded
 from adapters.requests import InferRequest
@@ -109,9 +109,9 @@ def written(request: InferRequest, inferred: Inferred) -> bytes:
 def takes_plain_inference(request: InferRequest) -> None:
     """Raise `Unsupported` for prompts and sequences, which only servers of the Open Inference Protocol support."""
     if request.kind in ("generate", "generate_stream"):
-        raise Unsupported(f"The servers of `{request.model[:128]}` take tensors: call `infer`.")
+        raise TakesNoPrompts(f"The servers of `{request.model[:128]}` take tensors: call `infer`.")
     if request.sequence:
-        raise Unsupported(f"The servers of `{request.model[:128]}` have no state between requests.")
+        raise KeepsNoState(f"The servers of `{request.model[:128]}` have no state between requests.")
 
 
 def _of(usage: Usage, body: bytes) -> Usage:

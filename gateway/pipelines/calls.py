@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from adapters.base import Answer
+from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import NotFound
-from adapters.requests import ModelQuery, ModelRequest
+from adapters.requests import ModelQuery, ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
@@ -17,6 +17,7 @@ from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.scope import Bound, Estimate
 from gateway.snapshot import Snapshot
+from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
 from policies.limits.price import Price, expected_output
@@ -35,12 +36,14 @@ class Services:
         rng: Random,
         clock: Callable[[], float],
         wall: Callable[[], float],
+        sequences: Sequences,
     ) -> None:
         self.ledger = ledger
         self.device_time = device_time
         self.rng = rng
         self.clock = clock
         self.wall = wall
+        self.sequences = sequences
 
 
 class ClientModelCalls:
@@ -96,17 +99,36 @@ class ClientModelCalls:
         )
         contains_steps = resolved.rules.model in snapshot.pipelines
         settle = _Settlement(services, resolved, request, part, price, reservation, contains_steps=contains_steps)
+        is_sequence = bool(request.sequence) and not contains_steps
+        plan = snapshot.plan(decision)
+        if is_sequence:
+            plan, request = self._at_home(resolved.rules.model, request, part, plan)
         try:
-            answer = await snapshot.plan(decision).call(request, part)
+            answer = await plan.call(request, part)
         except BaseException as error:
             settle.failed(error)
             if decision.hide_model_errors:
                 hide_model_error(error)
             raise
+        if is_sequence:
+            services.sequences.answered(self._principal.tenant, resolved.rules.model, request, answer, decision.arm)
         if decision.hide_model_errors:
             answer.when_ended(lambda _, error: hide_model_error(error))
         answer.when_ended(lambda answer, _: settle(answer.usage))
         return answer
+
+    def _at_home(self, model: str, request: R, call: Call, plan: Upstream) -> tuple[Upstream, R]:
+        """The upstream for a request of a sequence, and the request with an id that no other tenant can use.
+
+        Any tenant's pipeline may contain the model. Sets the endpoint of the call.
+        """
+        if len(self._snapshot.allowed) > 1:
+            request = request.codec.separate(request, self._principal.tenant)
+        place = self._services.sequences.place(self._principal.tenant, model, request, self._snapshot.pools)
+        if place is None:
+            return plan, request
+        call.home = place.endpoint
+        return self._snapshot.pools[place.pool], request
 
     def _decide(self, resolved: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
         services = self._services

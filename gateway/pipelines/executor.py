@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -12,7 +12,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
-from config.schema.pipelines.pipeline import PipelineConfig
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
 from gateway.pipelines.metadata import PipelineMetadata
 from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.part import run_recorded
@@ -28,13 +28,16 @@ class Pipeline:
     """A compiled pipeline.
 
     Its answer begins with the first byte of the last step's answer. One deadline bounds all steps. A failure or a
-    cancellation ends all steps before it is raised.
+    cancellation ends all steps before it is raised. It has no state between requests: the requests of a sequence reach
+    the steps with the sequence's id, and their servers have the state.
     """
 
     def __init__(self, name: str, config: PipelineConfig, root: PipelineNode, clock: Callable[[], float]) -> None:
         self.name = name
         self._root = root
         self._kind = config.kinds()[0]
+        self._by_row = next(_by_row(config), "")
+        """A step that runs once for each row; empty without one."""
         self._deadline = config.deadline
         self._clock = clock
         self._metadata = PipelineMetadata(name, config, clock)
@@ -42,8 +45,12 @@ class Pipeline:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
             return await self._query(request, call)
-        if request.sequence:
-            raise Unsupported(f"The model `{self.name}` is a pipeline, which has no state between requests.")
+        if request.sequence and self._by_row:
+            raise Unsupported(
+                f"The step `{self._by_row}` of the model `{self.name}` computes rows one by one, which no sequence of "
+                "requests has.",
+                param="sequence_id",
+            )
         call = self._bounded(call)
         incoming = PipelineRequest(request, call, self._metadata.of)
         scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
@@ -96,6 +103,14 @@ class Pipeline:
             raise Unsupported(f"The model `{self.name}` is a pipeline: it has no `{query.about}` of its own.")
         described: ModelMetadata = await self._metadata.of(call)
         return Answer(content_type="application/json", body=oip_bodies.encode(described))
+
+
+def _by_row(config: NodeConfig) -> Iterator[str]:
+    """The names of the steps that run once for each row."""
+    for node in config.nodes():
+        if isinstance(node, StepConfig) and node.each:
+            yield node.name
+        yield from _by_row(node)
 
 
 def _running(call: Call) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from adapters.base import Answer
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, KeepsNoState, TakesNoPrompts
 from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
@@ -30,16 +32,17 @@ class ModelNode:
         return Output(answer=answer)
 
     async def _call(self, request: ModelRequest, scope: StepScope) -> Answer:
-        """Call the model. A server that takes tensors only receives a prompt as tensors."""
+        """Call the model. Servers without prompts receive tensors, and servers without state single requests."""
         models = scope.call.models
         assert models is not None
         try:
             return await models.call(self.model, request, scope.call)
-        except Unsupported:
-            if not isinstance(request, InferRequest) or request.kind != "generate_stream":
-                raise
-        inference = await scope.request.inference()
-        return await models.call(self.model, scope.request.infer(self.model, inference, live=True), scope.call)
+        except TakesNoPrompts:
+            request = scope.request.infer(self.model, await scope.request.inference(), live=True)
+        except KeepsNoState:
+            assert isinstance(request, InferRequest)
+            request = replace(request, sequence="", starts=False, ends=False)
+        return await self._call(request, scope)
 
     def bound(self, estimate: Estimate) -> Bound:
         return estimate(self.model)

@@ -25,6 +25,7 @@ from adapters.upstreams.oip.inference import Reader
 from adapters.wire import decoding
 from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
+from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
 from gateway.pipelines.generated import content_text
 from gateway.pipelines.values import UnusableValueError, Value, Values, elements_of, plain, text_of
@@ -117,9 +118,12 @@ class PipelineRequest:
         names = [RequestedOutput(name) for name in outputs]
         whole = Inference(model, "", inference.id, inference.parameters, inference.inputs, names)
         request = oip_view.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
-        if live and isinstance(self.request, InferRequest) and self.request.stream:
-            return replace(request, kind="infer_stream", stream=True)
-        return request
+        client = self.request
+        if not isinstance(client, InferRequest):
+            return request
+        if client.sequence and SEQUENCE in inference.parameters:
+            request = replace(request, sequence=client.sequence, starts=client.starts, ends=client.ends)
+        return replace(request, kind="infer_stream", stream=True) if live and client.stream else request
 
     async def inferring(self, model: str, tensors: list[Tensor], *, live: bool) -> InferRequest:
         """A request with a step's own tensors, and the id and the parameters of the client's inference."""

@@ -1,13 +1,12 @@
-"""Properties of a pipeline that every model has: hidden errors, its own price, sequences."""
+"""Properties of a pipeline that every model has: hidden errors, its own price."""
 
 import pytest
-from msgspec.structs import replace
 
-from adapters.errors import ModelFailed, Unsupported
+from adapters.errors import ModelFailed
 from adapters.fake import FakeAdapter, Script
 from gateway.traffic.endpoint import Endpoint
 from policies.breaker import Breaker
-from tests.gateway.pipelines.rigs import chat_fake, chat_script, floats, infer, infers, rig
+from tests.gateway.pipelines.rigs import chat_fake, chat_script, rig
 from tests.support.gateways import Rig, chat
 
 TWO = {"steps": [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]}
@@ -39,18 +38,6 @@ async def test_a_route_that_hides_its_model_s_errors_hides_them_in_a_pipeline_to
     with pytest.raises(ModelFailed) as caught:
         await one.core.handle(one.principal, chat("whole"), {}, one.record())
     assert caught.value.message == "The step `only` failed: The model failed."
-    one.assert_idle()
-
-
-@pytest.mark.looptime
-async def test_a_sequence_of_requests_is_refused() -> None:
-    """A sequence is the state of one model, and its next request would bypass the pipeline."""
-    one = rig({"steps": [{"name": "only", "model": "a"}]}, {"a": infers(floats("y", 1))}, tensors="a")
-    request = replace(infer(floats("x", 1)), sequence="7", starts=True)
-    for _ in range(2):
-        with pytest.raises(Unsupported, match="no state between requests"):
-            await one.core.handle(one.principal, request, {}, one.record())
-    assert one.adapters["a"][0].calls == []
     one.assert_idle()
 
 
