@@ -135,13 +135,17 @@ class PipelineRequest:
         """A chat, or a completion for a client's completion, with some fields set by a step.
 
         `prompt` is the text of the only message, `system` that of the system message before it; any other input is the
-        field of this name. Raises `UnusableValueError`.
+        field of this name. An `input` without these makes an embedding. Raises `UnusableValueError`.
         """
         request = self.request
         if isinstance(request, GenerateRequest):
             request.payload.report(self._call.ignored)
         fields: dict[str, Any] = {"model": model}
         fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
+        if "input" in inputs and not inputs.keys() & {"prompt", "system", "messages"}:
+            if isinstance(request, EmbeddingRequest):
+                return generate(request, fields, live=live)
+            return openai.embedding_request({name: Raw(_encode(value)) for name, value in fields.items()}, 0)
         if isinstance(request, CompletionRequest) and "system" not in inputs and "messages" not in inputs:
             prompt = {"prompt": text_of(inputs["prompt"])} if "prompt" in inputs else {}
             return generate(request, {**fields, **prompt}, live=live)
@@ -153,6 +157,8 @@ class PipelineRequest:
             fields["messages"] = [{"role": "system", "content": text_of(inputs["system"])}, *others]
         if isinstance(request, ChatRequest):
             return generate(request, fields, live=live)
+        if "messages" not in fields:
+            raise UnusableValueError("a chat needs a `prompt` or `messages`")
         return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()}, 0)
 
 

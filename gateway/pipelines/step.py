@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from adapters.call import StepTrace
-from adapters.errors import CallerError, ClientGone, ContentFiltered, DeadlineError, InferenceError, StepFailed
+from adapters.errors import (
+    CallerError,
+    ClientGone,
+    ContentFiltered,
+    DeadlineError,
+    InferenceError,
+    NotFound,
+    StepFailed,
+)
 from config.schema.pipelines.pipeline import StepConfig
 from gateway.pipelines.scope import REQUEST, Output, PipelineNode, StepScope
 
@@ -68,13 +76,14 @@ class Step:
     def _of(self, error: InferenceError, scope: StepScope) -> InferenceError:
         """The failure as the client receives it: it names the step.
 
-        A mistake in the request stays the client's. A request that this pipeline made from other steps' outputs is
-        not the client's mistake.
+        A mistake in the request stays the client's. A request that this pipeline made from other steps' outputs, and a
+        model that the step's server does not have, are not the client's mistakes.
         """
         path = self._path(scope)
         if isinstance(error, ContentFiltered):
             return error
-        if isinstance(error, CallerError) and any(not each.startswith(f"{REQUEST}.") for each in self._inputs.values()):
+        made = any(not each.startswith(f"{REQUEST}.") for each in self._inputs.values())
+        if isinstance(error, NotFound) or (made and isinstance(error, CallerError)):
             return StepFailed(f"{_FAILED}{path}` failed: {error.message}", step=path)
         if not isinstance(error, CallerError | ClientGone) and not error.message.startswith(_FAILED):
             error.message = f"{_FAILED}{path}` failed: {error.message}"

@@ -137,17 +137,20 @@ def stream_response_parts(response: list[Data]) -> list[Data]:
     return [head(_STREAMED, sum(map(len, response))), *response]
 
 
-_FINAL = tuple(
-    encode_stream_response(encode_infer_response(Inferred("", parameters={FINAL: final}))) for final in (False, True)
-)
+def parameters_marker(parameters: Parameters) -> bytes:
+    """The part to append to a message of a stream to add parameters to its response.
+
+    Protobuf merges the two occurrences of the response, so the tensors are not read.
+    """
+    return encode_stream_response(encode_infer_response(Inferred("", parameters=parameters)))
+
+
+_FINAL = tuple(parameters_marker({FINAL: final}) for final in (False, True))
 _FINAL_NAME = FINAL.encode()
 
 
 def final_marker(final: bool) -> bytes:
-    """The part to append to a message of a stream to add the parameter `triton_final_response` to its response.
-
-    Protobuf merges the two occurrences of the response, so the tensors are not read.
-    """
+    """The part to append to a message of a stream to add the parameter `triton_final_response` to its response."""
     return _FINAL[final]
 
 

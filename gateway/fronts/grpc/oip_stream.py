@@ -125,10 +125,14 @@ class InferStream:
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
-        """Forward all responses to one request as they arrive. Raises `InferenceError` for a broken stream."""
+        """Forward all responses to one request as they arrive. Raises `InferenceError` for a broken stream.
+
+        The call has trailers for all of its requests, so the headers of an answer are parameters of its first response.
+        """
         if answer.body is not None:
             response = await decode(answer)
-            await self._write(replace(response, parameters={**response.parameters, FINAL: True}))
+            added = {**response.parameters, **dict(answer.headers), FINAL: True}
+            await self._write(replace(response, parameters=added))
         elif answer.form.wire == "oip-grpc":
             await self._messages(request, answer, begun)
         else:
@@ -138,9 +142,12 @@ class InferStream:
         """Forward the responses of an upstream over gRPC. An upstream that marks its first response marks the final
         one too."""
         marks = False
+        added = [oip_proto_answers.parameters_marker(dict(answer.headers))] if answer.headers else []
         async for message in answer:
             marks = marks or oip_proto_answers.is_final(message)
-            await self._send(message if marks else await join((message, oip_proto_answers.final_marker(False))))
+            parts = [message, *added] if marks else [message, *added, oip_proto_answers.final_marker(False)]
+            await self._send(message if len(parts) == 1 else await join(parts))
+            added = []
             begun.set()
         if not marks:
             await self._end(request, Inferred(request.model, request.version, request.inference.id))
@@ -148,10 +155,12 @@ class InferStream:
     async def _events(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
         """Forward the events of an upstream over HTTP."""
         last = Inferred(request.model, request.version, request.inference.id)
+        added = dict(answer.headers)
         async for piece in answer:
             async for event in self._decoded(piece):
                 last = replace(event, parameters={FINAL: False, **event.parameters})
-                await self._write(last)
+                await self._write(replace(last, parameters={**last.parameters, **added}) if added else last)
+                added = {}
                 begun.set()
         if last.parameters.get(FINAL) is not True:
             await self._end(request, last)

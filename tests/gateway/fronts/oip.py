@@ -3,7 +3,7 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -129,11 +129,17 @@ class TensorDoor:
 
 @asynccontextmanager
 async def tensor_door(
-    *fakes: FakeAdapter, limits: dict[str, Any] | None = None, **changes: Any
+    *fakes: FakeAdapter,
+    limits: dict[str, Any] | None = None,
+    others: Mapping[str, FakeAdapter] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[TensorDoor]:
-    """One tenant with a key, one model, and its endpoints."""
+    """One tenant with a key, one model, and its endpoints; `others` are the endpoints of other pools."""
     tenant = {"name": "acme", "models": ["*"], "limits": limits or {}}
-    rig = Rig(config(**{"tenants": [tenant], **changes}), {"main": list(fakes or [TensorFake()])})
+    rig = Rig(
+        config(**{"tenants": [tenant], **changes}),
+        {**{name: [fake] for name, fake in (others or {}).items()}, "main": list(fakes or [TensorFake()])},
+    )
     fronts = Fronts(rig.core)
     server = Server(fronts, Limits(max_body=1_000_000), openai_refusal)
     grpc = grpc_server(fronts.door, lambda: True, HttpConfig(max_body="1MB"))

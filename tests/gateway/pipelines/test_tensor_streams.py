@@ -10,7 +10,7 @@ import pytest
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, Unsupported
+from adapters.errors import BackendError, TakesNoPrompts
 from adapters.fake import FakeAdapter, Played, Script
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred, Tensor, join_bytes
@@ -64,7 +64,7 @@ class Writer(TensorFake):
         if not isinstance(request, InferRequest) or request.kind != "generate_stream":
             return await super().call(request, call)
         if not self._takes_prompts:
-            raise Unsupported("The servers take tensors: call `infer`.")
+            raise TakesNoPrompts("The servers take tensors: call `infer`.")
         return await (self.prompted.call if self._as_events else super().call)(request, call)
 
     def played(self) -> list[Played]:
