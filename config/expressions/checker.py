@@ -2,38 +2,10 @@
 
 from dataclasses import replace
 
-from config.expressions import functions, members, operators
+from config.expressions import functions, members, nodes, operators, types
 from config.expressions.errors import CompileError
-from config.expressions.nodes import (
-    BinaryNode,
-    ConditionalNode,
-    DefaultNode,
-    FunctionCallNode,
-    IndexNode,
-    ListNode,
-    LiteralNode,
-    LogicalNode,
-    MemberNode,
-    NameNode,
-    Node,
-    UnaryNode,
-)
 from config.expressions.operand import Evaluation, Operand, constant, folded
 from config.expressions.scalars import alike, as_bool, conversion, convert_json, converted_to
-from config.expressions.types import (
-    BOOL,
-    MISSING,
-    JsonType,
-    ListType,
-    NumberType,
-    Path,
-    StringType,
-    TensorType,
-    Value,
-    ValueType,
-    Variables,
-    joined,
-)
 from config.expressions.variables import reader
 from config.problem import closest
 
@@ -45,13 +17,13 @@ _Choices = tuple[str, ...]
 class Checker:
     """The check of one expression. It collects the references and what only an evaluation can check."""
 
-    def __init__(self, variables: Variables) -> None:
+    def __init__(self, variables: types.Variables) -> None:
         self._variables = variables
         self._depth = 0
-        self.references: list[Path] = []
+        self.references: list[types.Path] = []
         self.unchecked: list[str] = []
 
-    def operand(self, node: Node, choices: _Choices = ()) -> Operand:
+    def operand(self, node: nodes.Node, choices: _Choices = ()) -> Operand:
         """Check a node. `choices` are words that it may use without quotes. Raises `CompileError`."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
@@ -60,43 +32,43 @@ class Checker:
         self._depth -= 1
         return result
 
-    def value(self, node: Node, choices: _Choices = ()) -> Operand:
+    def value(self, node: nodes.Node, choices: _Choices = ()) -> Operand:
         """The same for a node whose value must be present."""
         return self.operand(node, choices).required(self.unchecked)
 
-    def _checked(self, node: Node, choices: _Choices) -> Operand:
+    def _checked(self, node: nodes.Node, choices: _Choices) -> Operand:
         match node:
-            case LiteralNode():
+            case nodes.LiteralNode():
                 return constant(_literal_type(node.value), node.value, node.column)
-            case NameNode():
+            case nodes.NameNode():
                 return self._name(node, choices)
-            case ListNode():
+            case nodes.ListNode():
                 return self._list(node, choices)
-            case IndexNode():
+            case nodes.IndexNode():
                 base = self.operand(node.base)
                 return members.element(base, self.value(node.index), node.column, self.unchecked)
-            case MemberNode():
+            case nodes.MemberNode():
                 return members.member(self.operand(node.base), node.name, node.column)
-            case FunctionCallNode():
+            case nodes.FunctionCallNode():
                 arguments = [self.operand(argument) for argument in node.arguments]
                 return functions.call(node.name, arguments, node.column, self.unchecked)
-            case UnaryNode():
+            case nodes.UnaryNode():
                 return self._unary(node)
-            case BinaryNode():
+            case nodes.BinaryNode():
                 return self._binary(node)
-            case LogicalNode():
+            case nodes.LogicalNode():
                 operands = [self.value(part) for part in node.operands]
                 return operators.logical(node.operator, operands, node.column, self.unchecked)
-            case ConditionalNode():
+            case nodes.ConditionalNode():
                 return self._conditional(node, choices)
-            case DefaultNode():
+            case nodes.DefaultNode():
                 return self._default(node, choices)
 
-    def _name(self, node: NameNode, choices: _Choices) -> Operand:
+    def _name(self, node: nodes.NameNode, choices: _Choices) -> Operand:
         resolved = self._variables.resolve(node.parts)
         if resolved is None:
             if len(node.parts) == 1 and node.parts[0] in choices:
-                return constant(StringType(choices), node.parts[0], node.column)
+                return constant(types.StringType(choices), node.parts[0], node.column)
             raise self._unknown(node, choices)
         path, variable = resolved
         self.references.append(path)
@@ -106,7 +78,7 @@ class Checker:
             operand = members.member(operand, name, node.column)
         return operand
 
-    def _unknown(self, node: NameNode, choices: _Choices) -> CompileError:
+    def _unknown(self, node: nodes.NameNode, choices: _Choices) -> CompileError:
         depth = 0
         while depth < len(node.parts) and self._variables.is_namespace(node.parts[: depth + 1]):
             depth += 1
@@ -122,29 +94,29 @@ class Checker:
         listed = "" if near or not names_here else f"; there are {', '.join(names_here[:16])}"
         return CompileError(message + listed, node.column, full)
 
-    def _list(self, node: ListNode, choices: _Choices) -> Operand:
+    def _list(self, node: nodes.ListNode, choices: _Choices) -> Operand:
         items = [self.value(item, choices) for item in node.items]
-        type_: ValueType | None = None
+        type_: types.ValueType | None = None
         for item in items:
-            element = joined(type_, item.type) if type_ is not None else item.type
+            element = types.joined(type_, item.type) if type_ is not None else item.type
             if element is None:
                 raise CompileError(f"this element is {item.type}, the elements before it are {type_}", item.column)
             type_ = element
-        if type_ is not None and isinstance(type_, ListType):
+        if type_ is not None and isinstance(type_, types.ListType):
             raise CompileError("the elements of a list are not lists", items[0].column)
-        if isinstance(type_, TensorType | JsonType):
+        if isinstance(type_, types.TensorType | types.JsonType):
             raise CompileError(f"an element of a list is a single value, this is {type_}", items[0].column)
         runs = [converted_to(item, type_).run for item in items] if type_ else []
-        result = Operand(ListType(type_, len(items)), lambda at: [run(at) for run in runs], node.column)
+        result = Operand(types.ListType(type_, len(items)), lambda at: [run(at) for run in runs], node.column)
         return folded(result, *items)
 
-    def _unary(self, node: UnaryNode) -> Operand:
+    def _unary(self, node: nodes.UnaryNode) -> Operand:
         operand = self.value(node.operand)
         if node.operator == "not":
             return operators.negation(operand, node.column, self.unchecked)
         return operators.minus(operand, node.column)
 
-    def _binary(self, node: BinaryNode) -> Operand:
+    def _binary(self, node: nodes.BinaryNode) -> Operand:
         """Words of one side may be choices of the other side, which is therefore checked first."""
         if self._is_word(node.left):
             right = self.value(node.right)
@@ -154,49 +126,49 @@ class Checker:
             right = self.value(node.right, _choices_of(left))
         return operators.binary(node.operator, left, right, node.column, self.unchecked)
 
-    def _is_word(self, node: Node) -> bool:
-        return isinstance(node, NameNode) and self._variables.resolve(node.parts) is None
+    def _is_word(self, node: nodes.Node) -> bool:
+        return isinstance(node, nodes.NameNode) and self._variables.resolve(node.parts) is None
 
-    def _conditional(self, node: ConditionalNode, choices: _Choices) -> Operand:
+    def _conditional(self, node: nodes.ConditionalNode, choices: _Choices) -> Operand:
         condition = as_bool(self.value(node.condition), self.unchecked)
         chosen, other = self.value(node.chosen, choices), self.value(node.other, choices)
         chosen, other = alike(chosen, other, self.unchecked)
-        type_ = joined(chosen.type, other.type)
+        type_ = types.joined(chosen.type, other.type)
         if type_ is None:
             raise CompileError(f"the result is {chosen.type} or {other.type}: both must have one type", node.column)
-        if condition.constant is not MISSING:
+        if condition.constant is not types.MISSING:
             return replace(converted_to(chosen if condition.constant else other, type_), column=node.column)
         test, yes, no = condition.run, converted_to(chosen, type_).run, converted_to(other, type_).run
         return Operand(type_, lambda at: yes(at) if test(at) else no(at), node.column)
 
-    def _default(self, node: DefaultNode, choices: _Choices) -> Operand:
+    def _default(self, node: nodes.DefaultNode, choices: _Choices) -> Operand:
         operand = self.operand(node.operand)
         fallback = self.value(node.fallback, _choices_of(operand) or choices)
-        if not operand.absent and not isinstance(operand.type, JsonType):
+        if not operand.absent and not isinstance(operand.type, types.JsonType):
             raise CompileError("this value is always present: remove `default`", node.column)
-        if isinstance(operand.type, JsonType):
+        if isinstance(operand.type, types.JsonType):
             return convert_json(operand, fallback, node.column)
         operand, fallback = alike(operand, fallback, self.unchecked)
-        type_ = joined(operand.type, fallback.type)
+        type_ = types.joined(operand.type, fallback.type)
         if type_ is None:
             raise CompileError(f"the default is {fallback.type}, the value is {operand.type}", fallback.column)
         run, instead, convert = operand.run, converted_to(fallback, type_).run, conversion(operand.type, type_)
 
-        def either(at: Evaluation) -> Value:
+        def either(at: Evaluation) -> types.Value:
             value = run(at)
-            return instead(at) if value is MISSING else convert(value) if convert else value
+            return instead(at) if value is types.MISSING else convert(value) if convert else value
 
         return Operand(type_, either, node.column)
 
 
-def _literal_type(value: bool | int | float | str) -> ValueType:
+def _literal_type(value: bool | int | float | str) -> types.ValueType:
     if isinstance(value, bool):
-        return BOOL
+        return types.BOOL
     if isinstance(value, str):
-        return StringType()
-    return NumberType(isinstance(value, int), value, value)
+        return types.StringType()
+    return types.NumberType(isinstance(value, int), value, value)
 
 
 def _choices_of(operand: Operand) -> _Choices:
-    type_ = operand.type.element if isinstance(operand.type, ListType) else operand.type
-    return type_.choices if isinstance(type_, StringType) else ()
+    type_ = operand.type.element if isinstance(operand.type, types.ListType) else operand.type
+    return type_.choices if isinstance(type_, types.StringType) else ()

@@ -1,7 +1,7 @@
 """Compiles the pipelines of a configuration: the registry of the kinds of nodes.
 
 A new kind of node is a field of `NodeConfig`, a module here with a class that implements `scope.PipelineNode`, and an
-entry of `KINDS`.
+entry of `KINDS`, or of `leaves.build.KINDS` if the node contains no other nodes.
 """
 
 from __future__ import annotations
@@ -148,6 +148,10 @@ def _guard(builder: Builder, config: NodeConfig) -> PipelineNode:
     return GuardNode(examiner, subject, tolerant=config.on_error.action == "skip" or config.on_error.use is not None)
 
 
+def _leaf(_: Builder, config: NodeConfig) -> PipelineNode:
+    return leaves.compile_leaf(config)
+
+
 KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "model": _model,
     "steps": _steps,
@@ -155,5 +159,5 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "switch": _switch,
     "cascade": _cascade,
     "guard": _guard,
-    **leaves.KINDS,
+    **dict.fromkeys(leaves.KINDS, _leaf),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field as Bounds
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -141,13 +141,13 @@ class StepConfig(NodeConfig):
             yield ("in", name), reference
 
 
-class MemberConfig(NodeConfig):
-    """A member of an ensemble. A model's name alone is short for ``{model: NAME}``."""
+class ListedNodeConfig(NodeConfig):
+    """A node in a list of nodes. A model's name alone is short for ``{model: NAME}``."""
 
     name: StepName | None = None
-    """Name of the member in logs and in ``x-headrace-steps``; the model's when absent."""
-    weight: float = Bounds(1.0, ge=1e-6, le=1000)
-    """Weight of its answer in a vote or a mean."""
+    """Name of the node in logs and in ``x-headrace-steps``; the model's when absent."""
+    unnamed: ClassVar[str] = "member"
+    """The name in logs of a node without a name and a model."""
 
     @model_validator(mode="before")
     @classmethod
@@ -161,7 +161,14 @@ class MemberConfig(NodeConfig):
     @property
     def label(self) -> str:
         """The name in logs."""
-        return self.name or self.model or "member"
+        return self.name or self.model or self.unnamed
+
+
+class MemberConfig(ListedNodeConfig):
+    """A member of an ensemble. A model's name alone is short for ``{model: NAME}``."""
+
+    weight: float = Bounds(1.0, ge=1e-6, le=1000)
+    """Weight of its answer in a vote or a mean."""
 
 
 class EnsembleConfig(Section):
@@ -204,11 +211,10 @@ class BranchConfig(NodeConfig):
         return self
 
 
-class StageConfig(NodeConfig):
+class StageConfig(ListedNodeConfig):
     """A stage of a cascade. A model's name alone is short for ``{model: NAME}``."""
 
-    name: StepName | None = None
-    """Name of the stage in logs and in ``x-headrace-steps``; the model's when absent."""
+    unnamed: ClassVar[str] = "stage"
     accept_if: Expression | None = None
     """Condition on the stage's answer. When it does not hold, or has no result, the next stage answers. Required for
     all stages but the last."""
@@ -219,20 +225,6 @@ class StageConfig(NodeConfig):
     def conditions(self) -> Iterator[tuple[Place, str]]:
         if self.accept_if is not None:
             yield ("accept_if",), self.accept_if
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, data: object) -> object:
-        return {"model": data} if isinstance(data, str) else data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string", "description": "A model's name."}, handler(schema)]}
-
-    @property
-    def label(self) -> str:
-        """The name in logs."""
-        return self.name or self.model or "stage"
 
 
 class PipelineTensorConfig(Section):

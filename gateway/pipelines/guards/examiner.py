@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Raw
 
-from adapters.errors import BackendError, ContentFiltered, StepFailed
+from adapters.errors import BackendError, ContentFiltered, InferenceError, StepFailed
 from adapters.requests import ModelRequest
 from adapters.tensors import Inference
 from adapters.wire.openai import chat as openai
@@ -58,6 +58,21 @@ class Examiner:
         except BaseExceptionGroup as failures:
             blocks = (error for error in failures.exceptions if isinstance(error, ContentFiltered))
             raise next(blocks, failures.exceptions[0]) from None
+
+    async def examine_released(self, text: str, scope: StepScope, *, tolerant: bool) -> None:
+        """Examine a text of a stream before its release, window by window, and record a block in the step's trace.
+
+        A `tolerant` guard lets the text pass while its model fails. Raises `ContentFiltered` if the text is blocked.
+        """
+        try:
+            await self.examine([text], scope)
+        except ContentFiltered:
+            if scope.call.step is not None:
+                scope.call.step.blocked = True
+            raise
+        except InferenceError:
+            if not tolerant:
+                raise
 
     async def examine_window(self, text: str, scope: StepScope) -> None:
         """Examine one window. Raises `ContentFiltered` if it is blocked, and the failures of the model."""

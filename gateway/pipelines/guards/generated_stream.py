@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from adapters.answer import Answer
-from adapters.errors import ContentFiltered, InferenceError, StepFailed
+from adapters.errors import StepFailed
 from adapters.stream import Stream
 from adapters.wire import sse
 from gateway.pipelines.generated import Object, events_of
@@ -151,16 +151,7 @@ class GuardedStream(Stream):
             yield window.passed()
 
     async def _examine(self, text: str) -> None:
-        """Examine a window, or a longer text window by window."""
-        try:
-            await self._examiner.examine([text], self._scope)
-        except ContentFiltered:
-            if self._scope.call.step is not None:
-                self._scope.call.step.blocked = True
-            raise
-        except InferenceError:
-            if not self._tolerant:
-                raise
+        await self._examiner.examine_released(text, self._scope, tolerant=self._tolerant)
 
     async def _end(self, index: int, guarded: _GuardedChoice) -> None:
         """Examine and write the rest of a choice."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from adapters.answer import Answer
-from adapters.errors import BackendError, CallerError, ContentFiltered, InferenceError, StepFailed
+from adapters.errors import BackendError, CallerError, StepFailed
 from adapters.stream import Stream
 from adapters.tensors import FINAL, Inferred, Tensor, element_count, join_bytes, split_bytes
 from adapters.types import OIP_GENERATE, OIP_JSON, Form
@@ -132,20 +132,9 @@ class GuardedTensorStream(Stream):
             text.window.end()
         released = ""
         while (due := text.window.due()) is not None:
-            await self._examine(due)
+            await self._examiner.examine_released(due, self._scope, tolerant=self._tolerant)
             released += text.window.passed()
         return released + text.window.rest()
-
-    async def _examine(self, text: str) -> None:
-        try:
-            await self._examiner.examine([text], self._scope)
-        except ContentFiltered:
-            if self._scope.call.step is not None:
-                self._scope.call.step.blocked = True
-            raise
-        except InferenceError:
-            if not self._tolerant:
-                raise
 
 
 def _responses(piece: bytes, form: Form) -> Iterator[Inferred]:

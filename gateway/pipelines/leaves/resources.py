@@ -10,7 +10,7 @@ from config.place import Place, written
 from config.problem import closest
 from config.schema.config import Config
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
-from gateway.pipelines.leaves.build import KINDS
+from gateway.pipelines.leaves.build import KINDS, compile_leaf
 from gateway.traffic.member import FleetError
 
 
@@ -29,17 +29,17 @@ def prepare(config: Config) -> None:
         for kind, _ in placed.node.placed_leaves():
             if kind in KINDS:
                 with _reported(config, (*placed.place, kind), kind):
-                    _load(kind, placed.node)
+                    _load(placed.node)
 
 
-def _load(kind: str, node: NodeConfig) -> None:
+def _load(node: NodeConfig) -> None:
     """Compile a node, so that compiling it again when the configuration takes effect cannot fail."""
     for section in (node.tokenize, node.detokenize):
         if section is not None:
             from gateway.pipelines.leaves.tokens import load  # needs an extra
 
             load(section.tokenizer)
-    KINDS[kind](None, node)
+    compile_leaf(node)
 
 
 def check(config: Config) -> None:

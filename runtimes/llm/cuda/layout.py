@@ -8,6 +8,7 @@ from torch import Tensor
 
 from runtimes.llm.cuda.attention import attend
 from runtimes.llm.engine.sequence import Chunk
+from runtimes.llm.model.attention import ScoreOptions
 from runtimes.llm.model.kv_pages import Pages, SmallPages, store
 
 CHUNK_ROWS = 64
@@ -67,18 +68,9 @@ class CudaLayout:
         return cls(step[:, SLOT].long(), step[:, TABLE:], each, step[:, LENGTH].contiguous(), (tiles,))
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        keys: Pages,
-        values: Pages,
-        *,
-        window: int | None = None,
-        scale: float | None = None,
-        soft_cap: float | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
     ) -> Tensor:
-        """As `Layout.attend`."""
+        """See `Attention.attend`."""
         store(keys, self.slots, key)
         store(values, self.slots, value)
         scales = None
@@ -92,8 +84,8 @@ class CudaLayout:
         for tiles in self.tiles:
             attend(
                 query, keys, values, scales, self.tables, self.starts, self.lengths, (tiles.sequences, tiles.firsts),
-                output, rows=tiles.rows, segments=tiles.segments, window=window,
-                scale=query.shape[-1] ** -0.5 if scale is None else scale, soft_cap=soft_cap,
+                output, rows=tiles.rows, segments=tiles.segments, window=scores.window,
+                scale=scores.scale_of(query), soft_cap=scores.soft_cap,
             )  # fmt: skip
         return output
 

@@ -43,22 +43,33 @@ class KVCache:
         clear(self.values, blocks)
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """How scores are computed, in all layers of a kind.
+
+    Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`. `window` is one of the step's.
+    """
+
+    window: int | None = None
+    scale: float | None = None
+    soft_cap: float | None = None
+
+    def scale_of(self, query: Tensor) -> float:
+        """The factor of the scores of a `query` [..., D]."""
+        return query.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+
 class Attention(Protocol):
     """How the tokens of one step attend, in every layer alike."""
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        keys: Pages,
-        values: Pages,
-        *,
-        window: int | None = None,
-        scale: float | None = None,
-        soft_cap: float | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
     ) -> Tensor:
-        """See `paged_attention`."""
+        """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
+
+        `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
+        Returns [T, H, D].
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +129,20 @@ class Layout:
         )
 
     def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        keys: Pages,
-        values: Pages,
-        *,
-        window: int | None = None,
-        scale: float | None = None,
-        soft_cap: float | None = None,
+        self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
     ) -> Tensor:
-        """See `paged_attention`."""
-        return paged_attention(query, key, value, keys, values, self, window=window, scale=scale, soft_cap=soft_cap)
+        """See `Attention.attend`."""
+        store(keys, self.slots, key)
+        store(values, self.slots, value)
+        scale, soft_cap = scores.scale_of(query), scores.soft_cap
+        outputs = []
+        if self.num_decodes:
+            seen = self.decodes[scores.window]
+            outputs.append(_attend_once(query[: self.num_decodes], keys, values, seen, scale, soft_cap))
+        for prefill in self.prefills:
+            rows = query[prefill.first : prefill.last]
+            outputs.append(_attend_chunk(rows, keys, values, prefill.seen[scores.window], scale, soft_cap))
+        return torch.cat(outputs)
 
 
 def _seen_by_chunk(chunk: Chunk, window: int | None, block_size: int, device: torch.device) -> _Seen:
@@ -159,36 +171,6 @@ def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, de
 def _first_page(position: int, window: int | None, block_size: int) -> int:
     """Where the first page begins that a token at `position` sees."""
     return 0 if window is None else max(0, position + 1 - window) // block_size
-
-
-def paged_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    keys: Pages,
-    values: Pages,
-    layout: Layout,
-    *,
-    window: int | None = None,
-    scale: float | None = None,
-    soft_cap: float | None = None,
-) -> Tensor:
-    """Store the step's keys and values in the cache, then attend causally over each sequence's own pages.
-
-    `query` is [T, H, D], `key` and `value` [T, K, D], `keys` and `values` one layer's cache, changed in place.
-    `window` is one of the layout's. Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`.
-    Returns [T, H, D].
-    """
-    store(keys, layout.slots, key)
-    store(values, layout.slots, value)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    outputs = []
-    if layout.num_decodes:
-        outputs.append(_attend_once(query[: layout.num_decodes], keys, values, layout.decodes[window], scale, soft_cap))
-    for prefill in layout.prefills:
-        rows = query[prefill.first : prefill.last]
-        outputs.append(_attend_chunk(rows, keys, values, prefill.seen[window], scale, soft_cap))
-    return torch.cat(outputs)
 
 
 def _attend_once(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from runtimes.llm.model.attention import Attention, KVCache
+from runtimes.llm.model.attention import Attention, KVCache, ScoreOptions
 from runtimes.llm.model.model_config import ModelShape
 from runtimes.llm.model.rope import rotary_tables, rotated
 from runtimes.llm.weights.matrix import Weight, concatenated, embedding, linear
@@ -61,6 +61,9 @@ class Llama:
         self.device: torch.device = self.embedding.device
         # As it was in training, where it was a number of the weights' dtype.
         self.embedding_multiplier = float(torch.tensor(config.embedding_multiplier, dtype=self.dtype))
+        self.scores = [
+            ScoreOptions(kind.window, config.attention_scale, config.attention_soft_cap) for kind in config.kinds
+        ]
         self.layers = [_layer(config, tensor, index, self.dtype) for index in range(config.num_layers)]
         self.norm = tensor("model.norm.weight", (config.hidden_size,))
         self.head = self.embedding if config.tie_word_embeddings else tensor("lm_head.weight", vocabulary)
@@ -110,9 +113,7 @@ class Llama:
             value,
             cache.keys[index],
             cache.values[index],
-            window=config.kinds[layer.kind].window,
-            scale=config.attention_scale,
-            soft_cap=config.attention_soft_cap,
+            self.scores[layer.kind],
         )
         return linear(attended.flatten(1), layer.attention_out, layer.attention_out_bias)
 

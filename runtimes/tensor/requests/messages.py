@@ -58,10 +58,9 @@ class TensorHead(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
-class InferenceHead(msgspec.Struct, array_like=True, frozen=True):
-    """One request of a batch. `requested` has the outputs that the client receives."""
+class RequestHead(msgspec.Struct, array_like=True, frozen=True):
+    """A request without the bytes of its inputs. `requested` has the outputs that its sender receives."""
 
-    number: int
     inputs: tuple[TensorHead, ...]
     requested: tuple[str, ...]
     id: str = ""
@@ -70,6 +69,12 @@ class InferenceHead(msgspec.Struct, array_like=True, frozen=True):
     timeout: int = 0
     """Microseconds; 0 for none."""
     parameters: dict[str, Value] = {}
+
+
+class InferenceHead(RequestHead, array_like=True, frozen=True, kw_only=True):
+    """One request of a batch."""
+
+    number: int
     trace: str = ""
 
 
@@ -92,18 +97,11 @@ class ExecutedHead(msgspec.Struct, array_like=True, frozen=True):
     rescheduled: tuple[int, ...] = ()
 
 
-class CallHead(msgspec.Struct, array_like=True, frozen=True):
+class CallHead(RequestHead, array_like=True, frozen=True, kw_only=True):
     """A request of the model to a model of the same server."""
 
     model: str
     version: str
-    inputs: tuple[TensorHead, ...]
-    requested: tuple[str, ...]
-    id: str = ""
-    correlation: int | str = 0
-    flags: int = 0
-    timeout: int = 0
-    parameters: dict[str, Value] = {}
     decoupled: bool = False
     blocking: bool = False
     """Whether `execute` itself waits for the response."""

@@ -158,7 +158,7 @@ def message_of(
     data = [tensor.data for tensor in tensors]
     parameters = inference.parameters
     if not parameters:
-        return InferenceHead(number, heads, names, inference.id), data
+        return InferenceHead(heads, names, inference.id, number=number), data
     flags = SEQUENCE_START * bool(parameters.get("sequence_start")) | SEQUENCE_END * bool(
         parameters.get("sequence_end")
     )
@@ -166,7 +166,6 @@ def message_of(
     correlation = parameters.get("sequence_id", 0)
     own: dict[str, Value] = {name: value for name, value in parameters.items() if name not in _RESERVED}
     head = InferenceHead(
-        number,
         heads,
         names,
         inference.id,
@@ -174,5 +173,6 @@ def message_of(
         flags,
         int(timeout) if isinstance(timeout, int | float) else 0,
         own,
+        number=number,
     )
     return head, data

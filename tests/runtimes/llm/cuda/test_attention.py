@@ -11,7 +11,7 @@ from torch import Tensor
 
 from runtimes.llm.cuda.layout import CudaLayout
 from runtimes.llm.engine.sequence import Chunk, SamplingParams
-from runtimes.llm.model.attention import Layout
+from runtimes.llm.model.attention import Layout, ScoreOptions
 from runtimes.llm.model.kv_pages import Pages, SmallPages, new_pages, store
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -56,18 +56,16 @@ class Case:
 
     def reference(self, window: int | None, scale: float | None, soft_cap: float | None) -> Tensor:
         layout = Layout.of(self.chunks, self.block_size, DEVICE, [window])
-        return layout.attend(
-            self.query, self.key, self.value, *map(copied, self.pages), window=window, scale=scale, soft_cap=soft_cap
-        )
+        keys, values = map(copied, self.pages)
+        return layout.attend(self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap))
 
     def computed(
         self, window: int | None = None, scale: float | None = None, soft_cap: float | None = None, segments: int = 1
     ) -> Tensor:
         layout = CudaLayout.of(self.chunks, self.block_size, self.group, DEVICE)
         layout = replace(layout, tiles=tuple(replace(tiles, segments=segments) for tiles in layout.tiles))
-        return layout.attend(
-            self.query, self.key, self.value, *map(copied, self.pages), window=window, scale=scale, soft_cap=soft_cap
-        )
+        keys, values = map(copied, self.pages)
+        return layout.attend(self.query, self.key, self.value, keys, values, ScoreOptions(window, scale, soft_cap))
 
 
 def copied(pages: Pages) -> Pages:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtimes.llm.engine.sequence import Chunk, SamplingParams
-from runtimes.llm.model.attention import KVCache, Layout, paged_attention
+from runtimes.llm.model.attention import KVCache, Layout, ScoreOptions
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 8
 SCALE = 0.3
@@ -79,16 +79,13 @@ def test_paged_equals_dense(
         for position in range(start):
             cache.keys[0, table[position // block_size], position % block_size] = keys[-1][position]
             cache.values[0, table[position // block_size], position % block_size] = values[-1][position]
-    output = paged_attention(
+    output = Layout.of(chunks, block_size, CPU, {None, window}).attend(
         torch.cat(queries),
         torch.cat([key[start:] for key, (start, _) in zip(keys, spans, strict=True)]),
         torch.cat([value[start:] for value, (start, _) in zip(values, spans, strict=True)]),
         cache.keys[0],
         cache.values[0],
-        Layout.of(chunks, block_size, CPU, {None, window}),
-        window=window,
-        scale=SCALE,
-        soft_cap=soft_cap,
+        ScoreOptions(window, SCALE, soft_cap),
     )
     expected = torch.cat([dense_attention(*one, window, soft_cap) for one in zip(queries, keys, values, strict=True)])
     torch.testing.assert_close(output.double(), expected, atol=2e-5, rtol=1e-4)
@@ -106,13 +103,13 @@ def test_not_a_number_stays_with_its_own_sequence() -> None:
     layout = Layout.of(chunks, 4, CPU)
     cache.clear(layout.begun)  # as a step does: new memory holds whatever was there
     shape = (2, KV_HEADS, HEAD_DIM)
-    output = paged_attention(
+    output = layout.attend(
         torch.ones(2, HEADS, HEAD_DIM),
         torch.ones(shape),
         torch.ones(shape),
         cache.keys[0],
         cache.values[0],
-        layout,
+        ScoreOptions(),
     )
     assert output[0].isnan().all()
     assert torch.equal(output[1], torch.ones(HEADS, HEAD_DIM))

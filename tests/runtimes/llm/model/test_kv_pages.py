@@ -11,7 +11,7 @@ from runtimes.llm.engine import kv_sizing
 from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.kv_sizing import kv_blocks
 from runtimes.llm.engine.memory import MemoryStatus, NotEnoughMemory
-from runtimes.llm.model.attention import KVCache, Layout, paged_attention
+from runtimes.llm.model.attention import KVCache, Layout, ScoreOptions
 from runtimes.llm.model.kv_pages import SmallPages, bytes_per_position, fetch, new_pages, store
 from tests.runtimes.llm.model.test_attention import CPU, HEAD_DIM, HEADS, KV_HEADS, make_chunk
 from tests.runtimes.llm.reference import assert_greedy, save_safetensors, tiny_llama
@@ -54,7 +54,7 @@ def _attended(dtype: torch.dtype, seed: int) -> torch.Tensor:
         query = torch.randn(tokens, HEADS, HEAD_DIM, generator=random)
         key, value = (torch.randn(tokens, KV_HEADS, HEAD_DIM, generator=random) for _ in range(2))
         layout = Layout.of(chunks, BLOCK, CPU)
-        outputs.append(paged_attention(query, key, value, cache.keys[0], cache.values[0], layout))
+        outputs.append(layout.attend(query, key, value, cache.keys[0], cache.values[0], ScoreOptions()))
     return torch.cat(outputs)
 
 
@@ -92,7 +92,7 @@ def test_garbage_in_new_memory_reaches_no_sequence() -> None:
     layout = Layout.of(chunks, BLOCK, CPU)
     cache.clear(layout.begun)
     ones = torch.ones(1, KV_HEADS, HEAD_DIM)
-    output = paged_attention(torch.ones(1, HEADS, HEAD_DIM), ones, ones, cache.keys[0], cache.values[0], layout)
+    output = layout.attend(torch.ones(1, HEADS, HEAD_DIM), ones, ones, cache.keys[0], cache.values[0], ScoreOptions())
     torch.testing.assert_close(output, torch.ones(1, HEADS, HEAD_DIM))
 
 
