@@ -8,7 +8,7 @@ from random import Random
 
 from adapters.base import Upstream
 from adapters.errors import CredentialError
-from config.schema.config import Config, ModelConfig, PoolConfig, TenantConfig
+from config.schema.config import ClientModelConfig, Config, PoolConfig, TenantConfig
 from config.schema.globs import is_glob
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
@@ -115,13 +115,13 @@ def build(
     )
 
 
-def _users(model: ModelConfig, allowed: Mapping[str, ModelList]) -> int:
+def _users(model: ClientModelConfig, allowed: Mapping[str, ModelList]) -> int:
     """How many tenants may use a model; for a family all, since any tenant may use one of its names."""
     return len(allowed) if is_glob(model.name) else sum(models.allows(model.name) for models in allowed.values())
 
 
 def _takes_tensors(
-    name: str, catalogue: Catalogue, models: Mapping[str, ModelConfig], pools: Mapping[str, PoolConfig]
+    name: str, catalogue: Catalogue, models: Mapping[str, ClientModelConfig], pools: Mapping[str, PoolConfig]
 ) -> bool:
     """Whether a model takes tensors. A pipeline takes what the model of its answer takes."""
     model = models[name]
@@ -136,7 +136,7 @@ def _salt(secret: bytes, tenant: str) -> str:
     return hmac.digest(secret, tenant.encode(errors="surrogatepass"), "sha256").hex()[:32]
 
 
-def _serves_responses(model: ModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+def _serves_responses(model: ClientModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
     return model.pipeline is None and all(
         getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools()
     )

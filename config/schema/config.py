@@ -39,7 +39,7 @@ from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeC
 from config.schema.queue import Priority, QueueConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
-from config.schema.route import ModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
+from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.schema.section import Section
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
@@ -59,6 +59,7 @@ __all__ = [
     "CacheConfig",
     "CertificateConfig",
     "ClaimsConfig",
+    "ClientModelConfig",
     "CommandRuntime",
     "Config",
     "DiscoverConfig",
@@ -79,7 +80,6 @@ __all__ = [
     "ListenTls",
     "LlmRuntime",
     "MatchConfig",
-    "ModelConfig",
     "Name",
     "OutliersConfig",
     "PoolConfig",
@@ -151,7 +151,7 @@ class Config(Section):
     """How long a stop (SIGTERM) waits for requests in flight; ``0s`` cancels them."""
     pools: tuple[PoolConfig, ...] = Field(min_length=1)
     """Servers that answer requests."""
-    models: tuple[ModelConfig, ...] = Field(min_length=1)
+    models: tuple[ClientModelConfig, ...] = Field(min_length=1)
     """Model names that clients request, and their routes or pipelines."""
     default_models: DefaultModelsConfig = DefaultModelsConfig()
     """Models of requests that name none."""

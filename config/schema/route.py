@@ -138,7 +138,7 @@ class SignatureConfig(Section):
     """Outputs."""
 
 
-class ModelConfig(Section):
+class ClientModelConfig(Section):
     """A model name that clients request, and its routes or its pipeline."""
 
     name: Glob

@@ -11,7 +11,7 @@ from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.requests import ModelRequest
 from config.cases import RequestConfig
 from config.problem import closest
-from config.schema.config import Config, ModelConfig, RouteConfig
+from config.schema.config import ClientModelConfig, Config, RouteConfig
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
@@ -136,7 +136,7 @@ class Policy:
     def _piped(
         self,
         explanation: Explanation,
-        model: ModelConfig,
+        model: ClientModelConfig,
         pipeline: PipelineConfig,
         request: ModelRequest,
         facts: Facts,

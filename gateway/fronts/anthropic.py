@@ -20,7 +20,7 @@ from adapters.wire.field_names import MESSAGES
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, rate_limits
-from gateway.fronts.door import STREAMED, Door, Fields, Route
+from gateway.fronts.door import STREAMED, Door, DoorPath, Fields
 from gateway.fronts.openai import require_json
 from gateway.telemetry import Record
 from policies.routing import rules
@@ -43,14 +43,14 @@ class AnthropicFront:
         self._door = door
         self._core = door.core
         self._created = created
-        self._one = Route(("GET",), "models", self._model)
+        self._one = DoorPath(("GET",), "models", self._model)
         self._routes = {
-            PATH: Route(("POST",), "chat", self._message),
-            PATH + b"/count_tokens": Route(("POST",), "chat", self._count),
-            MODELS: Route(("GET",), "models", self._models),
+            PATH: DoorPath(("POST",), "chat", self._message),
+            PATH + b"/count_tokens": DoorPath(("POST",), "chat", self._count),
+            MODELS: DoorPath(("GET",), "models", self._models),
         }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return [*self._routes.values(), self._one]
 

@@ -11,7 +11,7 @@ from adapters.paths import LONGEST, check_path
 from adapters.requests import AppRequest
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
-from gateway.fronts.door import UNBUFFERED, Door, Fields, Route
+from gateway.fronts.door import UNBUFFERED, Door, DoorPath, Fields
 from gateway.telemetry import Record
 
 PATHS = (b"/apps/", b"/predictions/", b"/explanations/")
@@ -56,9 +56,9 @@ class AppsFront:
     def __init__(self, door: Door) -> None:
         self._door = door
         self._core = door.core
-        self._route = Route(METHODS, "app", self._call)
+        self._route = DoorPath(METHODS, "app", self._call)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return [self._route]
 

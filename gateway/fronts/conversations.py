@@ -12,7 +12,7 @@ from adapters.wire.body import open_body
 from adapters.wire.responses.stored_items import Item, Page, encode, items_of, metadata_of, new_id
 from gateway.auth.keys import Principal
 from gateway.fronts import errors
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.stored.exchange import no_conversation, stored
 from gateway.stored.keeper import Keeper
@@ -32,12 +32,12 @@ class ConversationsFront:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._create = Route(("POST",), "chat", self._created)
-        self._one = Route(("GET", "POST", "DELETE"), "chat", self._changed)
-        self._items = Route(("GET", "POST"), "chat", self._listed)
-        self._item = Route(("GET", "DELETE"), "chat", self._single)
+        self._create = DoorPath(("POST",), "chat", self._created)
+        self._one = DoorPath(("GET", "POST", "DELETE"), "chat", self._changed)
+        self._items = DoorPath(("GET", "POST"), "chat", self._listed)
+        self._item = DoorPath(("GET", "DELETE"), "chat", self._single)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return [self._create, self._one, self._items, self._item]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from adapters.errors import CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.openai.ignored_fields import IGNORED
-from config.schema.config import ModelConfig
+from config.schema.config import ClientModelConfig
 from config.schema.globs import is_glob
 from gateway.auth.keys import Principal, bearer
 from gateway.core import Core
@@ -34,7 +34,7 @@ HeadersOf = Callable[[Record], Fields]
 """The headers of a front's responses."""
 
 
-class Route(NamedTuple):
+class DoorPath(NamedTuple):
     """One path: its methods, its operation in the access log, and its handler."""
 
     methods: tuple[str, ...]
@@ -52,7 +52,7 @@ class Door:
     def serve(
         self,
         http: Request,
-        route: Route | None,
+        route: DoorPath | None,
         unknown: str,
         refusal: Shape,
         headers_of: HeadersOf | None = None,
@@ -77,7 +77,13 @@ class Door:
         return commented(answering, patience, fields, event_of)
 
     async def _answer(
-        self, http: Request, route: Route | None, unknown: str, refusal: Shape, headers_of: HeadersOf, record: Record
+        self,
+        http: Request,
+        route: DoorPath | None,
+        unknown: str,
+        refusal: Shape,
+        headers_of: HeadersOf,
+        record: Record,
     ) -> Response:
         core = self.core
         try:
@@ -126,7 +132,7 @@ class Door:
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────
 
-    def visible(self, principal: Principal) -> list[ModelConfig]:
+    def visible(self, principal: Principal) -> list[ClientModelConfig]:
         """The models that a client may list. Families have no list of names."""
         models = self.core.snapshot.config.models
         return [m for m in models if not is_glob(m.name) and self._may_see(principal, m.name)]

@@ -10,7 +10,7 @@ from adapters.wire.responses import requests as wire
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding
 from gateway.fronts.anthropic import ESTIMATED
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.stored.exchange import opened
 from gateway.stored.keeper import Keeper
@@ -34,7 +34,7 @@ class InputTokens:
         self._door = door
         self._keeper = keeper
         self._core = door.core
-        self.route = Route(("POST",), "chat", self._answer)
+        self.route = DoorPath(("POST",), "chat", self._answer)
 
     async def _answer(self, principal: Principal, http: Request, record: Record) -> Response:
         require_json(http)

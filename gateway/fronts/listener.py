@@ -10,7 +10,7 @@ from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.conversations import PATH as CONVERSATIONS
 from gateway.fronts.conversations import ConversationsFront
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
@@ -64,7 +64,7 @@ class Fronts:
             return self._apps(http)
         return self._openai(http)
 
-    def routes(self) -> Iterator[Route]:
+    def routes(self) -> Iterator[DoorPath]:
         """The routes of all fronts."""
         yield from self._openai.routes()
         yield from self._oip.routes()

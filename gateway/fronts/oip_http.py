@@ -34,7 +34,7 @@ from adapters.wire.oip import (
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, states, tensors
 from gateway.fronts.decoding import decode_inference
-from gateway.fronts.door import STREAMED, Door, Fields, Route
+from gateway.fronts.door import STREAMED, Door, DoorPath, Fields
 from gateway.fronts.statistics import statistics
 from gateway.telemetry import Record
 
@@ -92,21 +92,21 @@ class OipFront:
         self._door = door
         self._core = door.core
         self._ready = ready
-        infer, query = Route(("POST",), "infer", self._infer), Route(("GET",), "models", self._query)
-        elsewhere = Route(("GET", "POST"), "models", _elsewhere)
+        infer, query = DoorPath(("POST",), "infer", self._infer), DoorPath(("GET",), "models", self._query)
+        elsewhere = DoorPath(("GET", "POST"), "models", _elsewhere)
         self._routes = {
-            "/v2": Route(("GET",), "models", self._server),
-            "/v2/models": Route(("GET",), "models", self._names),
-            _STATISTICS: Route(("GET",), "models", self._statistics),
-            "index": Route(("POST",), "models", self._index),
+            "/v2": DoorPath(("GET",), "models", self._server),
+            "/v2/models": DoorPath(("GET",), "models", self._names),
+            _STATISTICS: DoorPath(("GET",), "models", self._statistics),
+            "index": DoorPath(("POST",), "models", self._index),
             "of_a_server": elsewhere,
             "trace/setting": elsewhere,
             **dict.fromkeys(_KINDS, infer),
             **dict.fromkeys(get_args(ModelPart), query),
-            **dict.fromkeys(get_args(Order), Route(("POST",), "models", _order)),
+            **dict.fromkeys(get_args(Order), DoorPath(("POST",), "models", _order)),
         }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return list(self._routes.values())
 

@@ -12,7 +12,7 @@ from adapters.wire.openai import chat as wire
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors
-from gateway.fronts.door import STREAMED, Door, Route
+from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.telemetry import Record
 from policies.routing import rules
 
@@ -32,13 +32,13 @@ class OpenAIFront:
         self._created = created
         generate = partial(partial, self._generate)
         self._routes = {
-            b"/v1/chat/completions": Route(("POST",), "chat", generate("chat", wire.decode_chat)),
-            b"/v1/completions": Route(("POST",), "text_completion", generate("completions", wire.decode_completion)),
-            b"/v1/embeddings": Route(("POST",), "embeddings", generate("embeddings", wire.decode_embedding)),
-            b"/v1/models": Route(("GET",), "models", self._models),
+            b"/v1/chat/completions": DoorPath(("POST",), "chat", generate("chat", wire.decode_chat)),
+            b"/v1/completions": DoorPath(("POST",), "text_completion", generate("completions", wire.decode_completion)),
+            b"/v1/embeddings": DoorPath(("POST",), "embeddings", generate("embeddings", wire.decode_embedding)),
+            b"/v1/models": DoorPath(("GET",), "models", self._models),
         }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return list(self._routes.values())
 

@@ -11,7 +11,7 @@ from adapters.wire.openai.passthrough import PASSTHROUGH
 from gateway.auth.keys import Principal
 from gateway.fronts import decoding, errors
 from gateway.fronts.apps import response_of
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.telemetry import Record
 
 _UNKNOWN = "Unknown path."
@@ -24,10 +24,10 @@ class PassedFront:
         self._door = door
         self._core = door.core
         self._routes = {
-            path.encode(): Route(("POST",), AppRequest.operation, partial(self._call, path)) for path in PASSTHROUGH
+            path.encode(): DoorPath(("POST",), AppRequest.operation, partial(self._call, path)) for path in PASSTHROUGH
         }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return list(self._routes.values())
 

@@ -18,7 +18,7 @@ from adapters.wire.openai import chat as openai
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 from gateway.auth.keys import Principal
 from gateway.fronts import errors, tensors
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.states import states
 from gateway.telemetry import Record
@@ -58,12 +58,12 @@ class PredictFront:
         self._metadata = metadata
         self._created = created
         self._routes = {
-            **dict.fromkeys(get_args(Verb), Route(("POST",), "infer", self._infer)),
-            "status": Route(("GET",), "models", self._status),
-            "metadata": Route(("GET",), "models", self._described),
+            **dict.fromkeys(get_args(Verb), DoorPath(("POST",), "infer", self._infer)),
+            "status": DoorPath(("GET",), "models", self._status),
+            "metadata": DoorPath(("GET",), "models", self._described),
         }
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return list(self._routes.values())
 

@@ -18,7 +18,7 @@ from adapters.wire.responses.native import NativeEvents
 from gateway.auth.keys import Principal
 from gateway.explain import header
 from gateway.fronts import decoding, errors, input_tokens
-from gateway.fronts.door import STREAMED, Door, Route
+from gateway.fronts.door import STREAMED, Door, DoorPath
 from gateway.fronts.openai import require_json
 from gateway.fronts.stored_responses import StoredResponses
 from gateway.stored.exchange import StoredExchange, not_stored, opened
@@ -39,18 +39,18 @@ class ResponsesFront:
         self._door = door
         self._core = door.core
         self._keeper = keeper
-        self._create = Route(("POST",), "chat", self._answer)
+        self._create = DoorPath(("POST",), "chat", self._answer)
         self._counts = input_tokens.InputTokens(door, keeper).route
         self._stored = StoredResponses(door, keeper)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return [self._create, self._counts, *self._stored.routes()]
 
     async def __call__(self, http: Request) -> Response:
         """Answer one request."""
         target = http.target
-        route: Route | None = None
+        route: DoorPath | None = None
         if target == PATH:
             route = self._create
         elif target == input_tokens.PATH:

@@ -10,7 +10,7 @@ from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from adapters.wire.responses.stored_items import Item, Page, encode
 from gateway.auth.keys import Principal
-from gateway.fronts.door import Door, Route
+from gateway.fronts.door import Door, DoorPath
 from gateway.stored.keeper import Keeper
 from gateway.stored.store import ResponseDatabase, StoredResponse
 from gateway.telemetry import Record
@@ -26,16 +26,16 @@ class StoredResponses:
     def __init__(self, door: Door, keeper: Keeper | None) -> None:
         self._door = door
         self._keeper = keeper
-        self._one = Route(("GET", "DELETE"), "chat", self._answer)
-        self._input = Route(("GET",), "chat", self._input_items)
-        self._cancel = Route(("POST",), "chat", self._cancelled)
-        self._other = Route(("GET", "POST", "DELETE"), "chat", self._unknown)
+        self._one = DoorPath(("GET", "DELETE"), "chat", self._answer)
+        self._input = DoorPath(("GET",), "chat", self._input_items)
+        self._cancel = DoorPath(("POST",), "chat", self._cancelled)
+        self._other = DoorPath(("GET", "POST", "DELETE"), "chat", self._unknown)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[DoorPath]:
         """All routes."""
         return [self._one, self._input, self._cancel, self._other]
 
-    def route(self, target: bytes) -> Route:
+    def route(self, target: bytes) -> DoorPath:
         """The route of a path below `/v1/responses`."""
         match = _PATH.fullmatch(target)
         if match is None or self._keeper is None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from adapters.errors import LimitExceeded
-from config.schema.config import ModelConfig, TenantConfig
+from config.schema.config import ClientModelConfig, TenantConfig
 from config.schema.money import Money
 from gateway.limits.account import Account, ModelAccount, Stores
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
@@ -116,7 +116,7 @@ class Ledger:
         if redis is not None:
             self._stores = {**self._stores, **redis.stores}
 
-    def configure(self, tenants: Iterable[TenantConfig], now: float, models: Iterable[ModelConfig] = ()) -> None:
+    def configure(self, tenants: Iterable[TenantConfig], now: float, models: Iterable[ClientModelConfig] = ()) -> None:
         """Apply a (new) configuration.
 
         An account without a tenant in the file and without requests in flight is deleted.

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from config.schema.config import Config, ModelConfig, QuotaConfig, RouteConfig, TenantConfig
+from config.schema.config import ClientModelConfig, Config, QuotaConfig, RouteConfig, TenantConfig
 from policies.clock import Window
 from policies.globs import GlobSet
 from policies.limits.price import Price
@@ -112,7 +112,7 @@ def routes_of(config: Config, index: int, facts: Facts) -> Iterator[RouteCheck]:
             return
 
 
-def sides_of(model: ModelConfig, route: int, facts: Facts) -> tuple[Side | None, tuple[Side, ...]]:
+def sides_of(model: ClientModelConfig, route: int, facts: Facts) -> tuple[Side | None, tuple[Side, ...]]:
     """The path of a request by a route, and all paths of a split. The path of a random split is None."""
     target = list(targets(model))[route]
     ways = list(_sides(target, facts, (), (), 1.0, True))
@@ -132,7 +132,7 @@ def limits_of(tenant: TenantConfig, model: str) -> tuple[dict[str, Any], ...]:
     return tuple(limit for limit in map(_limit, covering) if set(limit) - {"per", "enforce", "models"})
 
 
-def quotas_of(model: ModelConfig) -> tuple[dict[str, Any], ...]:
+def quotas_of(model: ClientModelConfig) -> tuple[dict[str, Any], ...]:
     """The limits of a model, which all tenants share."""
     return tuple({**_limit(quota), "per": "everybody"} for quota in model.limit_list())
 

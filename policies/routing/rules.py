@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import NamedTuple
 
-from config.schema.config import ModelConfig, RetryConfig, RouteConfig, TimeoutConfig, is_glob
+from config.schema.config import ClientModelConfig, RetryConfig, RouteConfig, TimeoutConfig, is_glob
 from config.schema.pipelines.pipeline import PipelineConfig
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
@@ -27,7 +27,7 @@ class Rules:
 
     __slots__ = ("_routes", "dropped", "model", "price")
 
-    def __init__(self, model: ModelConfig) -> None:
+    def __init__(self, model: ClientModelConfig) -> None:
         self.model = model.name
         """The name as configured: a glob for a family, so that metrics can have it as a label."""
         self.price = None if model.price is None else Price(model.price)
@@ -69,7 +69,7 @@ class Catalogue:
 
     __slots__ = ("_table",)
 
-    def __init__(self, models: Sequence[ModelConfig]) -> None:
+    def __init__(self, models: Sequence[ClientModelConfig]) -> None:
         self._table = GlobTable(entry for model in models for entry in _entries(model))
 
     def find(self, name: str) -> ResolvedModel | None:
@@ -86,7 +86,7 @@ class ModelList(GlobSet):
         return name in self
 
 
-def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
+def names(model: ClientModelConfig) -> Iterator[tuple[str, str, str]]:
     """Each name that clients may request, with its parts: the model's name and the version."""
     for name in (model.name, *model.aliases):
         yield name, name, ""
@@ -94,7 +94,7 @@ def names(model: ModelConfig) -> Iterator[tuple[str, str, str]]:
             yield f"{name}{VERSION_SIGN}{version}", name, version
 
 
-def targets(model: ModelConfig) -> Iterator[Target]:
+def targets(model: ClientModelConfig) -> Iterator[Target]:
     """The target of each of a model's routes.
 
     A split is identified by its position among the model's splits, so neither new weights, new conditions nor a new
@@ -107,7 +107,7 @@ def targets(model: ModelConfig) -> Iterator[Target]:
         yield target
 
 
-def _entries(model: ModelConfig) -> Iterator[tuple[str, ResolvedModel]]:
+def _entries(model: ClientModelConfig) -> Iterator[tuple[str, ResolvedModel]]:
     rules = Rules(model)
     if is_glob(model.name):
         yield model.name, ResolvedModel(rules)

@@ -22,7 +22,7 @@ from adapters.upstreams.grpc_refusals import OF_THE_KEY, refuse
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.tfserving.models import Models, entries, untold
+from adapters.upstreams.tfserving.models import ModelSignatures, entries, untold
 from adapters.wire import decoding
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import IndexEntry
@@ -61,7 +61,7 @@ class TfServingGrpcAdapter:
     def __init__(self, channel: Channel, *, model: str | None = None) -> None:
         self._channel = channel
         self._model = model
-        self._models = Models(self._signatures, channel.now)
+        self._models = ModelSignatures(self._signatures, channel.now)
         self._readiness = Readiness(self._entries, channel.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
@@ -156,14 +156,14 @@ class TfServingGrpcAdapter:
             return []
         return entries(request.model, versions)
 
-    async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.Version]:
+    async def _versions(self, model: str, version: str, fields: bytes, call: Call) -> list[tfserving.VersionState]:
         message = serving.GetModelStatusRequest()
         tfserving_predict.put_spec(message.model_spec, model, version)
         answer = await self._unary("GetModelStatus", message.SerializeToString(), fields, call)
         content = tfserving_predict.decode_answer(serving.GetModelStatusResponse, answer)
         states = {value: tfserving.STATES.get(name, "") for name, value in serving.ModelVersionStatus.State.items()}
         return [
-            tfserving.Version(str(one.version), states.get(one.state, ""), one.status.error_message)
+            tfserving.VersionState(str(one.version), states.get(one.state, ""), one.status.error_message)
             for one in content.model_version_status
         ]
 

@@ -23,13 +23,13 @@ from adapters.wire.oip.bodies import IndexEntry, ModelMetadata
 from adapters.wire.oip.payloads import header_length
 from adapters.wire.tfserving import rest as tfserving
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
-from adapters.wire.tfserving.rest import Version
+from adapters.wire.tfserving.rest import VersionState
 
 Signatures = dict[str, Any]
 Fetch = Callable[[str, str, Call], Awaitable[Signatures]]
 
 
-class Models:
+class ModelSignatures:
     """The models of one endpoint; `fetch` fetches a model's signatures from the endpoint."""
 
     def __init__(self, fetch: Fetch, clock: Callable[[], float]) -> None:
@@ -60,7 +60,7 @@ class Models:
                 raise
             return await _read(request, fresh), fresh
 
-    async def answer(self, query: ModelQuery, model: str, versions: list[Version], call: Call) -> Answer:
+    async def answer(self, query: ModelQuery, model: str, versions: list[VersionState], call: Call) -> Answer:
         """Answer a query for readiness or metadata. Raises `ModelNotReady` and the errors of `fetch`."""
         if query.about == "ready":
             if not any(version.available for version in versions):
@@ -110,7 +110,7 @@ async def _read(request: InferRequest, metadata: ModelMetadata) -> Inference:
     return Inference(made.model_name, made.model_version, made.id, parameters, made.inputs, made.outputs)
 
 
-def entries(model: str, versions: Sequence[Version]) -> list[IndexEntry]:
+def entries(model: str, versions: Sequence[VersionState]) -> list[IndexEntry]:
     """Convert the versions of a model to entries of the repository's index."""
     return [IndexEntry(model, one.number, one.state, one.reason) for one in versions]
 

@@ -24,7 +24,7 @@ from adapters.upstreams.failed_status import CALLER_STATUS, upstream_error
 from adapters.upstreams.inferred import JSON, answer_of, takes_plain_inference
 from adapters.upstreams.oip import refusals as oip_refusals
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.tfserving.models import Models, entries, untold
+from adapters.upstreams.tfserving.models import ModelSignatures, entries, untold
 from adapters.wire import model_failures
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import IndexEntry
@@ -65,7 +65,7 @@ class TfServingAdapter:
         self._model = model
         self._base = client.base_path.removesuffix("/v1")
         self._probe = probe
-        self._models = Models(self._signatures, client.now)
+        self._models = ModelSignatures(self._signatures, client.now)
         self._readiness = Readiness(self._entries, client.now)
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
@@ -142,7 +142,7 @@ class TfServingAdapter:
     async def _entries(self, request: ModelRequest, call: Call) -> list[IndexEntry]:
         return entries(request.model, await self._versions(request, call))
 
-    async def _versions(self, query: ModelRequest, call: Call) -> list[tfserving.Version]:
+    async def _versions(self, query: ModelRequest, call: Call) -> list[tfserving.VersionState]:
         response = await self._get(self._name(query), query.version, "", call)
         if response.status == 404 and isinstance(query, ModelQuery) and query.about == "ready":
             reason = oip_responses.error_of(await response.read(MAX_ERROR_BODY))

@@ -21,7 +21,7 @@ from adapters.upstreams.failed_status import credential_refused
 from adapters.upstreams.grpc_refusals import check_time, refuse
 from adapters.upstreams.readiness import Readiness
 from adapters.upstreams.torchserve.http_client import PREDICTIONS, answered, models_of, verb_of
-from adapters.upstreams.torchserve.models import Models
+from adapters.upstreams.torchserve.models import ManagedModels
 from adapters.upstreams.torchserve.refusals import by_kind
 from adapters.wire.torchserve import proto as wire
 from config.protocols.torchserve import TorchServeGrpcProtocol
@@ -46,7 +46,7 @@ class TorchServeGrpcAdapter:
         self,
         channel: Channel,
         protocol: TorchServeGrpcProtocol,
-        models: Models | None = None,
+        models: ManagedModels | None = None,
         *,
         model: str | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from adapters.upstreams.apps.http_app import call_for, healthy, no_such_kind, te
 from adapters.upstreams.declared_tensors import DeclaredModel, json_answer
 from adapters.upstreams.dial import beside, http1_client, names, probe_path
 from adapters.upstreams.readiness import Readiness
-from adapters.upstreams.torchserve.models import Models
+from adapters.upstreams.torchserve.models import ManagedModels
 from adapters.upstreams.torchserve.refusals import judged
 from adapters.wire.oip import bodies as oip_bodies
 from config.protocols.torchserve import ManagedByTorchServe
@@ -37,11 +37,11 @@ def make(pool: PoolConfig, address: Address) -> TorchServeAdapter:
     return TorchServeAdapter(http1_client(pool, address), protocol, models, **names(pool), **probe_path(pool))
 
 
-def models_of(pool: PoolConfig, address: Address, protocol: ManagedByTorchServe) -> Models | None:
+def models_of(pool: PoolConfig, address: Address, protocol: ManagedByTorchServe) -> ManagedModels | None:
     """Return the management API of an endpoint; None if its port is not configured."""
     if protocol.management_port is None:
         return None
-    return Models(beside(pool, address, protocol.management_port, protocol.management_key), pool.model)
+    return ManagedModels(beside(pool, address, protocol.management_port, protocol.management_key), pool.model)
 
 
 @lru_cache(4096)
@@ -57,7 +57,7 @@ class TorchServeAdapter:
         self,
         client: Client,
         protocol: ManagedByTorchServe,
-        models: Models | None = None,
+        models: ManagedModels | None = None,
         *,
         model: str | None = None,
         probe: str = "/ping",
@@ -104,7 +104,7 @@ def verb_of(request: AppRequest) -> str:
     return verb
 
 
-async def answered(request: ModelRequest, declared: DeclaredModel, models: Models | None, call: Call) -> Answer:
+async def answered(request: ModelRequest, declared: DeclaredModel, models: ManagedModels | None, call: Call) -> Answer:
     """Answer a query or an order, for both wires."""
     if isinstance(request, ModelQuery):
         if request.about == "metadata":

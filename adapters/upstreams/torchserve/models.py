@@ -22,7 +22,7 @@ MAX_ANSWER = 4 * 1024 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
 
 
-class Models:
+class ManagedModels:
     """The management API of one endpoint. `model` is the endpoint's own name of the model."""
 
     def __init__(self, client: Client, model: str | None) -> None:
@@ -61,7 +61,7 @@ class Models:
         body = {"name": query.model, "platform": "torchserve", "versions": msgspec.Raw(description)}
         return json_answer(oip_bodies.encode(body))
 
-    async def _versions(self, query: ModelRequest, version: str, call: Call) -> list[wire.Version]:
+    async def _versions(self, query: ModelRequest, version: str, call: Call) -> list[wire.VersionWorkers]:
         return wire.decode_described(await self._describe(query, version, call))
 
     async def _describe(self, query: ModelRequest, version: str, call: Call) -> bytes:
@@ -127,7 +127,7 @@ class Models:
         return await self._client.request(method, path.encode(), _FIELDS, b"", call.deadline)
 
 
-def _state_of(version: wire.Version) -> tuple[str, str]:
+def _state_of(version: wire.VersionWorkers) -> tuple[str, str]:
     """Return a version's state and reason. TorchServe does not report why a model fails to load; its log does."""
     if version.ready:
         return "READY", ""

@@ -8,7 +8,8 @@ from msgspec import Raw
 from adapters.types import Usage
 from adapters.wire import decoding
 from adapters.wire.anthropic.turns import arguments
-from adapters.wire.anthropic.usage import ChatUsage, MessageUsage
+from adapters.wire.anthropic.usage import MessageUsage, message_usage
+from adapters.wire.openai.chat_usage import ChatUsage
 
 Object = dict[str, Any]
 
@@ -93,7 +94,7 @@ def message_of(body: bytes, usage: Usage, stops: list[str]) -> bytes:
             "content": _blocks(choice.message),
             "stop_reason": reason,
             "stop_sequence": sequence,
-            "usage": cost.fields(),
+            "usage": message_usage(cost),
         }
     )
 

@@ -9,8 +9,9 @@ from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.anthropic.answers import message_id, stop_reason
 from adapters.wire.anthropic.open_blocks import OpenBlocks, event
-from adapters.wire.anthropic.usage import ChatUsage
+from adapters.wire.anthropic.usage import message_usage
 from adapters.wire.openai.chat import DONE
+from adapters.wire.openai.chat_usage import ChatUsage
 
 PING = event("ping", {})
 
@@ -90,7 +91,7 @@ class MessageEvents:
     def _start(self, chunk: _Chunk) -> bytes:
         """The start event. It has the prompt's tokens if the first chunk reports them."""
         self._started = True
-        cost = (chunk.usage or ChatUsage()).fields()
+        cost = message_usage(chunk.usage or ChatUsage())
         message: dict[str, Any] = {
             "id": message_id(chunk.id),
             "type": "message",
@@ -131,5 +132,5 @@ class MessageEvents:
             reason = "tool_use"
         cost = self._cost or ChatUsage(usage.prompt_tokens, usage.completion_tokens)
         delta = {"stop_reason": reason, "stop_sequence": sequence}
-        last = event("message_delta", {"delta": delta, "usage": cost.fields()})
+        last = event("message_delta", {"delta": delta, "usage": message_usage(cost)})
         return b"".join([*self._blocks.end(), last, event("message_stop", {})])

@@ -5,41 +5,25 @@ from typing import Any
 import msgspec
 
 from adapters.types import Usage
+from adapters.wire.openai.chat_usage import ChatPromptDetails, ChatUsage
 from adapters.wire.openai.request_codec import Count
 
 Object = dict[str, Any]
 
 
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: Count | None = None
-    cache_write_tokens: Count | None = None
-
-
-class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: Count | None = None
-
-
-class ChatUsage(msgspec.Struct):
-    """OpenAI's. What was read from a cache is part of the prompt there, and beside it at Anthropic's."""
-
-    prompt_tokens: Count | None = None
-    completion_tokens: Count | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-
-    def fields(self) -> Object:
-        """As a message's `usage`."""
-        details = self.prompt_tokens_details or _PromptDetails()
-        read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
-        fields: Object = {
-            "input_tokens": max((self.prompt_tokens or 0) - read - written, 0),
-            "output_tokens": self.completion_tokens or 0,
-            "cache_read_input_tokens": read,
-            "cache_creation_input_tokens": written,
-        }
-        if self.completion_tokens_details is not None and self.completion_tokens_details.reasoning_tokens is not None:
-            fields["output_tokens_details"] = {"thinking_tokens": self.completion_tokens_details.reasoning_tokens}
-        return fields
+def message_usage(chat: ChatUsage) -> Object:
+    """The `usage` of a message from that of a chat. Tokens that were read from a cache are not part of the input."""
+    details = chat.prompt_tokens_details or ChatPromptDetails()
+    read, written = details.cached_tokens or 0, details.cache_write_tokens or 0
+    fields: Object = {
+        "input_tokens": max((chat.prompt_tokens or 0) - read - written, 0),
+        "output_tokens": chat.completion_tokens or 0,
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+    }
+    if chat.completion_tokens_details is not None and chat.completion_tokens_details.reasoning_tokens is not None:
+        fields["output_tokens_details"] = {"thinking_tokens": chat.completion_tokens_details.reasoning_tokens}
+    return fields
 
 
 class _OutputDetails(msgspec.Struct):

@@ -9,7 +9,7 @@ from msgspec import Meta, Raw
 
 from adapters.types import Usage
 from adapters.wire import decoding
-from adapters.wire.openai.request_codec import Count
+from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.responses.chat_fields import ResponsesBody
 
 Item = dict[str, Any]
@@ -20,23 +20,6 @@ _REPEATED = (
     "instructions", "max_output_tokens", "max_tool_calls", "metadata", "prompt_cache_key", "safety_identifier",
     "service_tier", "temperature", "top_p", "user",
 )  # fmt: skip
-
-
-class _Cached(msgspec.Struct):
-    cached_tokens: Count | None = 0
-
-
-class _Thought(msgspec.Struct):
-    reasoning_tokens: Count | None = 0
-
-
-class ChatUsage(msgspec.Struct):
-    """A chat's usage."""
-
-    prompt_tokens: Count | None = 0
-    completion_tokens: Count | None = 0
-    prompt_tokens_details: _Cached | None = None
-    completion_tokens_details: _Thought | None = None
 
 
 class Function(msgspec.Struct):

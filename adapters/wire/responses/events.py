@@ -9,7 +9,8 @@ from adapters.errors import BackendError, InferenceError
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
-from adapters.wire.responses.answers import ChatMessage, ChatUsage, LogProbs, Shell, ToolCall, ending, usage_of
+from adapters.wire.openai.chat_usage import ChatUsage
+from adapters.wire.responses.answers import ChatMessage, LogProbs, Shell, ToolCall, ending, usage_of
 from adapters.wire.responses.streamed_items import CallItem, Item, StreamedPart, TextItem
 
 MAX_ANSWER = 16 * 1024 * 1024

@@ -67,7 +67,7 @@ class _Status(msgspec.Struct):
     model_version_status: list[_Version] = []
 
 
-class Version(NamedTuple):
+class VersionState(NamedTuple):
     """One version of a model, its state in the terms of the repository extension, and the reason of the state."""
 
     number: str
@@ -89,11 +89,11 @@ def decode_metadata(body: bytes) -> dict[str, Any]:
     return decoded.metadata.signature_def.signature_def
 
 
-def decode_status(body: bytes) -> list[Version]:
+def decode_status(body: bytes) -> list[VersionState]:
     """Decode the versions of a model, the newest first. Raises `BackendError`."""
     decoded: _Status = _read(_status, body)
     return [
-        Version(str(one.version), STATES.get(one.state, ""), one.status.error_message)
+        VersionState(str(one.version), STATES.get(one.state, ""), one.status.error_message)
         for one in decoded.model_version_status
     ]
 
@@ -110,7 +110,7 @@ def signature_of(signatures: Mapping[str, Any], name: str) -> str:
 
 
 def model_metadata(
-    model: str, versions: list[Version], signatures: dict[str, Any], signature: str = ""
+    model: str, versions: list[VersionState], signatures: dict[str, Any], signature: str = ""
 ) -> ModelMetadata:
     """Return the metadata of one signature. Raises `BackendError` if the signature is malformed."""
     try:

@@ -34,7 +34,7 @@ class _Described(msgspec.Struct, rename="camel"):
     job_queue_status: _Queue = _Queue()
 
 
-class Version(NamedTuple):
+class VersionWorkers(NamedTuple):
     """One version of a model.
 
     `ready` and `busy` count workers, `pending` counts requests. `status` is the status of a busy worker.
@@ -66,11 +66,11 @@ def encode_error(code: int, kind: str, message: str) -> bytes:
     return _encode(ErrorBody(code, kind, message))
 
 
-def decode_described(body: bytes) -> list[Version]:
+def decode_described(body: bytes) -> list[VersionWorkers]:
     """Decode `GET /models/NAME`. Raises `BackendError`."""
     decoded = decoding.decode(_described, body)
     return [
-        Version(
+        VersionWorkers(
             one.model_version,
             sum(worker.status == "READY" for worker in one.workers),
             sum(worker.status != "READY" for worker in one.workers),

@@ -16,7 +16,7 @@ from runtimes.llm.engine.kv_sizing import KV_ADVICE, kv_blocks, kv_bytes_per_tok
 from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Constraint, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import Constraint, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 from runtimes.llm.engine.standing import NOBODY, Standing
 from runtimes.llm.model.executor import make_executor, memory_of_steps
 from runtimes.llm.model.llama import Llama
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class StepRunner(Protocol):
     """The interface of a model for the engine: plain data in, plain data out."""
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         """Run `batch`.
 
         Returns, by sequence id, the result of each chunk that `samples` or has targets. The batch may be empty.
@@ -192,14 +192,14 @@ class Engine:
             log.error("memory ran out in a step of %d tokens: %s", batch.num_tokens, error)
             return self._fail(batch)
 
-    def _run(self, batch: Batch) -> dict[int, TokenOutput]:
+    def _run(self, batch: StepBatch) -> dict[int, TokenOutput]:
         began = self.clock()
         outputs = self._compute(batch)
         with self._changed:
             self._scheduler.measured(batch, self.clock() - began)
         return outputs
 
-    def _compute(self, batch: Batch) -> dict[int, TokenOutput]:
+    def _compute(self, batch: StepBatch) -> dict[int, TokenOutput]:
         sampled = self._runner.run(batch)
         if not batch.pooled:
             return self._update(batch, sampled)
@@ -245,11 +245,11 @@ class Engine:
                     f"not idle: {self._scheduler.num_running} sequences run, {self._scheduler.num_waiting} wait"
                 )
 
-    def _schedule(self) -> Batch:
+    def _schedule(self) -> StepBatch:
         with self._changed:
             return self._scheduler.schedule(self.clock())
 
-    def _fail(self, batch: Batch) -> dict[int, TokenOutput]:
+    def _fail(self, batch: StepBatch) -> dict[int, TokenOutput]:
         """End the sequences of a step that failed. Their pages are not indexed, since their contents are undefined."""
         ended = [chunk.sequence_id for chunk in (*batch.chunks, *batch.pooled)]
         with self._changed:
@@ -257,11 +257,11 @@ class Engine:
                 self._scheduler.abort(sequence_id)
         return {sequence_id: TokenOutput(-1, error=OutOfMemory()) for sequence_id in ended}
 
-    def _update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+    def _update_pooled(self, batch: StepBatch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
         with self._changed:
             return self._scheduler.update_pooled(batch, sums)
 
-    def _update(self, batch: Batch, sampled: dict[int, Sampled]) -> dict[int, TokenOutput]:
+    def _update(self, batch: StepBatch, sampled: dict[int, Sampled]) -> dict[int, TokenOutput]:
         with self._changed:
             outputs = self._scheduler.update(batch, sampled)
             self._generated_tokens += sum([output.error is None for output in outputs.values()])

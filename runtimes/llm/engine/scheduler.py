@@ -23,7 +23,7 @@ from runtimes.llm.engine.queue import SequenceQueue
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.running import Running
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Chunk, Sampled, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
 from runtimes.llm.engine.step_budget import StepBudget
 from runtimes.llm.engine.waits import shared_wait
 
@@ -107,7 +107,7 @@ class Scheduler:
         failures, self._failures = self._failures, {}
         return failures
 
-    def schedule(self, now: float = 0.0) -> Batch:
+    def schedule(self, now: float = 0.0) -> StepBatch:
         """The next step's batch; empty only without work."""
         self._expire(now)
         self._make_room()
@@ -122,13 +122,13 @@ class Scheduler:
             self.served.charge_prompt(sequence, chunk)
         decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
         # A prompt that was selected for another's sake may have been preempted for that other.
-        return Batch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
+        return StepBatch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
 
-    def measured(self, batch: Batch, seconds: float) -> None:
+    def measured(self, batch: StepBatch, seconds: float) -> None:
         """Report the duration of a step: it sets the chunk sizes of later steps."""
         self._budget.measured(batch.num_decodes, batch.num_tokens - batch.num_decodes, seconds)
 
-    def update(self, batch: Batch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
+    def update(self, batch: StepBatch, sampled: Mapping[int, Sampled]) -> dict[int, TokenOutput]:
         """Record the results of a step. `sampled` has the result of each chunk that `samples` or has targets.
 
         Returns the new token of each sequence, or the error that ends it, by sequence id. Aborted sequences are
@@ -154,7 +154,7 @@ class Scheduler:
                     outputs[sequence.id] = self._append(sequence, result)
         return outputs
 
-    def update_pooled(self, batch: Batch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
+    def update_pooled(self, batch: StepBatch, sums: "Mapping[int, NDArray[np.float32]]") -> dict[int, TokenOutput]:
         """`update` for texts to embed. `sums` has the contribution of each chunk to its sequence's vector.
 
         Returns the output of each sequence that has ended.

@@ -1,6 +1,6 @@
 """The state of one answer, and the data that the scheduler and the model runner exchange.
 
-All of it is plain data: no tensor, no lock, no callback. `Chunk` and `Batch` go from the scheduler to the
+All of it is plain data: no tensor, no lock, no callback. `Chunk` and `StepBatch` go from the scheduler to the
 runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to the caller.
 """
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "Batch",
     "Chunk",
     "Constraint",
     "FinishReason",
@@ -28,6 +27,7 @@ __all__ = [
     "Sampled",
     "SamplingParams",
     "Sequence",
+    "StepBatch",
     "TokenLogprobs",
     "TokenOutput",
     "TokenTally",
@@ -219,7 +219,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class StepBatch:
     """One step's work; at most one chunk for each sequence.
 
     The first `num_decodes` chunks are of sequences that only need their next token, the others of prompts. `pooled` are
@@ -231,7 +231,7 @@ class Batch:
     num_decodes: int = 0
 
     @classmethod
-    def of(cls, decodes: list[Chunk], prompts: list[Chunk]) -> "Batch":
+    def of(cls, decodes: list[Chunk], prompts: list[Chunk]) -> "StepBatch":
         """All of a step's chunks; some of the prompts may be texts to embed."""
         pooled = tuple([chunk for chunk in prompts if chunk.pooling is not None])
         answered = [chunk for chunk in prompts if chunk.pooling is None] if pooled else prompts

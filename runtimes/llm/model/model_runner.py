@@ -1,8 +1,8 @@
-"""One step of the model: a plain-data `Batch` in, the sampled tokens out."""
+"""One step of the model: a plain-data `StepBatch` in, the sampled tokens out."""
 
 from runtimes.llm.engine.logprobs import prompt_logprobs
 from runtimes.llm.engine.sampler import sample_apart
-from runtimes.llm.engine.sequence import Batch, Chunk, Sampled
+from runtimes.llm.engine.sequence import Chunk, Sampled, StepBatch
 from runtimes.llm.model.executor import Executor
 
 
@@ -12,7 +12,7 @@ class ModelRunner:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         """Compute the batch; returns, by sequence id, the result of each chunk that `samples` or has targets."""
         if not batch.chunks:
             return {}
@@ -29,7 +29,7 @@ class ModelRunner:
             return {}
         return _by_sequence(chunks, sample_apart(logits, chunks, lambda: self.executor.logits(batch.chunks, rows)))
 
-    def _run_with_targets(self, batch: Batch) -> dict[int, Sampled]:
+    def _run_with_targets(self, batch: StepBatch) -> dict[int, Sampled]:
         rows: list[int] = []
         chunks, places, spans, first = [], [], [], 0
         for chunk in batch.chunks:

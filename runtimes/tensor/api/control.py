@@ -72,8 +72,7 @@ class Control:
     # ── the repository ────────────────────────────────────────────────────────────────────────────────
 
     async def index(self, *, ready: bool = False) -> list[IndexEntry]:
-        entries = await self.manager.index(ready=ready)
-        return [IndexEntry(entry.name, entry.version, entry.state, entry.reason) for entry in entries]
+        return await self.manager.index(ready=ready)
 
     async def load(self, name: str, order: Load) -> None:
         """Returns when the model answers. Raises `CallerError` with the reason why it does not."""

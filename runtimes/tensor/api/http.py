@@ -31,7 +31,7 @@ from runtimes.tensor.api.http_control import HttpControl
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON, http_response
 from runtimes.tensor.api.restrictions import Restrictions
-from runtimes.tensor.api.routes import Route
+from runtimes.tensor.api.routes import PathMatch
 from runtimes.tensor.nested import Computed
 from runtimes.tensor.service import InferenceService
 
@@ -50,7 +50,7 @@ class HttpDoor:
         self._service = service
         self._control = control
         self._restrictions = restrictions
-        self._answers: dict[str, Callable[[Request, Route], Awaitable[Response]]] = {
+        self._answers: dict[str, Callable[[Request, PathMatch], Awaitable[Response]]] = {
             "infer": self._infer,
             "generate": self._generate,
             "generate_stream": self._generate_stream,
@@ -71,7 +71,7 @@ class HttpDoor:
 
     # ── inference ─────────────────────────────────────────────────────────────────────────────────────
 
-    async def _infer(self, request: Request, route: Route) -> Response:
+    async def _infer(self, request: Request, route: PathMatch) -> Response:
         body = await request.read()
         headers = request.headers.raw
         length = headers.get(_LENGTH)
@@ -97,11 +97,11 @@ class HttpDoor:
         spec = config.inputs[0]
         return oip_raw.complete(inference, spec.name, spec.datatype, spec.dims, batched=config.max_batch_size > 0)
 
-    async def _infer_stream(self, request: Request, route: Route) -> Response:
+    async def _infer_stream(self, request: Request, route: PathMatch) -> Response:
         inference = await codecs.decode_body(await request.read(), None, route.about, route.version)
         return await events.answer(self._service.marked_stream(inference), _encode_event)
 
-    async def _generate(self, request: Request, route: Route) -> Response:
+    async def _generate(self, request: Request, route: PathMatch) -> Response:
         inference = await self._generation(request, route)
         only: Computed | None = None
         async with aclosing(self._service.stream(inference)) as responses:
@@ -113,11 +113,11 @@ class HttpDoor:
             raise _not_one("no", inference.model_name)
         return Response(200, [JSON], await _encode_generated(only))
 
-    async def _generate_stream(self, request: Request, route: Route) -> Response:
+    async def _generate_stream(self, request: Request, route: PathMatch) -> Response:
         inference = await self._generation(request, route)
         return await events.answer(self._service.stream(inference), _encode_generated)
 
-    async def _generation(self, request: Request, route: Route) -> Inference:
+    async def _generation(self, request: Request, route: PathMatch) -> Inference:
         body = await request.read()
         inputs = {tensor.name: tensor for tensor in self._control.model(route.about, route.version).inputs}
         return await offload.run(len(body), oip_generate.decode_generate, body, route.about, route.version, inputs)
@@ -139,7 +139,7 @@ def _not_one(count: str, model: str) -> CallerError:
     )
 
 
-def _wrong(request: Request, route: Route) -> CallerError:
+def _wrong(request: Request, route: PathMatch) -> CallerError:
     if not route.operation:
         return CallerError(f"There is nothing at {request.path[:256]}.", code="unknown_path")
     return CallerError(

@@ -13,10 +13,10 @@ from runtimes.tensor.api.control import Control, no_cuda
 from runtimes.tensor.api.metrics import CONTENT_TYPE as METRICS_TYPE
 from runtimes.tensor.api.metrics import Metrics
 from runtimes.tensor.api.refusals import JSON
-from runtimes.tensor.api.routes import Route
+from runtimes.tensor.api.routes import PathMatch
 from runtimes.tensor.configuration.triton import to_json
 
-Answer = Callable[[Request, Route], Awaitable[Response]]
+Answer = Callable[[Request, PathMatch], Awaitable[Response]]
 T = TypeVar("T")
 
 
@@ -49,56 +49,56 @@ class HttpControl:
 
     # ── about the server and its models ───────────────────────────────────────────────────────────────
 
-    async def _live(self, request: Request, route: Route) -> Response:
+    async def _live(self, request: Request, route: PathMatch) -> Response:
         return Response(200, [JSON])
 
-    async def _ready(self, request: Request, route: Route) -> Response:
+    async def _ready(self, request: Request, route: PathMatch) -> Response:
         if not self._control.ready:
             raise Unavailable("The server is not ready.", retry_after=1.0)
         return Response(200, [JSON])
 
-    async def _model_ready(self, request: Request, route: Route) -> Response:
+    async def _model_ready(self, request: Request, route: PathMatch) -> Response:
         if not self._control.model_ready(route.about, route.version):
             raise Unavailable(f"The model `{route.about}` is not ready.", retry_after=1.0)
         return Response(200, [JSON])
 
-    async def _server_metadata(self, request: Request, route: Route) -> Response:
+    async def _server_metadata(self, request: Request, route: PathMatch) -> Response:
         return _json(self._control.server())
 
-    async def _model_metadata(self, request: Request, route: Route) -> Response:
+    async def _model_metadata(self, request: Request, route: PathMatch) -> Response:
         return _json(self._control.model(route.about, route.version))
 
-    async def _config(self, request: Request, route: Route) -> Response:
+    async def _config(self, request: Request, route: PathMatch) -> Response:
         return _json(to_json(self._control.config(route.about, route.version)))
 
-    async def _statistics(self, request: Request, route: Route) -> Response:
+    async def _statistics(self, request: Request, route: PathMatch) -> Response:
         return _json({"model_stats": self._control.statistics(route.about, route.version)})
 
-    async def _scrape(self, request: Request, route: Route) -> Response:
+    async def _scrape(self, request: Request, route: PathMatch) -> Response:
         return Response(200, [("content-type", METRICS_TYPE)], self._metrics.text())
 
     # ── the repository ────────────────────────────────────────────────────────────────────────────────
 
-    async def _index(self, request: Request, route: Route) -> Response:
+    async def _index(self, request: Request, route: PathMatch) -> Response:
         ready = await _decoded(oip_bodies.decode_index_request, await request.read())
         return _json(await self._control.index(ready=ready))
 
-    async def _load(self, request: Request, route: Route) -> Response:
+    async def _load(self, request: Request, route: PathMatch) -> Response:
         await self._control.load(route.about, await _decoded(oip_bodies.decode_load, await request.read()))
         return Response(200, [JSON])
 
-    async def _unload(self, request: Request, route: Route) -> Response:
+    async def _unload(self, request: Request, route: PathMatch) -> Response:
         with_dependents = await _decoded(oip_bodies.decode_unload, await request.read())
         await self._control.unload(route.about, with_dependents=with_dependents)
         return Response(200, [JSON])
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────
 
-    async def _regions(self, request: Request, route: Route) -> Response:
+    async def _regions(self, request: Request, route: PathMatch) -> Response:
         regions = self._control.memory.regions(route.about)
         return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
 
-    async def _register(self, request: Request, route: Route) -> Response:
+    async def _register(self, request: Request, route: PathMatch) -> Response:
         report = await _decoded(oip_bodies.decode_object, await request.read())
         key, offset, size = report.get("key"), report.get("offset", 0), report.get("byte_size")
         if not isinstance(key, str) or type(offset) is not int or type(size) is not int:
@@ -106,21 +106,21 @@ class HttpControl:
         self._control.memory.register(route.about, key, offset, size)
         return Response(200, [JSON])
 
-    async def _unregister(self, request: Request, route: Route) -> Response:
+    async def _unregister(self, request: Request, route: PathMatch) -> Response:
         self._control.memory.unregister(route.about)
         return Response(200, [JSON])
 
-    async def _cuda_regions(self, request: Request, route: Route) -> Response:
+    async def _cuda_regions(self, request: Request, route: PathMatch) -> Response:
         return _json([])
 
-    async def _cuda_region(self, request: Request, route: Route) -> Response:
+    async def _cuda_region(self, request: Request, route: PathMatch) -> Response:
         if request.target.endswith(b"/unregister"):
             return Response(200, [JSON])  # nothing is registered
         return no_cuda()
 
     # ── settings ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _trace(self, request: Request, route: Route) -> Response:
+    async def _trace(self, request: Request, route: PathMatch) -> Response:
         tracer = self._control.tracer
         if route.about:
             self._control.config(route.about)
@@ -128,7 +128,7 @@ class HttpControl:
             return _json(tracer.update(await _decoded(oip_bodies.decode_object, await request.read()), route.about))
         return _json(tracer.settings.report(route.about))
 
-    async def _logging(self, request: Request, route: Route) -> Response:
+    async def _logging(self, request: Request, route: PathMatch) -> Response:
         logs = self._control.logs
         if request.method == "POST":
             return _json(logs.update(await _decoded(oip_bodies.decode_object, await request.read())))

@@ -16,7 +16,7 @@ GROUPS = (
 """Parts of the interface that may be restricted, as Triton calls them."""
 
 
-class Route(NamedTuple):
+class PathMatch(NamedTuple):
     """A path. `operation` is "" where there is nothing at it; `about` is a model's name, or a region's."""
 
     operation: str
@@ -61,16 +61,16 @@ _PATHS = tuple(
 
 
 @lru_cache(maxsize=4096)
-def resolve(target: bytes) -> Route:
+def resolve(target: bytes) -> PathMatch:
     """The route of a path. Cached: clients use few paths."""
     path = target.decode("latin-1").rstrip("/")
     if path == "/v2/models/stats":  # a model may not have this name for what Triton has at this path
-        return Route("statistics", "statistics", GET)
+        return PathMatch("statistics", "statistics", GET)
     for pattern, operation, group, methods in _PATHS:
         if match := pattern.fullmatch(path):
             parts = match.groupdict()
-            return Route(operation, group, methods, _name(parts.get("about")), _name(parts.get("version")))
-    return Route("")
+            return PathMatch(operation, group, methods, _name(parts.get("about")), _name(parts.get("version")))
+    return PathMatch("")
 
 
 def _name(part: str | None) -> str:

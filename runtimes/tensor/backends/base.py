@@ -75,7 +75,7 @@ Done = Callable[[Tensors | BaseException], None]
 """Called on the loop, once: the outputs of the whole batch, or why there are none (`RowsFailed`: for some rows)."""
 
 
-class Stream(Protocol):
+class StreamControl(Protocol):
     """One request of a decoupled model while it is answered. `done` comes once, also after `stop`."""
 
     def pause(self) -> None:
@@ -128,7 +128,7 @@ class Instance(Protocol):
 
     def stream(
         self, inputs: Tensors, response: Callable[[Tensors], None], done: Callable[[BaseException | None], None]
-    ) -> Stream:
+    ) -> StreamControl:
         """Compute one request of a decoupled model."""
         ...
 

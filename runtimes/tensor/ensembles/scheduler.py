@@ -25,7 +25,7 @@ from runtimes.tensor.scheduling.quiet import Quiet
 from runtimes.tensor.scheduling.recorder import NoRecorder, Recorder
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.responses import Responses
-from runtimes.tensor.scheduling.scheduler import Scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 
 _MICROSECOND = 1e-6
 MAX_PLANS = 64
@@ -50,7 +50,7 @@ class RunningRequest(asyncio.Task[list[Tensor]]):
 
 
 class EnsembleScheduler:
-    """See `Scheduler`."""
+    """See `ModelScheduler`."""
 
     def __init__(self, config: ModelConfig, describe: Describe, calls: Calls, recorder: Recorder | None = None) -> None:
         self._config = config
@@ -168,7 +168,7 @@ class EnsembleSchedulers:
         self._describe = describe
         self._store = store
 
-    def __call__(self, config: ModelConfig, recorder: Recorder) -> Scheduler:
+    def __call__(self, config: ModelConfig, recorder: Recorder) -> ModelScheduler:
         assert self.calls is not None
         scheduler = EnsembleScheduler(config, self._describe, self.calls, recorder)
         if not config.response_cache.enable:

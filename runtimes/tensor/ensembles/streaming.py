@@ -21,7 +21,7 @@ WINDOW: Final = 8
 
 
 class Valve:
-    """Lets responses through to their reader while it reads. It is the `Stream` of `Responses`."""
+    """Lets responses through to their reader while it reads. It is the `StreamControl` of `Responses`."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()

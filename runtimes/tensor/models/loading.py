@@ -18,7 +18,7 @@ from runtimes.tensor.ensembles import members
 from runtimes.tensor.ensembles.members import Describe
 from runtimes.tensor.models import manifest
 from runtimes.tensor.models.records import Source
-from runtimes.tensor.models.served_model import Scheduler, ServedModel
+from runtimes.tensor.models.served_model import ModelScheduler, ServedModel
 from runtimes.tensor.models.warmup import warm_up
 from runtimes.tensor.statistics import ModelStatistics
 
@@ -33,7 +33,7 @@ class Parts:
     """Completes the configuration from the model's file."""
     start: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]]
     """All copies, loaded; none when it fails or is cancelled."""
-    scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], Scheduler]
+    scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], ModelScheduler]
 
 
 class Loader:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from adapters.errors import NotFound
+from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.override import remove
 from runtimes.tensor.models.repository import ModelFolder
@@ -15,16 +16,6 @@ from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.statistics import ModelStatistics
 
 State = Literal["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]
-
-
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
-    """A line of the repository's index. A model that was never loaded has no version and no state."""
-
-    name: str
-    version: str = ""
-    state: State | Literal[""] = ""
-    reason: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -10,10 +10,10 @@ from pathlib import Path
 from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.models.memory import MemoryHold
-from runtimes.tensor.scheduling.scheduler import Scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler
 from runtimes.tensor.statistics import ModelStatistics
 
-__all__ = ["Scheduler", "ServedModel"]
+__all__ = ["ModelScheduler", "ServedModel"]
 
 
 @dataclass(slots=True, eq=False)
@@ -25,7 +25,7 @@ class ServedModel:
     """As the wire has it."""
     config: ModelConfig
     """Complete."""
-    scheduler: Scheduler
+    scheduler: ModelScheduler
     instances: Sequence[Instance]
     folder: Path
     statistics: ModelStatistics

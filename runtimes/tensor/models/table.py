@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from math import inf
 
 from adapters.errors import NotFound, Unavailable
+from adapters.wire.oip.bodies import IndexEntry
 from runtimes.tensor.configuration.model_config import ModelConfig
-from runtimes.tensor.models.records import IndexEntry, ModelRecord, VersionRecord
+from runtimes.tensor.models.records import ModelRecord, VersionRecord
 from runtimes.tensor.models.served_model import ServedModel
 
 RETRY_SECONDS = 2.0

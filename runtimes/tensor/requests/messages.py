@@ -58,7 +58,7 @@ class TensorHead(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
-class RequestHead(msgspec.Struct, array_like=True, frozen=True):
+class InferenceFields(msgspec.Struct, array_like=True, frozen=True):
     """A request without the bytes of its inputs. `requested` has the outputs that its sender receives."""
 
     inputs: tuple[TensorHead, ...]
@@ -71,7 +71,7 @@ class RequestHead(msgspec.Struct, array_like=True, frozen=True):
     parameters: dict[str, Value] = {}
 
 
-class InferenceHead(RequestHead, array_like=True, frozen=True, kw_only=True):
+class InferenceHead(InferenceFields, array_like=True, frozen=True, kw_only=True):
     """One request of a batch."""
 
     number: int
@@ -97,7 +97,7 @@ class ExecutedHead(msgspec.Struct, array_like=True, frozen=True):
     rescheduled: tuple[int, ...] = ()
 
 
-class CallHead(RequestHead, array_like=True, frozen=True, kw_only=True):
+class CallHead(InferenceFields, array_like=True, frozen=True, kw_only=True):
     """A request of the model to a model of the same server."""
 
     model: str

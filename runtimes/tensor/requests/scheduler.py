@@ -37,7 +37,7 @@ class RequestScheduler(Dispatcher):
         super().__init__(config, instances, recorder, whole_requests=True)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
-        """See `Scheduler`."""
+        """See `ModelScheduler`."""
         if self._decoupled:
             raise CallerError(
                 f"Model `{inference.model_name}` sends any number of responses: use a stream.", code="model_decoupled"
@@ -45,7 +45,7 @@ class RequestScheduler(Dispatcher):
         return self._enter(inference, deadline, None)
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """See `Scheduler`."""
+        """See `ModelScheduler`."""
         if not self._decoupled:
             return Responses(self.infer(inference, deadline))
         responses: list[Responses] = []

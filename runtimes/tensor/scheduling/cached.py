@@ -124,7 +124,7 @@ class Cached:
         return self._inner.is_idle
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
-        """See `Scheduler`."""
+        """See `ModelScheduler`."""
         now = self._clock()
         if sum(len(tensor.data) for tensor in inference.inputs) < LARGE:
             return self._infer(digest(self._owner, inference), inference, deadline, now)

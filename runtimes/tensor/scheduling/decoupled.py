@@ -10,7 +10,7 @@ from math import inf
 
 from adapters.errors import CallerError
 from adapters.tensors import Inference, Tensor
-from runtimes.tensor.backends.base import Instance, Stream, Tensors
+from runtimes.tensor.backends.base import Instance, StreamControl, Tensors
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.scheduling.dispatcher import Dispatcher
 from runtimes.tensor.scheduling.failures import for_caller, unreadable
@@ -28,7 +28,7 @@ class Streamer(Dispatcher):
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         self._outlet = ResponseOutlet(config)
         self._responses: dict[Pending, Responses] = {}
-        self._streams: dict[Pending, Stream] = {}
+        self._streams: dict[Pending, StreamControl] = {}
         super().__init__(config, instances, recorder)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:

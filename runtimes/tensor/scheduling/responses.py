@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from adapters.tensors import Tensor
-from runtimes.tensor.backends.base import Stream
+from runtimes.tensor.backends.base import StreamControl
 
 MOST = 8
 """Unread responses; at this number the model waits."""
@@ -27,7 +27,7 @@ class Responses:
         self.count = 0
         """Responses so far."""
         self._buffer: deque[list[Tensor]] = deque()
-        self._source: Stream | None = None
+        self._source: StreamControl | None = None
         self._paused = False
         self._exhausted = False
         self._reader: asyncio.Future[None] | None = None
@@ -64,7 +64,7 @@ class Responses:
 
     # ── the model's side ──────────────────────────────────────────────────────────────────────────────
 
-    def begun(self, source: Stream) -> None:
+    def begun(self, source: StreamControl) -> None:
         self._source = source
         if self._paused:
             source.pause()

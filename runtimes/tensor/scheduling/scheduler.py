@@ -20,7 +20,7 @@ from runtimes.tensor.scheduling.responses import Responses
 from runtimes.tensor.sequences.sequencer import Sequencer
 
 
-class Scheduler(Protocol):
+class ModelScheduler(Protocol):
     """Requests in, outputs out. Belongs to one loop, where it is made and used; `deadline` is that loop's time.
 
     Both methods raise `CallerError` for a request that does not fit the model, `CapacityError` for one without room or
@@ -72,8 +72,8 @@ def make_scheduler(
     instances: Sequence[Instance],
     recorder: Recorder | None = None,
     store: ResponseStore | None = None,
-    ensembles: Callable[[ModelConfig, Recorder], Scheduler] | None = None,
-) -> Scheduler:
+    ensembles: Callable[[ModelConfig, Recorder], ModelScheduler] | None = None,
+) -> ModelScheduler:
     """The scheduler that the configuration selects. It does not own the instances; `store` has the responses of models
     with a cache, and `ensembles` makes the schedulers of ensembles.
 

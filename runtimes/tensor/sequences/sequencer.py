@@ -54,7 +54,7 @@ class Sequencer(SequenceLifecycle):
         return self._sequences.holds(sequence)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
-        """See `Scheduler`. A request that does not fit the state of its sequence is a `CallerError`."""
+        """See `ModelScheduler`. A request that does not fit the state of its sequence is a `CallerError`."""
         if self._decoupled:
             raise CallerError(
                 f"Model `{inference.model_name}` sends any number of responses: use a stream.", code="model_decoupled"

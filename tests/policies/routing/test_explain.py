@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from config.schema.config import Config, MatchConfig, ModelConfig
+from config.schema.config import ClientModelConfig, Config, MatchConfig
 from policies.routing.explain import limits_of, quotas_of, routes_of, settings_of, sides_of
 from policies.routing.facts import Facts
 from policies.routing.rules import Rules
@@ -137,7 +137,7 @@ def test_settings_are_what_a_route_says_beside_where_it_leads() -> None:
 
 
 def test_limits_of_a_model_are_told_too_and_who_counts_where_it_is_not_the_host() -> None:
-    model = ModelConfig.model_validate(
+    model = ClientModelConfig.model_validate(
         {"name": "chat", "routes": [{"to": "a"}], "limits": [{"concurrency": 5}, {"rows": "5/s", "count": "leased"}]}
     )
     first, second = quotas_of(model)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.schema.config import MatchConfig, ModelConfig
+from config.schema.config import ClientModelConfig, MatchConfig
 from policies.routing.facts import Facts
 from policies.routing.rules import Catalogue, ModelList, Rules
 from policies.routing.rules import names as names_of
@@ -28,7 +28,7 @@ def facts(
 
 
 def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
-    return Rules(ModelConfig.model_validate({"name": name, "routes": routes}))
+    return Rules(ClientModelConfig.model_validate({"name": name, "routes": routes}))
 
 
 def route_of(compiled: Rules, asked: Facts) -> int | None:
@@ -150,8 +150,8 @@ def test_splits_of_two_models_and_of_two_routes_are_independent() -> None:
         assert 0.45 < sum(a == b for a, b in zip(one, other, strict=True)) / 2000 < 0.55
 
 
-def model(name: str, pool: str) -> ModelConfig:
-    return ModelConfig.model_validate({"name": name, "routes": [{"to": pool}]})
+def model(name: str, pool: str) -> ClientModelConfig:
+    return ClientModelConfig.model_validate({"name": name, "routes": [{"to": pool}]})
 
 
 def test_the_catalogue_prefers_the_exact_name_then_the_first_glob() -> None:
@@ -216,8 +216,8 @@ def test_else_takes_what_is_left() -> None:
 
 def test_a_model_is_known_by_every_one_of_its_names() -> None:
     named = {"name": "chat", "aliases": ["gpt-4o"], "versions": ["1", "2"], "routes": [{"to": "a"}]}
-    catalogue = Catalogue([ModelConfig.model_validate(named), model("gpt-*", "family")])
-    assert {name: catalogue.find(name) for name, _, _ in names_of(ModelConfig.model_validate(named))}.keys() == {
+    catalogue = Catalogue([ClientModelConfig.model_validate(named), model("gpt-*", "family")])
+    assert {name: catalogue.find(name) for name, _, _ in names_of(ClientModelConfig.model_validate(named))}.keys() == {
         "chat", "chat@1", "chat@2", "gpt-4o", "gpt-4o@1", "gpt-4o@2",
     }  # fmt: skip
     found = catalogue.find("gpt-4o@2")

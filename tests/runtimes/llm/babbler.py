@@ -3,7 +3,7 @@
 import torch
 
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.engine.sequence import Sampled, StepBatch
 
 LIKELY = b'"}],:{[0123456789 '
 _BONUS = 3.0
@@ -19,7 +19,7 @@ class Babbler:
         self.steps = 0
         self._chance = torch.Generator().manual_seed(seed)
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         self.steps += 1
         chunks = [chunk for chunk in batch.chunks if chunk.samples]
         if not chunks:

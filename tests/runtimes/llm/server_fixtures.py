@@ -24,7 +24,7 @@ from runtimes.llm.engine.async_engine import AsyncEngine, Engine, StepRunner
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.engine.sequence import Sampled, StepBatch
 from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.text.chat_template import ChatTemplate
@@ -78,7 +78,7 @@ class Parrot:
         self._steps_left = fails_after
         self._began: dict[int, int] = {}
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         assert self.gate.wait(timeout=30)
         if self._steps_left is not None:
             self._steps_left -= 1

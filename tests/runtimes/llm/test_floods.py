@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.engine.sequence import Sampled, StepBatch
 from tests.runtimes.llm.server_fixtures import MODEL, Running, post, serving
 
 PLACES, CONNECTIONS, CHOICES, ANSWER = 32, 4, 128, 40
@@ -19,7 +19,7 @@ class Steps:
         self.count = 0
         self._loop = asyncio.get_running_loop()
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         asyncio.run_coroutine_threadsafe(turns(), self._loop).result()
         self.count += 1
         return {chunk.sequence_id: Sampled(65) for chunk in batch.chunks if chunk.samples}

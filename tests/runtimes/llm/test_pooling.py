@@ -15,7 +15,7 @@ from runtimes.llm.engine.async_engine import Engine, EngineConfig
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Chunk, Pooling, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import Chunk, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.weights.loader import load_model
@@ -138,7 +138,7 @@ def test_a_text_may_be_as_long_as_the_context(ours: Llama) -> None:
 
 def test_an_engine_without_hidden_states_refuses_embeddings(ours: Llama) -> None:
     class TokensOnly:
-        def run(self, batch: Batch) -> dict[int, Sampled]:
+        def run(self, batch: StepBatch) -> dict[int, Sampled]:
             return {}
 
     scheduler = engine(ours)._scheduler
@@ -150,12 +150,12 @@ def test_an_engine_without_hidden_states_refuses_embeddings(ours: Llama) -> None
 def test_a_batch_separates_both_kinds() -> None:
     kinds: tuple[Pooling | None, ...] = (None, "mean", None, "cls")
     chunks = [Chunk(i, 0, (1, 2), (0,), True, ONE, 0, pooling) for i, pooling in enumerate(kinds)]
-    batch = Batch.of(chunks[:1], chunks[1:])
+    batch = StepBatch.of(chunks[:1], chunks[1:])
     assert [chunk.sequence_id for chunk in batch.chunks] == [0, 2]
     assert [chunk.sequence_id for chunk in batch.pooled] == [1, 3]
     assert batch.num_tokens == 8
     assert batch.num_decodes == 1
-    assert Batch.of([], chunks[:1]) == Batch(tuple(chunks[:1]))
+    assert StepBatch.of([], chunks[:1]) == StepBatch(tuple(chunks[:1]))
 
 
 # ── whatever the scheduler does ───────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.memory import OutOfMemory
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams
+from runtimes.llm.engine.sequence import Sampled, SamplingParams, StepBatch
 from runtimes.llm.text.detokenizer import Detokenizer
 from tests.runtimes.llm.server_fixtures import MODEL, Parrot, byte_tokenizer, get, post, serving, until_idle
 
@@ -111,7 +111,7 @@ class Cramped(Parrot):
     room = 100
     fails_at = 0
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         sampled = super().run(batch)
         self.fails_at -= 1
         if batch.num_tokens > self.room or self.fails_at == 0:

@@ -25,7 +25,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig, TensorSpec
 from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository
 from runtimes.tensor.models.served_model import ServedModel
-from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
 from runtimes.tensor.statistics import ModelStatistics
@@ -58,7 +58,7 @@ class Running:
     def __init__(self, folder: Path) -> None:
         self.statistics = ModelStatistics()
         copy: Any = Replaced()
-        self.scheduler: Scheduler = make_scheduler(CONFIG, [copy], self.statistics)
+        self.scheduler: ModelScheduler = make_scheduler(CONFIG, [copy], self.statistics)
         self.served = ServedModel("m", "1", CONFIG, self.scheduler, [copy], folder, self.statistics)
         parts: Any = None  # nothing is loaded
         manager = ModelManager(Repository(folder), parts, ManagerOptions())

@@ -19,7 +19,7 @@ from runtimes.tensor.backends.base import (
     LoadReport,
     ModelFailed,
     ModelLoadError,
-    Stream,
+    StreamControl,
     Tensors,
 )
 from runtimes.tensor.configuration.model_config import ModelConfig
@@ -61,7 +61,7 @@ class FakeInstance:
 
     def stream(
         self, inputs: Tensors, response: Callable[[Tensors], None], done: Callable[[BaseException | None], None]
-    ) -> Stream:
+    ) -> StreamControl:
         raise NotImplementedError
 
     async def aclose(self) -> None:

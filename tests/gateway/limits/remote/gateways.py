@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from config.schema.config import ModelConfig
+from config.schema.config import ClientModelConfig
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.remote.allowance import RemoteAllowance
 from gateway.limits.remote.redis_ledger import RedisLedger
@@ -30,7 +30,7 @@ class Gateway:
         self.server = server
         self.redis = RedisLedger(server.url, timeout, random.Random(1), loop.time, time.time)
         self.ledger = Ledger(redis=self.redis)
-        kinds = [ModelConfig.model_validate(model) for model in models]
+        kinds = [ClientModelConfig.model_validate(model) for model in models]
         self.ledger.configure([tenant(limits)], self.clock(), kinds)
         self._running = asyncio.create_task(self.redis.run())
 

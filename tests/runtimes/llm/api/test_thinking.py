@@ -11,7 +11,7 @@ import torch
 
 from runtimes.llm.api.request_decoding import decode_chat
 from runtimes.llm.engine.sampler import sample
-from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.engine.sequence import Sampled, StepBatch
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.loader import load_model
@@ -34,7 +34,7 @@ class Mind:
         self._script = byte_tokenizer().encode(script)
         self._began: dict[int, int] = {}
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         chunks = [chunk for chunk in batch.chunks if chunk.samples]
         if not chunks:
             return {}

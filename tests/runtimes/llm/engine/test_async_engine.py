@@ -22,7 +22,7 @@ from runtimes.llm.engine.async_engine import (
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Sampled
+from runtimes.llm.engine.sequence import Sampled, StepBatch
 
 EOS = 2
 
@@ -33,7 +33,7 @@ class CountingRunner:
     def __init__(self, end: int = 10_000) -> None:
         self.end = end
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         return {chunk.sequence_id: Sampled(self._next(chunk.token_ids[-1])) for chunk in batch.chunks if chunk.samples}
 
     def _next(self, last: int) -> int:
@@ -48,7 +48,7 @@ class GatedRunner(CountingRunner):
         self.entered = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         self.entered.release()
         assert self.go.acquire(timeout=10)
         return super().run(batch)
@@ -64,7 +64,7 @@ class FailingRunner(CountingRunner):
         super().__init__()
         self.good = good
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         if self.good == 0:
             raise RuntimeError("the device is lost")
         self.good -= 1
@@ -111,7 +111,7 @@ class SlowRunner(CountingRunner):
         super().__init__()
         self.now = 0.0
 
-    def run(self, batch: Batch) -> dict[int, Sampled]:
+    def run(self, batch: StepBatch) -> dict[int, Sampled]:
         self.now += 0.001 * batch.num_tokens
         return super().run(batch)
 

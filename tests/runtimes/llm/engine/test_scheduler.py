@@ -8,7 +8,7 @@ from runtimes.llm.engine.queue import PATIENCE
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams, Sequence, TokenOutput
+from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
 from runtimes.llm.engine.standing import Standing
 
 STOP = 2
@@ -31,14 +31,14 @@ def add(scheduler: Scheduler, identity: int, prompt: int, max_tokens: int = 8) -
     return sequence
 
 
-def step(scheduler: Scheduler, token: int = 50) -> tuple[Batch, dict[int, TokenOutput]]:
+def step(scheduler: Scheduler, token: int = 50) -> tuple[StepBatch, dict[int, TokenOutput]]:
     batch = scheduler.schedule()
     return batch, scheduler.update(
         batch, {chunk.sequence_id: Sampled(token) for chunk in batch.chunks if chunk.samples}
     )
 
 
-def shape(batch: Batch) -> list[tuple[int, int, int, bool]]:
+def shape(batch: StepBatch) -> list[tuple[int, int, int, bool]]:
     return [(chunk.sequence_id, chunk.start, len(chunk.token_ids), chunk.samples) for chunk in batch.chunks]
 
 

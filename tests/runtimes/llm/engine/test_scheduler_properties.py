@@ -11,7 +11,7 @@ from runtimes.llm.engine.queue import PATIENCE
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Chunk, Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.sequence import Chunk, Sampled, SamplingParams, Sequence, StepBatch
 from runtimes.llm.engine.standing import Standing
 
 STOP = 0
@@ -36,7 +36,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.live: dict[int, Sequence] = {}
         self.ends: dict[int, int] = {}
         self.computed: dict[tuple[int, int], tuple[bytes, tuple[int, ...]]] = {}
-        self.batch: Batch | None = None
+        self.batch: StepBatch | None = None
         self.now = 0.0
 
     @rule(
@@ -142,7 +142,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert 1 <= sequence.num_generated <= sequence.params.max_tokens
                 assert len(sequence) <= self.blocks.capacity
 
-    def run(self, batch: Batch) -> None:
+    def run(self, batch: StepBatch) -> None:
         """Write a chunk's positions by its table, then read all positions before it, as attention does."""
         size = self.blocks.block_size
         live = [chunk for chunk in batch.chunks if chunk.sequence_id in self.live]

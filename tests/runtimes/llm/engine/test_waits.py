@@ -10,7 +10,7 @@ from runtimes.llm.engine import step_budget
 from runtimes.llm.engine.block_manager import BlockManager
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Batch, Sampled, SamplingParams, Sequence
+from runtimes.llm.engine.sequence import Sampled, SamplingParams, Sequence, StepBatch
 from runtimes.llm.engine.standing import Standing
 from runtimes.llm.engine.step_budget import LONGEST, WAIT_SHARE
 from runtimes.llm.engine.waits import shared_wait
@@ -57,7 +57,7 @@ class Clocked:
         return [identity for identity, output in outputs.items() if output.finish_reason is not None]
 
 
-def cost(batch: Batch) -> float:
+def cost(batch: StepBatch) -> float:
     """Seconds: the weights once, the products of each token, and attention over all tokens before it."""
     attention = sum(len(chunk.token_ids) * chunk.end for chunk in batch.chunks)
     return 0.006 + 0.00025 * batch.num_tokens + 1.2e-7 * attention + 2e-3 * batch.num_decodes

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, Stream, Tensors
+from runtimes.tensor.backends.base import InstanceLost, ModelFailed, ModelLoadError, RowsFailed, StreamControl, Tensors
 from runtimes.tensor.configuration.model_config import InstanceGroup
 from runtimes.tensor.instances import placement
 from tests.runtimes.tensor.instances.support import (
@@ -204,7 +204,7 @@ class Reader:
         self.got: list[float] = []
         self.end: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.more = asyncio.Event()
-        self.stream: Stream
+        self.stream: StreamControl
 
     def response(self, outputs: Tensors) -> None:
         self.got.append(float(outputs["y"][0, 1]))

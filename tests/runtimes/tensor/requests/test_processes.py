@@ -32,7 +32,7 @@ from runtimes.tensor.nested import Computed
 from runtimes.tensor.requests.scheduler import RequestScheduler
 from runtimes.tensor.requests.services import ModelServices
 from runtimes.tensor.scheduling.response_store import ResponseStore
-from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 
@@ -58,7 +58,7 @@ class Server:
     def __init__(self) -> None:
         self.services = ModelServices()
         self.services.bind(self, None)  # type: ignore[arg-type]
-        self.scheduler: Scheduler | None = None
+        self.scheduler: ModelScheduler | None = None
         self.instances: list[Any] = []
         self.config = ModelConfig("model")
 

@@ -11,7 +11,7 @@ import pytest
 from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError
 from runtimes.tensor.backends.base import InstanceLost, ModelFailed, Tensors
 from runtimes.tensor.scheduling.responses import FEW, MOST, Responses
-from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, model, request, values_of
 
 pytestmark = pytest.mark.looptime
@@ -72,7 +72,7 @@ class CountingStream:
         self.stopped = True
 
 
-def make(instance: Counting) -> Scheduler:
+def make(instance: Counting) -> ModelScheduler:
     return make_scheduler(model(decoupled=True), [instance])
 
 

@@ -16,7 +16,7 @@ from runtimes.tensor.configuration.model_config import (
     SequenceControl,
     SequenceState,
 )
-from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.sequences import open_sequences
 from tests.runtimes.tensor.scheduling.instances import MURDER, POISON, VirtualInstance, model, request, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (
@@ -47,7 +47,7 @@ def now() -> float:
 
 def make(
     rules: SequenceBatching, compute: Any, copies: int = 1, max_batch_size: int = 4
-) -> tuple[Scheduler, list[VirtualInstance]]:
+) -> tuple[ModelScheduler, list[VirtualInstance]]:
     instances = [VirtualInstance(f"copy-{n}", compute=compute() if compute in (BySlot, ByName) else compute)
                  for n in range(copies)]  # fmt: skip
     return make_scheduler(sequence_model(rules, max_batch_size), instances), instances

@@ -16,7 +16,7 @@ from adapters.errors import CallerError, DeadlineError, InferenceError
 from adapters.tensors import Tensor
 from runtimes.tensor.backends.base import Tensors
 from runtimes.tensor.configuration.model_config import SequenceBatching
-from runtimes.tensor.scheduling.scheduler import Scheduler, make_scheduler
+from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from tests.runtimes.tensor.scheduling.instances import POISON, VirtualInstance, values_of
 from tests.runtimes.tensor.scheduling.sequence_models import (
     CORRID,
@@ -58,7 +58,7 @@ class SequencerMachine(RuleBasedStateMachine):
         """The expected open run by name of its sequence."""
         self.count = 0
 
-        async def make() -> Scheduler:
+        async def make() -> ModelScheduler:
             return make_scheduler(sequence_model(rules, rows), self.copies)
 
         self.scheduler = self.run(make())
