@@ -18,6 +18,7 @@ problem.py       one problem, and the error with all problems
 cases.py         tests of a policy
 handover.py      a configuration for another process of the gateway, with its references replaced
 watcher.py       watches the file while the gateway runs
+descriptions.py  the docstrings under the fields, for the next two
 jsonschema.py    JSON Schema, for editors
 reference.py     docs/configuration.md, from the schema
 headrace.yaml    the default configuration, ready to run; examples/: templates

@@ -2,14 +2,24 @@
 
 from typing import Any
 
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
+from config.descriptions import descriptions
 from config.schema.config import Config
 
 
 class _Generator(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False  # a title that repeats the field's name is noise in an editor
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        texts = descriptions(schema["cls"])
+        for name, field in schema["cls"].model_fields.items():
+            if text := texts.get(name):
+                made["properties"][field.alias or name].setdefault("description", text)
+        return made
 
 
 def json_schema() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from pydantic import BeforeValidator, PlainValidator, SecretStr
 from pydantic.fields import FieldInfo
 
+from config.descriptions import descriptions
 from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.runtimes import KINDS, AnyRuntime
 from config.schema import money, units, when
@@ -117,7 +118,7 @@ class _Walk:
         unresolved = isinstance(field.annotation, ForwardRef)
         annotation = get_type_hints(section, include_extras=True)[name] if unresolved else field.annotation
         kind = _kind(annotation, field.metadata, link, "")
-        return f"| `{key}` | {kind} | {_default(section, name, field)} | {_text(field.description)} |"
+        return f"| `{key}` | {kind} | {_default(section, name, field)} | {_text(descriptions(section).get(name))} |"
 
 
 def slug(title: str) -> str:

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """The base of every part of the file: frozen, and closed to unknown fields.
 
-    The docstring under a field is its description in the JSON Schema and in docs/configuration.md.
+    The docstring under a field is its description in the JSON Schema and in docs/configuration.md, by
+    `config.descriptions`.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
