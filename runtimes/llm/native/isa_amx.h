@@ -59,24 +59,26 @@ struct Amx : Avx512 {
             uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
             uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
         } shape;
-        _tile_loadconfig(&shape);
+        asm volatile("ldtilecfg %0" ::"m"(shape));
     }
-    static void leave() { _tile_release(); }
+    static void leave() { asm volatile("tilerelease"); }
+    // Not the intrinsics: those of GCC are macros that paste their argument into the instruction, and take no template
+    // parameter.
     template <int T>
     static void clear() {
-        _tile_zero(T);
+        asm volatile("tilezero %%tmm%c0" ::"i"(T));
     }
     template <int T>
     static void fill(const void* from, size_t stride) {
-        _tile_loadd(T, from, stride);
+        asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(T), "r"(from), "r"(stride) : "memory");
     }
     template <int T>
     static void spill(void* to, size_t stride) {
-        _tile_stored(T, to, stride);
+        asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(T), "r"(to), "r"(stride) : "memory");
     }
     template <int Sum, int A, int B>
     static void multiply() {
-        _tile_dpbf16ps(Sum, A, B);
+        asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sum), "i"(A), "i"(B));
     }
 #endif
 };

@@ -1,6 +1,8 @@
 """The step is compiled once, and where it cannot be, torch computes."""
 
 import os
+import platform
+import shutil
 import stat
 import subprocess
 import sys
@@ -41,6 +43,20 @@ def test_once_for_all(tmp_path: Path) -> None:
     processes = [subprocess.Popen(command, env=environment) for _ in range(2)]
     assert [process.wait(120) for process in processes] == [0, 0]
     assert log.read_text() == "x"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the instructions are those of x86")
+def test_the_tiles_are_assembled_on_every_processor(tmp_path: Path) -> None:
+    """`targets` compiles the tiles on few machines, which would be the first to see a mistake."""
+    source, command = tmp_path / "tiles.cpp", next(path for name in build.COMPILERS if (path := shutil.which(name)))
+    source.write_text(
+        '#include "isa_amx.h"\nusing headrace::Amx;\n'
+        'extern "C" void product(const void* a, const void* b, void* sum) {\n'
+        "    Amx::allow(), Amx::enter(), Amx::clear<0>(), Amx::fill<1>(a, 64), Amx::fill<7>(b, 64);\n"
+        "    Amx::multiply<0, 1, 7>(), Amx::spill<0>(sum, 64), Amx::leave();\n}\n"
+    )
+    flags = [*build.FLAGS, *build.TARGETS["amx"].flags, "-O1", "-include", "stdexcept", f"-I{build.HERE}", "-c"]
+    subprocess.run([command, *flags, str(source), "-o", str(tmp_path / "tiles.o")], check=True)
 
 
 def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
