@@ -108,6 +108,12 @@ class ContextTooLong(CallerError):
     code = "context_length_exceeded"
 
 
+class BudgetExceeded(CallerError):
+    """A call of a pipeline's model may cost more than the budget of the pipeline for one request."""
+
+    code = "pipeline_budget_exceeded"
+
+
 class ContentFiltered(CallerError):
     """A guard of a pipeline blocked the request or its answer."""
 

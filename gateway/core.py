@@ -25,6 +25,7 @@ from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, hi
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
+from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.calls import ClientModelCalls, Services, worst_path
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
@@ -146,9 +147,10 @@ class Core:
         self, snapshot: Snapshot, principal: Principal, model: str, allowances: tuple[Allowance, ...]
     ) -> ClientModelCalls | None:
         """The caller of the models of a pipeline; None for a model with routes."""
-        if model not in snapshot.pipelines:
+        if (pipeline := snapshot.pipelines.get(model)) is None:
             return None
-        return ClientModelCalls(self._services, snapshot, principal, allowances, priced=model in snapshot.prices)
+        budgets, priced = Budgets().within(pipeline.name, pipeline.budget), model in snapshot.prices
+        return ClientModelCalls(self._services, snapshot, principal, allowances, budgets, priced=priced)
 
     async def order(self, order: ModelOrder) -> None:
         """Forward an order to every endpoint of every pool that a route of its model leads to, all at once.

@@ -27,6 +27,7 @@ _PERIOD = {
 }  # fmt: skip
 DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
 _SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"
+_COUNT = rf"{_NUMBER}\s*(k|M)?"
 _RATE = rf"{_NUMBER}\s*(k|M)?\s*/\s*({'|'.join(_PERIOD)})"
 _BYTE_RATE = rf"{_SIZE}\s*/\s*({'|'.join(_PERIOD)})"
 _PERCENT = rf"{_NUMBER}\s*%"
@@ -91,6 +92,14 @@ def parse_size(value: object) -> int:
     """Parse a size into bytes."""
     m = _match(_SIZE, value, "a size such as 64KiB, 10MiB or 2GB")
     return int(float(m[1]) * _BYTES[m[2]])
+
+
+def parse_count(value: object) -> int:
+    """``8k`` → 8000."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    m = _match(_COUNT, value, "a number such as 500, 8k or 1.5M")
+    return int(float(m[1]) * _MULTIPLES[m[2] or ""])
 
 
 def parse_rate(value: object) -> RateLimit:
@@ -205,6 +214,19 @@ SizeOrShare = Annotated[
     PlainValidator(parse_size_or_share),
     _written_by(format_size_or_share),
     _as_text("512MiB", f"{_SIZE}|{_PERCENT}"),
+]
+Count = Annotated[
+    int,
+    BeforeValidator(parse_count),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": or_environment(_COUNT), "examples": ["8k"]},
+            ]
+        }
+    ),
 ]
 Rate = Annotated[RateLimit, PlainValidator(parse_rate), _written_by(str), _as_text("600/min", _RATE)]
 ByteRate = Annotated[

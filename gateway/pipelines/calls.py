@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 from adapters.base import Answer, Upstream
 from adapters.call import Call
@@ -14,6 +15,7 @@ from gateway.auth.keys import Principal
 from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, rewritten
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
+from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.scope import Bound, Estimate
 from gateway.snapshot import Snapshot
@@ -21,6 +23,7 @@ from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
 from policies.limits.price import Price, expected_output
+from policies.pipelines.request_budget import Use
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rules import ResolvedModel
@@ -60,6 +63,7 @@ class ClientModelCalls:
         snapshot: Snapshot,
         principal: Principal,
         allowances: tuple[Allowance, ...],
+        budgets: Budgets,
         *,
         priced: bool,
     ) -> None:
@@ -67,6 +71,7 @@ class ClientModelCalls:
         self._snapshot = snapshot
         self._principal = principal
         self._covered = allowances
+        self._budgets = budgets
         self._priced = priced
         """Whether the pipeline has a price of its own, so that the prices of its models do not count."""
 
@@ -84,9 +89,16 @@ class ClientModelCalls:
         price = None if self._priced else snapshot.prices.get(resolved.rules.model)
         allowances = self._further(facts, resolved.rules.model, now)
         amounts, reservation = self._estimate(resolved, request), None
-        if allowances:
-            cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
-            reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
+        cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+        inner = snapshot.pipelines.get(resolved.rules.model)
+        use = Use(0 if inner is not None else amounts[1], 0 if cost is None else cost.picos)
+        self._budgets.reserve(resolved.rules.model, use)
+        try:
+            if allowances:
+                reservation = await services.ledger.reserve_part(facts, allowances, amounts, cost, now)
+        except BaseException:
+            self._budgets.settle(use, Use())
+            raise
         part = call.part()
         part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
@@ -95,15 +107,16 @@ class ClientModelCalls:
             snapshot,
             self._principal,
             (*self._covered, *allowances),
+            self._budgets if inner is None else self._budgets.within(inner.name, inner.budget),
             priced=self._priced or resolved.rules.price is not None,
         )
-        contains_steps = resolved.rules.model in snapshot.pipelines
-        settle = _Settlement(services, resolved, request, part, price, reservation, contains_steps=contains_steps)
-        is_sequence = bool(request.sequence) and not contains_steps
-        plan = snapshot.plan(decision)
-        if is_sequence:
-            plan, request = self._at_home(resolved.rules.model, request, part, plan)
+        held = Held(reservation, self._budgets, use)
+        settle = _Settlement(services, resolved, request, part, price, held, contains_steps=inner is not None)
+        is_sequence = bool(request.sequence) and inner is None
         try:
+            plan = snapshot.plan(decision)
+            if is_sequence:
+                plan, request = self._at_home(resolved.rules.model, request, part, plan)
             answer = await plan.call(request, part)
         except BaseException as error:
             settle.failed(error)
@@ -150,6 +163,14 @@ class ClientModelCalls:
         return (1, tokens, request.rows, request.size, device_ms)
 
 
+class Held(NamedTuple):
+    """What a call has reserved: of the limits of its model, and of the budgets around it."""
+
+    reservation: Reservation | None
+    budgets: Budgets
+    use: Use
+
+
 class _Settlement:
     """The end of one call of a model: charges its usage to its step and to the limits of the model, once."""
 
@@ -160,7 +181,7 @@ class _Settlement:
         request: ModelRequest,
         call: Call,
         price: Price | None,
-        reservation: Reservation | None,
+        held: Held,
         *,
         contains_steps: bool,
     ) -> None:
@@ -171,7 +192,7 @@ class _Settlement:
         self._request = request
         self._call = call
         self._price = price
-        self._reservation = reservation
+        self._held = held
 
     def __call__(self, usage: Usage | None) -> None:
         cost, call = None, self._call
@@ -182,8 +203,10 @@ class _Settlement:
                 cost = self._price.cost(usage.prompt_tokens, usage.completion_tokens)
             if call.step is not None:
                 call.step.spend(Usage(exact=usage.exact) if self._contains_steps else usage, cost)
-        if self._reservation is not None:
-            self._reservation.settle(amounts_of(self._request, usage), cost, self._services.clock())
+        held, tokens = self._held, 0 if usage is None or self._contains_steps else usage.total_tokens
+        held.budgets.settle(held.use, Use(tokens, 0 if cost is None else cost.picos))
+        if held.reservation is not None:
+            held.reservation.settle(amounts_of(self._request, usage), cost, self._services.clock())
 
     def failed(self, error: BaseException) -> None:
         """Charge a call that never answered: its prompt, if it was cancelled while an upstream processed it."""

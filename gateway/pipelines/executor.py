@@ -39,6 +39,7 @@ class Pipeline:
         self._by_row = next(_by_row(config), "")
         """A step that runs once for each row; empty without one."""
         self._deadline = config.deadline
+        self.budget = config.budget
         self._clock = clock
         self._metadata = PipelineMetadata(name, config, clock)
 
@@ -67,8 +68,13 @@ class Pipeline:
         return await run_recorded(self._root, scope, self._kind)
 
     def bound(self, estimate: Estimate) -> Bound:
-        """An upper bound of what a request uses, over the most expensive path."""
-        return self._root.bound(estimate)
+        """An upper bound of what a request uses, over the most expensive path: no more than the budget."""
+        bound, budget = self._root.bound(estimate), self.budget
+        if budget is None:
+            return bound
+        tokens = bound.tokens if budget.tokens is None else min(bound.tokens, budget.tokens)
+        picos = bound.picos if budget.spend is None else min(bound.picos, budget.spend.picos)
+        return Bound(tokens, bound.rows, picos)
 
     def _bounded(self, call: Call) -> Call:
         bounded = call.part()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from adapters.call import StepTrace
 from adapters.errors import (
+    BudgetExceeded,
     CallerError,
     ClientGone,
     ContentFiltered,
@@ -80,7 +81,7 @@ class Step:
         model that the step's server does not have, are not the client's mistakes.
         """
         path = self._path(scope)
-        if isinstance(error, ContentFiltered):
+        if isinstance(error, ContentFiltered | BudgetExceeded):
             return error
         made = any(not each.startswith(f"{REQUEST}.") for each in self._inputs.values())
         if isinstance(error, NotFound) or (made and isinstance(error, CallerError)):

@@ -1,5 +1,6 @@
 """The pure parts of pipelines: no I/O, no clock, bounded work. Their expressions are in `config.expressions`.
 
+request_budget.py  the budget of one request
 votes.py       votes over labels, decided as early as possible; the quorum of an ensemble
 combine.py     mean, concatenation and votes of tensors
 acceptance.py  properties of an LLM's answer that the conditions of a cascade read

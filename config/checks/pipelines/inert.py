@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from config.checks.pipelines.walk import Placed, PlacedPipeline, nodes, pipelines, takes_tensors
+from config.checks.pipelines.walk import Placed, PlacedPipeline, model_names, model_of, nodes, pipelines, takes_tensors
 from config.document import Document
 from config.node import Node
 from config.place import Place
@@ -16,6 +16,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     tensors = takes_tensors(root)
     for placed in pipelines(root):
         yield from _declared(doc, placed)
+        yield from _budget(doc, root, placed)
         for entry in nodes(placed):
             yield from _step(doc, entry, placed.config)
             yield from _ensemble(doc, entry, tensors)
@@ -31,6 +32,19 @@ def _declared(doc: Document, placed: PlacedPipeline) -> Iterator[Problem]:
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield doc.problem((*placed.place, field, index, "name"), f'"{name}" is given twice')
+
+
+def _budget(doc: Document, root: Node, placed: PlacedPipeline) -> Iterator[Problem]:
+    """Report a budget of money without any price that counts against it."""
+    budget, own = placed.config.budget, model_names(root)
+    if budget is None or budget.spend is None:
+        return
+    place = (*placed.place, "budget", "spend")
+    priced = {model["name"].text for model in root["models"] if "price" in model or "pipeline" in model}
+    if any(model["name"].text == placed.model and "price" in model for model in root["models"]):
+        yield doc.problem_with_key(place, "has no effect: the pipeline has a `price` of its own")
+    elif not any(model_of(model, own) in priced for model in placed.config.models()):
+        yield doc.problem_with_key(place, "has no effect: none of its models has a `price`")
 
 
 def _step(doc: Document, entry: Placed, pipeline: PipelineConfig) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 nodes.py     the kinds of nodes that contain no others; leaf.py: their base
 template.py  the node `template`; rerank.py, judge.py, decode.py, tokens.py, call.py,
   agree.py: others
+budget.py    the `budget` of a pipeline
 pipeline.py  the pipeline, its steps, and the kinds of steps that contain others
 outputs.py   the values that the parts of a pipeline produce, with their types
 references.py  the steps to which the parts of a pipeline refer

@@ -10,6 +10,7 @@ from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.schema.pipelines.budget import BudgetConfig
 from config.schema.pipelines.leaf import Place
 from config.schema.pipelines.nodes import LEAVES, LeafKinds
 from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, Reference, StepName
@@ -246,6 +247,8 @@ class PipelineConfig(NodeConfig):
 
     deadline: Duration | None = None
     """Time for the whole pipeline. Each step gets what is left of it, and of the client's own deadline."""
+    budget: BudgetConfig | None = None
+    """The most that all calls of one request may use together."""
     inputs: tuple[PipelineTensorConfig, ...] = ()
     """Inputs for clients of tensors. When absent, they are those of the models that receive them."""
     outputs: tuple[PipelineTensorConfig, ...] = ()

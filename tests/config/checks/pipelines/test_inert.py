@@ -30,6 +30,7 @@ CASCADE = "cascade: [{model: small, accept_if: not refusal, hold: 3}, {model: la
         "{ensemble: {members: [det, rec], combine: concat, axis: 0}}",
         "{steps: [{name: a, model: det, each: true, at_most: 3, in: {x: request.x}}]}",
         "{steps: [{name: a, each: true, in: {x: request.x}, steps: [{name: b, each: true, model: det}]}]}",
+        "{model: small, budget: {tokens: 8k}}",
         "{deadline: 3s, steps: [{name: a, model: small, at_least: 2s}]}",
         "{steps: [{name: a, model: small, on_error: {use: {text: x}}}, {name: b, model: large, in: {prompt: a.text}}]}",
         f"{{steps: [{{name: a, model: large}}, {{name: b, {CASCADE}, in: {{prompt: a.text}}}}]}}",
@@ -91,6 +92,13 @@ def test_fields_with_an_effect_are_accepted(complaints: Complaints, pipeline: st
             "steps[0].each: needs `in`: the values whose rows are computed one by one",
         ),
         (
+            "{model: small, budget: {spend: 0.02 usd}}",
+            "budget.spend: has no effect: none of its models has a `price`",
+        ),
+        ("{model: small, budget: {}}", "budget: limits nothing: give `tokens` or `spend`"),
+        ("{model: small, budget: {tokens: 0}}", "budget.tokens: must be more than 0, got 0"),
+        ("{model: small, budget: {tokens: 8x}}", "budget.tokens: expected a number such as 500, 8k or 1.5M"),
+        (
             "{deadline: 1s, steps: [{name: a, model: small, at_least: 2s}]}",
             "steps[0].at_least: is not less than the deadline of 1 s: the step always fails",
         ),
@@ -125,3 +133,13 @@ def test_fields_with_an_effect_are_accepted(complaints: Complaints, pipeline: st
 )
 def test_a_field_without_effect_is_refused(complaints: Complaints, pipeline: str, problem: str) -> None:
     assert AT + problem in complaints(FILE.replace("PIPELINE", pipeline))
+
+
+def test_a_budget_of_money_needs_prices_of_models(complaints: Complaints) -> None:
+    file = FILE.replace("PIPELINE", "{model: small, budget: {spend: 0.02 usd}}")
+    priced = file.replace("{name: small,", "{name: small, price: {request: 1 usd},")
+    assert complaints(priced) == []
+    own = priced.replace("- name: whole", "- name: whole\n    price: {request: 1 usd}")
+    assert complaints(own) == [
+        "12: models[4].pipeline.budget.spend: has no effect: the pipeline has a `price` of its own"
+    ]
