@@ -11,7 +11,10 @@ from tests.gateway.pipelines.test_each import EACH, batch
 from tests.support.gateways import chat
 
 PRICES = {"a": "0.001 usd", "b": "0.010 usd"}
-STEPS: list[dict[str, Any]] = [{"name": "draft", "model": "a"}, {"name": "final", "model": "b", "in": {"prompt": "draft.text"}}]
+STEPS: list[dict[str, Any]] = [
+    {"name": "draft", "model": "a"},
+    {"name": "final", "model": "b", "in": {"prompt": "draft.text"}},
+]
 
 
 def two(budget: dict[str, Any] | None, steps: Any = STEPS, **fields: Any) -> Any:
