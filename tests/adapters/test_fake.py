@@ -36,7 +36,7 @@ async def test_a_whole_answer() -> None:
     assert [call.end for call in fake.calls] == ["whole"]
 
 
-async def test_a_stream_keeps_its_times() -> None:
+async def test_a_stream_has_its_scripted_times() -> None:
     fake = FakeAdapter(Script(chunks=THREE, latency=5.0, gap=2.0))
     answer = await fake.call(request(), within())
     came = [(piece, now()) async for piece in answer]

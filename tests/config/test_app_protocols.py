@@ -12,7 +12,7 @@ def refused(complaints: Complaints, protocol: str) -> list[str]:
     return [line.partition(": ")[2] for line in complaints(written)]
 
 
-def test_what_is_right(complaints: Complaints) -> None:
+def test_options_that_are_accepted(complaints: Complaints) -> None:
     for options in ("", ", headers: [x-trace, traceparent], answer_headers: [x-cost]"):
         assert refused(complaints, f"{{name: http{options}}}") == []
         assert refused(complaints, f"{{name: http, inputs: [{X}], outputs: [{X}], path: /sum{options}}}") == []
@@ -20,8 +20,8 @@ def test_what_is_right(complaints: Complaints) -> None:
 
 @pytest.mark.parametrize("name", ["authorization", "host", "x-api-key", "X-Trace", "content-length", "proxy-to"])
 def test_a_header_that_is_not_the_clients_to_give(complaints: Complaints, name: str) -> None:
-    (told,) = refused(complaints, f"{{name: http, headers: [{name}]}}")
-    assert "a header's name in lower case" in told
+    (line,) = refused(complaints, f"{{name: http, headers: [{name}]}}")
+    assert "a header's name in lower case" in line
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_header_that_is_not_the_clients_to_give(complaints: Complaints, name: 
         ("inputs: [{name: x, datatype: FP32, shape: [-2]}]", "-1"),
     ],
 )
-def test_what_is_wrong(complaints: Complaints, options: str, words: str) -> None:
+def test_options_that_are_refused(complaints: Complaints, options: str, words: str) -> None:
     assert any(words in line for line in refused(complaints, f"{{name: http, {options}}}"))
 
 
@@ -43,13 +43,13 @@ def test_torchserve(complaints: Complaints) -> None:
     for name in ("torchserve", "torchserve-grpc"):
         assert refused(complaints, name) == []
         assert refused(complaints, f"{{name: {name}, management_port: 8081, inputs: [{X}], outputs: [{X}]}}") == []
-        (told,) = refused(complaints, f"{{name: {name}, management_key: '${{KEY}}'}}")
-        assert "environment variable" in told or "no effect without management_port" in told
+        (line,) = refused(complaints, f"{{name: {name}, management_key: '${{KEY}}'}}")
+        assert "environment variable" in line or "no effect without management_port" in line
 
 
 def test_ray_serve(complaints: Complaints) -> None:
     assert refused(complaints, "ray-serve") == []
     assert refused(complaints, "{name: ray-serve, application: a, dashboard_port: 8265, multiplexed: true}") == []
     assert refused(complaints, "{name: ray-serve-grpc, application: a}") == []
-    (told,) = refused(complaints, "{name: ray-serve, application: a}")
-    assert "application has no effect without dashboard_port" in told
+    (line,) = refused(complaints, "{name: ray-serve, application: a}")
+    assert "application has no effect without dashboard_port" in line

@@ -38,7 +38,7 @@ def data(tmp_path: Path, text: str) -> object:
         ("9" * 5000, "9" * 5000),
     ],
 )
-def test_a_value_means_what_it_looks_like(tmp_path: Path, text: str, value: object) -> None:
+def test_plain_values_have_their_types(tmp_path: Path, text: str, value: object) -> None:
     assert data(tmp_path, f"a: {text}\n") == {"a": value}
 
 
@@ -82,7 +82,7 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         (BOMB, ": the aliases expand to too much"),
     ],
 )
-def test_what_cannot_be_read_at_all(complaints: Complaints, text: str, problem: str) -> None:
+def test_unreadable_documents(complaints: Complaints, text: str, problem: str) -> None:
     (only,) = complaints(text)
     assert problem in only
 
@@ -98,10 +98,10 @@ def test_what_cannot_be_read_at_all(complaints: Complaints, text: str, problem: 
         ("? [a]\n: b\n", "1: a field's name is plain text"),
     ],
 )
-def test_what_is_refused_beside_other_problems(complaints: Complaints, text: str, problem: str) -> None:
-    found = complaints(text)
-    assert any(line.startswith(problem) for line in found)
-    assert any("pools: is required" in line for line in found)
+def test_values_that_are_refused_beside_other_problems(complaints: Complaints, text: str, problem: str) -> None:
+    reported = complaints(text)
+    assert any(line.startswith(problem) for line in reported)
+    assert any("pools: is required" in line for line in reported)
 
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
 def test_a_reference_without_quotes_inside_brackets_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r'Inside brackets a reference needs quotes: "\$\{URL\}') as refused:
         parse_text(text, "file.yaml")
-    quoted = re.sub(r"\$\{URL\}[^\],}\s]*", lambda found: f'"{found[0]}"', text)
+    quoted = re.sub(r"\$\{URL\}[^\],}\s]*", lambda reported: f'"{reported[0]}"', text)
     assert not parse_text(quoted, "file.yaml").problems
     assert len(refused.value.problems) == 1
 

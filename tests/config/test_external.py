@@ -81,8 +81,8 @@ def test_a_reference_that_leads_nowhere(
     monkeypatch.setenv("HEADRACE_TEST_EMPTY", "")
     if content is not None:
         (tmp_path / "key").write_bytes(content)
-    (found,) = complaints(KEYED.format(written))
-    assert found.startswith(f"6: pools[1].key: {problem.format(folder=tmp_path)}")
+    (line,) = complaints(KEYED.format(written))
+    assert line.startswith(f"6: pools[1].key: {problem.format(folder=tmp_path)}")
 
 
 def test_secrets_are_in_no_text_of_the_configuration(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_variable_that_is_not_there_is_the_only_problem(complaints: Complaints
 TLS = RIGHT + "listen: {tls: {cert: tls/cert.pem, key: tls/key.pem}}\n"
 
 
-def test_pem_files_are_found_beside_the_file(file: Path) -> None:
+def test_pem_files_are_relative_to_the_file(file: Path) -> None:
     folder = file.parent / "tls"
     folder.mkdir()
     for name in ("cert.pem", "key.pem"):
@@ -174,5 +174,5 @@ def test_pem_files_that_are_not_there_or_no_pem(complaints: Complaints, tmp_path
 
 def test_a_client_certificate_needs_its_key(complaints: Complaints, tmp_path: Path) -> None:
     (tmp_path / "c.pem").write_text(PEM)
-    found = complaints(RIGHT.replace(URL, "[https://a]\n    tls: {cert: c.pem}"))
-    assert found == ["7: pools[1].tls: cert and key go together: give both or neither"]
+    reported = complaints(RIGHT.replace(URL, "[https://a]\n    tls: {cert: c.pem}"))
+    assert reported == ["7: pools[1].tls: cert and key go together: give both or neither"]

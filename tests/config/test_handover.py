@@ -28,6 +28,6 @@ def test_secrets_and_files_are_resolved_where_it_was_loaded(tmp_path: Path, monk
     assert [str(limit.requests) for limit in config.tenants[0].limit_list()] == ["10/min", "None"]
 
 
-def test_what_another_version_does_not_know_is_an_error_and_no_surprise() -> None:
+def test_fields_of_another_version_are_an_error() -> None:
     with pytest.raises(ValueError, match="extra"):
         unpack('{"source": {"version": 1, "colour": "blue"}, "lines": []}')

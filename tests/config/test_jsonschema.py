@@ -91,7 +91,7 @@ def matches(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> bool:
 
 
 def plain(text: str) -> Any:
-    """As an editor reads it: YAML 1.2, in which a date is text, and so is `on`."""
+    """A document as an editor reads it: in YAML 1.2 a date is text, and so is `on`."""
     quoted = re.sub(r"\bon: ", "'on': ", text.replace("2027-06-30", "'2027-06-30'"))
     return yaml.load(quoted, yaml.SafeLoader)
 

@@ -196,13 +196,13 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
         ("version: 1", "version: 1\nhttp: {max_body: 0B}", "2: http.max_body: must be more than 0"),
     ],
 )
-def test_a_mistake_is_told_by_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:
+def test_a_mistake_is_reported_by_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:
     assert RIGHT.count(old) >= 1
     assert problem in complaints(RIGHT.replace(old, new, 1))
 
 
-def test_every_mistake_is_told_at_once_in_the_files_order(complaints: Complaints) -> None:
-    found = complaints("""\
+def test_every_mistake_is_reported_at_once_in_the_files_order(complaints: Complaints) -> None:
+    reported = complaints("""\
 version: 1
 lisen: {http: 127.0.0.1:80}
 auth: {pepper: inline}
@@ -220,7 +220,7 @@ tenants:
   - name: acme
     models: [chatt, chat]
 """)
-    assert [line.split(": ")[:2] for line in found] == [
+    assert [line.split(": ")[:2] for line in reported] == [
         ["2", "lisen"],
         ["3", "auth.pepper"],
         ["4", "http.max_body"],
@@ -234,8 +234,8 @@ tenants:
 
 
 def test_a_list_of_mistakes_is_not_also_called_too_short(complaints: Complaints) -> None:
-    found = complaints(RIGHT.replace("models: [chat]", "models: [chat]\n    limit: 5"))
-    assert found == ['15: tenants[0].limit: unknown field (did you mean "limits"?)']
+    reported = complaints(RIGHT.replace("models: [chat]", "models: [chat]\n    limit: 5"))
+    assert reported == ['15: tenants[0].limit: unknown field (did you mean "limits"?)']
 
 
 def test_a_problem_names_its_parts(tmp_path: Path) -> None:
@@ -249,6 +249,8 @@ def test_a_problem_names_its_parts(tmp_path: Path) -> None:
 
 
 def test_no_sentence_is_pydantics(complaints: Complaints) -> None:
-    found = complaints("version: x\npools: 1\nmodels: [1]\ntenants: [{name: [], models: {}}]\nlisten: 3\ndrain: [1]\n")
-    assert len(found) >= 7
-    assert not any(word in line for line in found for word in ("pydantic", "Input", "type=", "input_value", "tuple"))
+    reported = complaints(
+        "version: x\npools: 1\nmodels: [1]\ntenants: [{name: [], models: {}}]\nlisten: 3\ndrain: [1]\n"
+    )
+    assert len(reported) >= 7
+    assert not any(word in line for line in reported for word in ("pydantic", "Input", "type=", "input_value", "tuple"))

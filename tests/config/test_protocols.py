@@ -15,7 +15,7 @@ from .conftest import RIGHT, Complaints
 
 
 class EchoOptions(ProtocolConfig):
-    """Of the protocol that the test installs."""
+    """The options of the protocol that the test installs."""
 
     serves = frozenset({"app"})
 
@@ -75,7 +75,7 @@ def test_options_are_checked(complaints: Complaints, protocol: str, problem: str
 
 
 @pytest.mark.parametrize("name", ["Host", "content-length", "x-request-id", "grpc-timeout", "X-Forwarded-For"])
-def test_a_key_takes_no_header_that_means_something_else(complaints: Complaints, name: str) -> None:
+def test_a_key_is_refused_in_a_header_with_another_meaning(complaints: Complaints, name: str) -> None:
     (problem,) = complaints(RIGHT.replace("name: spare", f"name: spare\n    key: ${{HOME}}\n    key_header: {name}", 1))
     assert "pools[1].key_header: this header has a meaning of its own" in problem
 
@@ -103,14 +103,18 @@ def test_an_installed_protocol_has_options_of_its_own(echo: None, complaints: Co
 @pytest.mark.parametrize(
     ("name", "why"), [("broken", "No module named 'brings_nothing'"), ("odd", "it needs `options` and `make`")]
 )
-def test_one_that_cannot_be_used_says_why(echo: None, complaints: Complaints, name: str, why: str) -> None:
+def test_the_error_of_an_unusable_protocol_has_the_reason(
+    echo: None, complaints: Complaints, name: str, why: str
+) -> None:
     (problem,) = refused(complaints, name)
     assert why in problem
     assert serves(name) == frozenset()
 
 
-def test_editors_know_each_of_them() -> None:
-    told: dict[str, Any] = jsonschema.json_schema()
-    forms = [form["$ref"].rpartition("/")[2] for form in told["$defs"]["PoolConfig"]["properties"]["protocol"]["anyOf"]]
-    assert [told["$defs"][form]["anyOf"][0]["const"] for form in forms] == list(BUILT_IN)
-    assert "binary" in told["$defs"][OipHttpProtocol.__name__]["anyOf"][1]["properties"]
+def test_the_schema_lists_each_of_them() -> None:
+    schema: dict[str, Any] = jsonschema.json_schema()
+    forms = [
+        form["$ref"].rpartition("/")[2] for form in schema["$defs"]["PoolConfig"]["properties"]["protocol"]["anyOf"]
+    ]
+    assert [schema["$defs"][form]["anyOf"][0]["const"] for form in forms] == list(BUILT_IN)
+    assert "binary" in schema["$defs"][OipHttpProtocol.__name__]["anyOf"][1]["properties"]

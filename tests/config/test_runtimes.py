@@ -46,7 +46,7 @@ def test_a_command_is_a_list_in_which_numbers_need_no_quotes(tmp_path: Path, mon
     )
 
 
-def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_path: Path) -> None:
+def test_a_pool_of_a_foreign_server_serves_the_kinds_of_its_protocol(tmp_path: Path) -> None:
     assert pool(tmp_path, f"{COMMAND}\n    model: theirs").model_name == "theirs"
     assert pool(tmp_path, COMMAND).serves == {"text"}
     assert pool(tmp_path, f"{COMMAND}\n    protocol: oip-grpc").serves == {"tensors"}
@@ -126,12 +126,12 @@ def test_what_the_pool_of_another_s_server_serves_is_what_its_protocol_does(tmp_
     ],
 )
 def test_refused(complaints: Complaints, written: str, problem: str) -> None:
-    (told,) = complaints(RIGHT.replace(SPARE, written))
-    assert told.partition(": ")[2].startswith(problem)
+    (line,) = complaints(RIGHT.replace(SPARE, written))
+    assert line.partition(": ")[2].startswith(problem)
 
 
 def test_a_secret_of_a_server_is_never_written_in_the_file(complaints: Complaints) -> None:
     written = "runtime: {kind: command, command: ['{port}'], secrets: {TOKEN: abc}}"
-    (told,) = complaints(RIGHT.replace(SPARE, written))
-    assert "pools[1].runtime.secrets.TOKEN: is a secret, which is never written here" in told
-    assert "abc" not in told
+    (line,) = complaints(RIGHT.replace(SPARE, written))
+    assert "pools[1].runtime.secrets.TOKEN: is a secret, which is never written here" in line
+    assert "abc" not in line

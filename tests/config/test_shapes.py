@@ -1,4 +1,4 @@
-"""A number where fields belong: the problem lists the fields, and its example is one that the schema takes."""
+"""A number in the place of a section: the problem lists the fields, and its example is valid."""
 
 import re
 

@@ -61,7 +61,7 @@ async def test_the_digest_is_of_the_file_that_was_read_last(followed: Followed) 
     assert followed.watcher.sha256 == ""
 
 
-async def test_what_is_probably_not_meant_is_logged(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+async def test_probable_mistakes_are_logged(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
     followed.write(RIGHT.replace("        fallback: [spare]\n", ""))
     await followed.look(3)
     assert len(followed.configs) == 1
@@ -76,7 +76,7 @@ async def test_an_unchanged_file_is_no_news(followed: Followed) -> None:
     assert followed.errors == []
 
 
-async def test_a_change_is_told_once(followed: Followed) -> None:
+async def test_a_change_is_reported_once(followed: Followed) -> None:
     followed.write(named("globex"))
     await followed.look(5)
     assert followed.tenants == ["globex"]
@@ -95,7 +95,7 @@ async def test_a_file_is_not_read_while_it_is_being_written(followed: Followed) 
     assert followed.errors == []
 
 
-async def test_an_invalid_file_keeps_the_old_and_is_told_once_for_each_content(followed: Followed) -> None:
+async def test_an_invalid_file_is_reported_once_for_each_content_and_changes_nothing(followed: Followed) -> None:
     followed.write(BROKEN)
     await followed.look(4)
     os.utime(followed.path, ns=(1, 1))
@@ -138,7 +138,7 @@ async def test_a_deleted_file_is_an_error_until_it_is_back(followed: Followed) -
 
 
 async def test_a_symlink_that_is_turned_to_another_folder(tmp_path: Path) -> None:
-    """As Kubernetes replaces a mounted ConfigMap."""
+    """Replace the file as Kubernetes replaces a mounted ConfigMap."""
     for version, tenant in (("v1", "acme"), ("v2", "globex")):
         (tmp_path / version).mkdir()
         (tmp_path / version / "file.yaml").write_text(named(tenant))
@@ -184,7 +184,7 @@ async def test_a_file_that_no_longer_names_a_secret_stops_following_it(tmp_path:
     assert len(followed.configs) == 1
 
 
-async def test_asked_to_reload_it_tells_what_it_finds_new_or_not(followed: Followed) -> None:
+async def test_a_forced_reload_reports_the_file_changed_or_not(followed: Followed) -> None:
     await followed.watcher.reload_now()
     assert followed.tenants == ["acme"]
     followed.write(BROKEN)
@@ -195,7 +195,7 @@ async def test_asked_to_reload_it_tells_what_it_finds_new_or_not(followed: Follo
     assert len(followed.errors) == 2
 
 
-async def test_a_refusal_by_the_taker_is_told_as_an_error(tmp_path: Path) -> None:
+async def test_a_refusal_by_the_consumer_is_reported_as_an_error(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(RIGHT)
     errors: list[ConfigError] = []

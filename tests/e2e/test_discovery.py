@@ -128,7 +128,7 @@ async def slowly(body: dict[str, Any]) -> Any:
     return stream("hello there", gap=0.01) if body.get("stream") else whole("hello")
 
 
-async def test_a_dead_endpoint_whose_removal_was_missed_gets_no_requests(tmp_path: Path) -> None:
+async def test_a_dead_endpoint_gets_no_requests_after_a_missed_removal(tmp_path: Path) -> None:
     """The API server never reports the deletion of the pod, and its watch stays open."""
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(api_server())

@@ -17,7 +17,7 @@ def client(url: str, key: str) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0)
 
 
-async def test_any_worker_continues_what_another_has_stored(tmp_path: Path) -> None:
+async def test_any_worker_continues_a_response_that_another_stored(tmp_path: Path) -> None:
     async with upstream("Hello!") as up:
         configured = configuration(up, workers=2)
         async with gateway(tmp_path, configured) as g:

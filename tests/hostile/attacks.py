@@ -53,7 +53,7 @@ class Attack:
     ends: Kinds
     may_pass: bool = False
     content: bool = False
-    keeps: bool = False
+    reusable: bool = False
     only: str = ""
     """`streams`, or `whole` for answers that are no streams."""
 
@@ -139,13 +139,13 @@ async def ends_by_the_close_too_early(peer: Peer, right: Right) -> None:
 
 
 @attack(LATE)
-async def says_more_than_it_sends(peer: Peer, right: Right) -> None:
+async def announces_more_than_it_sends(peer: Peer, right: Right) -> None:
     await peer.send(right.head(f"content-length: {len(right.body) + 10}") + right.body[: len(right.body) // 2])
     await peer.left()
 
 
 @attack(BROKEN, content=True)
-async def sends_more_than_it_says(peer: Peer, right: Right) -> None:
+async def sends_more_than_it_announces(peer: Peer, right: Right) -> None:
     await peer.send(right.head(f"content-length: {len(right.body) // 2}") + right.body)
     await peer.left()
 
@@ -181,7 +181,7 @@ async def chunk_sizes_overflow(peer: Peer, right: Right) -> None:
 
 
 @attack(GARBAGE)
-async def chunk_is_longer_than_it_says(peer: Peer, right: Right) -> None:
+async def chunk_is_longer_than_announced(peer: Peer, right: Right) -> None:
     await peer.send(right.head("transfer-encoding: chunked") + b"1\r\nabcdef\r\n0\r\n\r\n")
     await peer.left()
 
@@ -255,7 +255,7 @@ async def an_endless_body_in_chunks(peer: Peer, right: Right) -> None:
 
 
 @attack(GARBAGE, only="whole")
-async def a_body_that_says_to_be_endless(peer: Peer, right: Right) -> None:
+async def a_body_announced_as_endless(peer: Peer, right: Right) -> None:
     await peer.send(right.head(f"content-length: {2**50}"))
     await peer.endless(b" " * 65536)
 
@@ -278,7 +278,7 @@ async def endless_comments(peer: Peer, right: Right) -> None:
 
 
 @attack(LATE)
-async def says_nothing(peer: Peer, right: Right) -> None:
+async def sends_nothing(peer: Peer, right: Right) -> None:
     await peer.left()
 
 
@@ -301,52 +301,52 @@ async def body_in_drops(peer: Peer, right: Right) -> None:
 PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>Bad Gateway</h1></body></html>"
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def a_page_for_a_failure(peer: Peer, right: Right) -> None:
     await peer.send(http(502, "text/html", PAGE))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def a_page_for_an_answer(peer: Peer, right: Right) -> None:
     await peer.send(http(200, "text/html", PAGE))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def an_empty_answer(peer: Peer, right: Right) -> None:
     await peer.send(http(200, right.content_type, b""))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def no_content(peer: Peer, right: Right) -> None:
     await peer.send(b"HTTP/1.1 204 No Content\r\n\r\n")
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def not_modified(peer: Peer, right: Right) -> None:
     await peer.send(b"HTTP/1.1 304 Not Modified\r\n\r\n")
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def letters_that_are_none(peer: Peer, right: Right) -> None:
     await peer.send(right.other(b'{"a": "\xff\xfe\xc3("}'))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def json_with_nan(peer: Peer, right: Right) -> None:
     await peer.send(right.other(b'{"a": NaN, "b": [Infinity]}'))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def json_too_deep(peer: Peer, right: Right) -> None:
     await peer.send(right.other(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def json_of_another_kind(peer: Peer, right: Right) -> None:
     await peer.send(right.other(b'[{"a": 1}, null, 7]'))
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def null(peer: Peer, right: Right) -> None:
     await peer.send(right.other(b"null"))
 
@@ -354,13 +354,13 @@ async def null(peer: Peer, right: Right) -> None:
 BOMB = gzip.compress(b" " * (16 * 1024 * 1024), 1)
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def a_gzip_bomb(peer: Peer, right: Right) -> None:
     await peer.send(http(200, right.content_type, BOMB, "content-encoding: gzip"))
 
 
-@attack(BROKEN, keeps=True, may_pass=True)
-async def a_coding_that_nobody_knows(peer: Peer, right: Right) -> None:
+@attack(BROKEN, reusable=True, may_pass=True)
+async def an_unknown_coding(peer: Peer, right: Right) -> None:
     await peer.send(http(200, right.content_type, right.body, "content-encoding: middle-out"))
 
 

@@ -1,4 +1,4 @@
-"""What a server over gRPC may do wrong, and how that may end."""
+"""Attacks of a server over gRPC, and the errors in which they may end."""
 
 import asyncio
 import gzip
@@ -39,12 +39,12 @@ ANY: Kinds = (BackendError, TransportError, CapacityError)
 
 @dataclass(frozen=True)
 class GrpcAttack:
-    """As `attacks.Attack`. `once` is of calls with one answer, and no attack on a stream of them."""
+    """An attack like `attacks.Attack`. `once`: only for calls with one answer, not for streams."""
 
     name: str
     play: Callable[[H2Peer, bytes], Awaitable[None]]
     ends: Kinds
-    keeps: bool = False
+    reusable: bool = False
     content: bool = False
     once: bool = False
     deaf: bool = False
@@ -92,20 +92,20 @@ async def closes_in_a_frame(peer: H2Peer, right: bytes) -> None:
     peer.close()
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def ends_in_a_message(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(framed(right)[:-1])
     await peer.status(b"0")
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def ends_in_a_prefix(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(b"\x00\x00", END_STREAM)
 
 
-@attack(ANY, keeps=True)
+@attack(ANY, reusable=True)
 async def ends_without_a_status(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(framed(right), END_STREAM)
@@ -145,7 +145,7 @@ async def data_of_no_stream(peer: H2Peer, right: bytes) -> None:
 
 
 @attack(ANY)
-async def an_answer_that_nobody_asked_for(peer: H2Peer, right: bytes) -> None:
+async def an_unrequested_answer(peer: H2Peer, right: bytes) -> None:
     peer.stream += 100
     await peer.answer(right)
     await peer.left()
@@ -212,15 +212,15 @@ async def endless_frames_of_nothing(peer: H2Peer, right: bytes) -> None:
     await peer.endless(frame(DATA, 0, peer.stream) * 500)
 
 
-@attack(ANY, keeps=True)
+@attack(ANY, reusable=True)
 async def more_fields_than_fit(peer: H2Peer, right: bytes) -> None:
     await peer.headers([*HEAD, *[(b"x-%d" % number, b"a" * 1000) for number in range(15)]])
     for _ in range(20):
         await peer.headers([(b"x-%d" % number, b"a" * 1000) for number in range(15)])
 
 
-@attack(GARBAGE, keeps=True)
-async def a_message_that_says_to_be_too_large(peer: H2Peer, right: bytes) -> None:
+@attack(GARBAGE, reusable=True)
+async def a_message_announced_as_too_large(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(b"\x00\x7f\xff\xff\xff")
 
@@ -241,17 +241,17 @@ async def messages_without_an_end(peer: H2Peer, right: bytes) -> None:
 # ── late ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@attack(LATE, keeps=True)
-async def says_nothing(peer: H2Peer, right: bytes) -> None:
+@attack(LATE, reusable=True)
+async def sends_nothing(peer: H2Peer, right: bytes) -> None:
     pass
 
 
-@attack(LATE, keeps=True)
+@attack(LATE, reusable=True)
 async def a_head_and_nothing(peer: H2Peer, right: bytes) -> None:
     await peer.head()
 
 
-@attack(LATE, keeps=True)
+@attack(LATE, reusable=True)
 async def a_message_in_drops(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(b"\x00\x00\x01\x00\x00")
@@ -263,30 +263,30 @@ async def a_message_in_drops(peer: H2Peer, right: bytes) -> None:
 # ── framed well, and something else ───────────────────────────────────────────────────────────────────
 
 
-@attack(BROKEN, keeps=True, once=True)
+@attack(BROKEN, reusable=True, once=True)
 async def no_message(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.status(b"0")
 
 
-@attack(BROKEN, keeps=True, once=True)
+@attack(BROKEN, reusable=True, once=True)
 async def two_messages(peer: H2Peer, right: bytes) -> None:
     await peer.answer(right, right)
 
 
-@attack(BROKEN, keeps=True, content=True)
+@attack(BROKEN, reusable=True, content=True)
 async def a_message_of_another_kind(peer: H2Peer, right: bytes) -> None:
     await peer.answer(b"\xff" * 30)
 
 
-@attack(BROKEN, keeps=True)
-async def a_flag_that_nobody_knows(peer: H2Peer, right: bytes) -> None:
+@attack(BROKEN, reusable=True)
+async def an_unknown_flag(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(framed(right, 7))
     await peer.status(b"0")
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def compressed_by_nothing(peer: H2Peer, right: bytes) -> None:
     await peer.head()
     await peer.data(framed(right, 1))
@@ -296,7 +296,7 @@ async def compressed_by_nothing(peer: H2Peer, right: bytes) -> None:
 BOMB = gzip.compress(b" " * (16 * 1024 * 1024), 9)
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def a_bomb(peer: H2Peer, right: bytes) -> None:
     await peer.headers([*HEAD, (b"grpc-encoding", b"gzip")])
     data = framed(BOMB, 1)
@@ -305,19 +305,19 @@ async def a_bomb(peer: H2Peer, right: bytes) -> None:
     await peer.status(b"0")
 
 
-@attack(ANY, keeps=True)
+@attack(ANY, reusable=True)
 async def a_page(peer: H2Peer, right: bytes) -> None:
     await peer.headers([(b":status", b"502"), (b"content-type", b"text/html")])
     await peer.data(b"<!DOCTYPE html><h1>Bad Gateway</h1>", END_STREAM)
 
 
-@attack(BROKEN, keeps=True)
+@attack(BROKEN, reusable=True)
 async def a_page_for_an_answer(peer: H2Peer, right: bytes) -> None:
     await peer.headers([(b":status", b"200"), (b"content-type", b"text/html")])
     await peer.data(b"<!DOCTYPE html><h1>Welcome</h1>", END_STREAM)
 
 
-@attack((BackendError, TransportError, Unsupported), keeps=True)
+@attack((BackendError, TransportError, Unsupported), reusable=True)
 async def a_redirect(peer: H2Peer, right: bytes) -> None:
     await peer.headers([(b":status", b"302"), (b"location", b"http://127.0.0.1:9/")], END_STREAM)
 
@@ -329,7 +329,7 @@ STATUS: dict[bytes, Kinds] = {
     b"16": GARBAGE, b"17": BROKEN, b"999": BROKEN, b"-1": BROKEN, b"many": BROKEN, b"": BROKEN,
 }  # fmt: skip
 CODES = [*ErrorCode, 4711]
-"""For streams that are reset, and connections that end."""
+"""Error codes for reset streams and ended connections."""
 
 
 def reset(peer: H2Peer, code: int) -> bytes:

@@ -66,18 +66,18 @@ def _described() -> bytes:
         tensors[name].dtype = 1
         for size in (-1, 4):
             tensors[name].tensor_shape.dim.add(size=size)
-    told = serving.GetModelMetadataResponse()
-    told.metadata["signature_def"].value = signatures.SerializeToString()
-    return bytes(told.SerializeToString())
+    reply = serving.GetModelMetadataResponse()
+    reply.metadata["signature_def"].value = signatures.SerializeToString()
+    return bytes(reply.SerializeToString())
 
 
 def _predicted(size: int = 4, dtype: int = 1) -> bytes:
-    told = serving.PredictResponse()
-    told.outputs["y"].dtype = dtype
-    told.outputs["y"].tensor_content = b"\0" * 16
+    reply = serving.PredictResponse()
+    reply.outputs["y"].dtype = dtype
+    reply.outputs["y"].tensor_content = b"\0" * 16
     for dim in (1, size):
-        told.outputs["y"].tensor_shape.dim.add(size=dim)
-    return bytes(told.SerializeToString())
+        reply.outputs["y"].tensor_shape.dim.add(size=dim)
+    return bytes(reply.SerializeToString())
 
 
 TFSERVING_GRPC = [

@@ -30,7 +30,7 @@ def framed(message: bytes, flag: int = 0) -> bytes:
 
 
 class H2Peer:
-    """The server's side of one connection; `stream` is the one that is to be answered."""
+    """The server's side of one connection; `stream` is the stream to answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -119,12 +119,12 @@ class H2Peer:
 
 @dataclass
 class HostileH2:
-    """As `server.Hostile`: `good` and `well` are messages."""
+    """A server like `server.Hostile`; `good` and `well` are messages."""
 
     good: Mapping[str, bytes]
     well: tuple[bytes, ...] = ()
     play: Play | None = None
-    keeps: bool = False
+    reusable: bool = False
     url: str = ""
     attacked: int = 0
     connections: int = 0
@@ -146,7 +146,7 @@ class HostileH2:
                     await peer.answer(*self.well)
                 else:
                     self.attacked += 1
-                    tainted = not self.keeps
+                    tainted = not self.reusable
                     await self.play(peer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

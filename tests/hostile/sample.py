@@ -22,7 +22,7 @@ class Sample:
     """The right answer."""
     content_type: str = JSON
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the protocol."""
+    """The options of the protocol."""
     good: Mapping[str, bytes] = field(default_factory=dict)
     """Responses to other requests, by path; they are never attacked: an adapter reads its model's metadata."""
     wrong: Mapping[str, bytes] = field(default_factory=dict)

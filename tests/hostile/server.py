@@ -64,13 +64,13 @@ class Peer:
 
 @dataclass
 class Hostile:
-    """`good` answers a path that is not under attack; None for one that is. `play` answers those."""
+    """`good` answers a path that is not under attack, and is None for attacked paths, which `play` answers."""
 
     good: Callable[[str], bytes | None]
     play: Play | None = None
     """None: everything is answered as it should be, by `well`."""
     well: bytes = b""
-    keeps: bool = False
+    reusable: bool = False
     """Whether a connection may be reused after `play`: its framing was valid."""
     url: str = ""
     attacked: int = 0
@@ -90,7 +90,7 @@ class Hostile:
                     await peer.send(self.well)
                 else:
                     self.attacked += 1
-                    tainted = not self.keeps
+                    tainted = not self.reusable
                     await self.play(peer)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

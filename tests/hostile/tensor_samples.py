@@ -9,12 +9,12 @@ from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 TENSOR = {"name": "x", "shape": [1, 4], "datatype": "FP32"}
 METADATA = {"name": "m", "versions": ["1"], "platform": "p", "inputs": [TENSOR], "outputs": [{**TENSOR, "name": "y"}]}
-ASKED = dump(inputs=[{**TENSOR, "data": [1, 2, 3, 4]}])
+INFERENCE = dump(inputs=[{**TENSOR, "data": [1, 2, 3, 4]}])
 ANSWERED = dump(model_name="m", model_version="1", outputs=[{**TENSOR, "name": "y", "data": [1.5, 2.5, 3.5, 4.5]}])
 
 
 def infer(stream: bool = False) -> ModelRequest:
-    return oip_view.request_of(ASKED, model="m", version="", kind="infer_stream" if stream else "infer")
+    return oip_view.request_of(INFERENCE, model="m", version="", kind="infer_stream" if stream else "infer")
 
 
 def outputs(**changes: Any) -> bytes:

@@ -12,7 +12,7 @@ from adapters.http1.server import Limits, Server
 from tests.hostile.corpus.__main__ import replay
 from tests.hostile.corpus.cases import CANARY, Case, cases
 from tests.hostile.corpus.over_http1 import judge as judge_http1
-from tests.hostile.corpus.over_http2 import Seen
+from tests.hostile.corpus.over_http2 import Frames
 from tests.hostile.corpus.over_http2 import judge as judge_http2
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import tensor_runtime
@@ -65,7 +65,7 @@ async def test_the_llm_runtime() -> None:
 
 @asynccontextmanager
 async def careless(answer: bytes) -> AsyncIterator[tuple[str, int]]:
-    """A server that gives one answer to whatever comes, and hears on."""
+    """A server that sends one answer to any input and reads on."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -100,30 +100,32 @@ ONE = Case("file", "name", "why", b"", "refused", status=400)
         (Case("f", "n", "w", b"", "answered"), [404], False), (Case("f", "n", "w", b"", "last"), [200], True),
     ],
 )  # fmt: skip
-def test_what_counts_as_passed_over_http1(case: Case, statuses: list[int], passes: bool) -> None:
+def test_verdicts_over_http1(case: Case, statuses: list[int], passes: bool) -> None:
     assert (judge_http1(case, statuses) == "") == passes
 
 
 @pytest.mark.parametrize(
     ("expect", "seen", "passes"),
     [
-        ("connection", Seen(goaway=1, closed=True), True), ("connection", Seen(heads={1: {":status": "200"}}), False),
-        ("stream", Seen(resets={1: 1}), True), ("stream", Seen(heads={1: {":status": "400"}}), True),
-        ("stream", Seen(heads={1: {":status": "200"}}), False), ("answered", Seen(heads={1: {":status": "404"}}), True),
-        ("answered", Seen(resets={1: 1}), False), ("answered", Seen(goaway=1, closed=True), False),
+        ("connection", Frames(goaway=1, closed=True), True),
+        ("connection", Frames(heads={1: {":status": "200"}}), False),
+        ("stream", Frames(resets={1: 1}), True), ("stream", Frames(heads={1: {":status": "400"}}), True),
+        ("stream", Frames(heads={1: {":status": "200"}}), False),
+        ("answered", Frames(heads={1: {":status": "404"}}), True),
+        ("answered", Frames(resets={1: 1}), False), ("answered", Frames(goaway=1, closed=True), False),
     ],
 )  # fmt: skip
-def test_what_counts_as_passed_over_http2(expect: str, seen: Seen, passes: bool) -> None:
+def test_verdicts_over_http2(expect: str, seen: Frames, passes: bool) -> None:
     assert (judge_http2(Case("f", "n", "w", b"", expect), seen) == "") == passes
 
 
 @pytest.mark.parametrize(
-    ("protocol", "least", "known"),
+    ("protocol", "least", "expectations"),
     [("http1", 90, {"refused", "answered", "last"}), ("http2", 40, {"connection", "stream", "answered"})],
 )
-def test_every_case_is_whole(protocol: str, least: int, known: set[str]) -> None:
+def test_every_case_is_whole(protocol: str, least: int, expectations: set[str]) -> None:
     """Each has a reason and an expectation that the runner knows, and a name and bytes of its own."""
-    found = cases(protocol)
-    assert len(found) >= least
-    assert len({case.id for case in found}) == len({case.sent for case in found}) == len(found)
-    assert all(case.why and case.sent and case.expect in known for case in found)
+    loaded = cases(protocol)
+    assert len(loaded) >= least
+    assert len({case.id for case in loaded}) == len({case.sent for case in loaded}) == len(loaded)
+    assert all(case.why and case.sent and case.expect in expectations for case in loaded)

@@ -13,7 +13,7 @@ import pytest_asyncio
 from tests.hostile.attacks import ATTACKS, Right
 from tests.hostile.sample import JSON
 from tests.hostile.server import Hostile, Play, http, listening
-from tests.hostile.tensor_samples import ANSWERED, ASKED
+from tests.hostile.tensor_samples import ANSWERED, INFERENCE
 from tests.hostile.text_samples import CHAT, PIECES, STREAM
 from tests.support.processes import GatewayProcess, gateway
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loo
 GROWTH = 100 * 1024 * 1024
 """Bytes by which the gateway may be larger after endless answers than after the first of them."""
 PLAYS = {attack.name: attack.play for attack in ATTACKS}
-KEEPS = {attack.name: attack.keeps for attack in ATTACKS}
+REUSABLE = {attack.name: attack.reusable for attack in ATTACKS}
 
 
 class Behind:
@@ -34,8 +34,10 @@ class Behind:
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         self._client = client
 
-    async def ask(self, path: str, body: dict[str, Any], play: Play | None, *, keeps: bool = True) -> tuple[int, str]:
-        self.hostile.play, self.hostile.keeps = play, keeps
+    async def post(
+        self, path: str, body: dict[str, Any], play: Play | None, *, reusable: bool = True
+    ) -> tuple[int, str]:
+        self.hostile.play, self.hostile.reusable = play, reusable
         data = json.dumps(body).encode()
         async with self._client.post(self.process.url + path, data=data, headers=self._headers) as response:
             return response.status, await response.text()
@@ -72,7 +74,7 @@ FAILURES = [
     ("chunk_sizes_are_garbage", 502, "upstream_error"),
     ("endless_fields", 502, "upstream_error"),
     ("an_endless_body", 502, "upstream_error"),
-    ("says_nothing", 504, "upstream_timeout"),
+    ("sends_nothing", 504, "upstream_timeout"),
     ("a_page_for_a_failure", 502, "upstream_error"),
     ("a_page_for_an_answer", 502, "upstream_bad_response"),
     ("json_with_nan", 502, "upstream_bad_response"),
@@ -84,24 +86,27 @@ async def test_a_client_sees_one_error_in_its_door_s_shape(behind: Behind, name:
     async def play(peer: Any) -> None:
         await PLAYS[name](peer, Right(CHAT, JSON))
 
-    end = "-late" if name == "says_nothing" else ""
-    asked: dict[str, Any] = {"model": "chat" + end, "messages": [{"role": "user", "content": "hi"}]}
-    for path, body in (("/v1/chat/completions", asked), ("/v1/responses", {"model": "chat" + end, "input": "hi"})):
-        got, text = await behind.ask(path, body, play, keeps=KEEPS[name])
+    end = "-late" if name == "sends_nothing" else ""
+    body_of_client: dict[str, Any] = {"model": "chat" + end, "messages": [{"role": "user", "content": "hi"}]}
+    for path, body in (
+        ("/v1/chat/completions", body_of_client),
+        ("/v1/responses", {"model": "chat" + end, "input": "hi"}),
+    ):
+        actual, text = await behind.post(path, body, play, reusable=REUSABLE[name])
         error = json.loads(text)["error"]
         assert set(error) == {"message", "type", "param", "code"}
-        assert (got, error["code"], error["type"]) == (status, code, "server_error")
-    got, text = await behind.ask(f"/v2/models/m{end}/infer", json.loads(ASKED), play, keeps=KEEPS[name])
-    if not (name == "json_with_nan" and got == 200):  # forwarded unchanged: only the client parses it
-        assert (got, set(json.loads(text))) == (status, {"error"})
+        assert (actual, error["code"], error["type"]) == (status, code, "server_error")
+    actual, text = await behind.post(f"/v2/models/m{end}/infer", json.loads(INFERENCE), play, reusable=REUSABLE[name])
+    if not (name == "json_with_nan" and actual == 200):  # forwarded unchanged: only the client parses it
+        assert (actual, set(json.loads(text))) == (status, {"error"})
     behind.hostile.well = http(200, JSON, CHAT)
-    asked["model"] = "chat"
-    assert await behind.ask("/v1/chat/completions", asked, None) == (200, CHAT.decode())
+    body_of_client["model"] = "chat"
+    assert await behind.post("/v1/chat/completions", body_of_client, None) == (200, CHAT.decode())
     behind.hostile.well = http(200, JSON, ANSWERED)
-    assert (await behind.ask("/v2/models/m/infer", json.loads(ASKED), None))[0] == 200
+    assert (await behind.post("/v2/models/m/infer", json.loads(INFERENCE), None))[0] == 200
 
 
-async def test_a_client_of_a_stream_that_breaks_is_told_so(behind: Behind) -> None:
+async def test_a_client_of_a_broken_stream_receives_an_error(behind: Behind) -> None:
     body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], "stream": True}
     right = Right(STREAM, "text/event-stream", streams=True)
     begun = right.head("transfer-encoding: chunked")
@@ -124,20 +129,20 @@ async def test_a_client_of_a_stream_that_breaks_is_told_so(behind: Behind) -> No
         await peer.endless(b"10000\r\n" + b"a" * 65536 + b"\r\n")
 
     for play in (broken, garbage, line):
-        status, text = await behind.ask("/v1/chat/completions", body, play, keeps=False)
+        status, text = await behind.post("/v1/chat/completions", body, play, reusable=False)
         *_, last = text.strip().split("\n\n")
         assert status == 200
         assert json.loads(last.removeprefix("data: "))["error"]["type"] == "server_error"
         assert "[DONE]" not in text
-        asked = {"model": "chat", "input": "hi", "stream": True}
-        status, text = await behind.ask("/v1/responses", asked, play, keeps=False)
+        body_of_client = {"model": "chat", "input": "hi", "stream": True}
+        status, text = await behind.post("/v1/responses", body_of_client, play, reusable=False)
         assert status == 200
         assert "event: response.failed" in text
         assert "event: response.completed" not in text
 
 
 async def test_the_gateway_does_not_grow(behind: Behind) -> None:
-    """Of endless answers, several at a time."""
+    """Several endless answers at a time do not grow it."""
     gateway_ = psutil.Process(behind.process.process.pid)
     body: dict[str, Any] = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -146,8 +151,8 @@ async def test_the_gateway_does_not_grow(behind: Behind) -> None:
 
     sizes = []
     for _ in range(5):
-        asked = [behind.ask("/v1/chat/completions", body, play, keeps=False) for _ in range(2)]
-        assert [status for status, _ in await asyncio.gather(*asked)] == [502, 502]
+        pending = [behind.post("/v1/chat/completions", body, play, reusable=False) for _ in range(2)]
+        assert [status for status, _ in await asyncio.gather(*pending)] == [502, 502]
         sizes.append(gateway_.memory_info().rss)
     assert sizes[-1] - sizes[0] < GROWTH
     assert behind.hostile.wrong == []

@@ -20,7 +20,7 @@ from tests.hostile.grpc_server import HEAD, H2Peer, HostileH2, listening
 
 MOST_SENT = 48 * 1024 * 1024
 """Bytes that a server may send before the adapter stops reading."""
-LATE = frozenset({"says_nothing", "a_head_and_nothing", "a_message_in_drops"})
+LATE = frozenset({"sends_nothing", "a_head_and_nothing", "a_message_in_drops"})
 EACH = [
     pytest.param(name, sample, id=f"{name}-{sample.kind}")
     for name in MODULES
@@ -30,11 +30,11 @@ EACH = [
 
 @pytest.fixture(autouse=True)
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that one that is too large is found to be so in a moment."""
+    """Lower the bound of answers, so that a too large answer is detected at once."""
     for module in MODULES.values():
-        found = import_module(module)
-        if hasattr(found, "MAX_ANSWER"):
-            monkeypatch.setattr(found, "MAX_ANSWER", 1 << 20)
+        imported = import_module(module)
+        if hasattr(imported, "MAX_ANSWER"):
+            monkeypatch.setattr(imported, "MAX_ANSWER", 1 << 20)
 
 
 def adapter_for(name: str, url: str, sample: GrpcSample | None = None) -> Adapter:
@@ -45,7 +45,7 @@ def adapter_for(name: str, url: str, sample: GrpcSample | None = None) -> Adapte
 
 @asynccontextmanager
 async def attacked(name: str, sample: GrpcSample) -> AsyncIterator[tuple[HostileH2, Adapter, Outcome]]:
-    """A server that is well so far, the adapter for it, and what it rightly answers."""
+    """A server that is well so far, the adapter for it, and its right answers."""
     hostile = HostileH2(sample.good, sample.messages)
     async with listening(hostile), asyncio.timeout(OUTER):
         adapter = adapter_for(name, hostile.url, sample)
@@ -69,16 +69,18 @@ async def test_an_attack_over_grpc_is_one_error_of_the_right_class(
     if attack.once and sample.streams:
         return
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps = attack.keeps
+        hostile.reusable = attack.reusable
         hostile.play = lambda peer: attack.play(peer, sample.messages[0])
-        got = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
+        result = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
         assert hostile.attacked or attack.name in LATE
-        assert (got.error is None and attack.content and sample.opaque) or isinstance(got.error, attack.ends), got
+        assert (result.error is None and attack.content and sample.opaque) or isinstance(result.error, attack.ends), (
+            result
+        )
         if attack.deaf:
             await until(lambda: not hostile.connections)
-        if got.error is not None:
-            assert got.error.message
-            assert hostile.url.rpartition(":")[2] not in got.error.message
+        if result.error is not None:
+            assert result.error.message
+            assert hostile.url.rpartition(":")[2] not in result.error.message
     assert hostile.sent <= MOST_SENT or attack.deaf  # the adapter drains the rest for a moment, and does not store it
 
 
@@ -98,9 +100,9 @@ async def test_every_status(name: str, sample: GrpcSample, code: bytes, behind: 
     if sample.streams and code == b"12":
         return  # a protocol without streams gets a unary request
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps, hostile.play = True, play
-        got = await outcome(adapter, sample.request(), LATER)
-        assert isinstance(got.error, STATUS[code]), got
+        hostile.reusable, hostile.play = True, play
+        result = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(result.error, STATUS[code]), result
 
 
 @pytest.mark.parametrize("code", CODES, ids=str)
@@ -115,33 +117,33 @@ async def test_every_code_of_http2(name: str, sample: GrpcSample, code: int, how
             await peer.left()
 
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps, hostile.play = how == "the stream", play
-        got = await outcome(adapter, sample.request(), LATER)
-        assert isinstance(got.error, BackendError | TransportError | CapacityError), got
+        hostile.reusable, hostile.play = how == "the stream", play
+        result = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(result.error, BackendError | TransportError | CapacityError), result
 
 
 WRONG = [
-    pytest.param(name, sample, message, id=f"{name}-{sample.kind}-{what}")
+    pytest.param(name, sample, message, id=f"{name}-{sample.kind}-{mistake}")
     for name in MODULES
     for sample in GRPC_SAMPLES.get(name, ())
-    for what, message in sample.wrong.items()
+    for mistake, message in sample.wrong.items()
 ]
 
 
 @pytest.mark.parametrize(("name", "sample", "message"), WRONG)
 async def test_a_healthy_server_over_grpc_that_is_wrong(name: str, sample: GrpcSample, message: bytes) -> None:
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps = True
+        hostile.reusable = True
         hostile.play = lambda peer: peer.answer(message)
-        got = await outcome(adapter, sample.request(), LATER)
-        assert got.error is not None, got.body
+        result = await outcome(adapter, sample.request(), LATER)
+        assert result.error is not None, result.body
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 @pytest.mark.parametrize("name", [name for name in MODULES if name in GRPC_SAMPLES])
 async def test_a_health_check_over_grpc_ends_in_time(name: str, attack: GrpcAttack) -> None:
     """Well or ill, and never otherwise."""
-    hostile = HostileH2({}, keeps=attack.keeps)
+    hostile = HostileH2({}, reusable=attack.reusable)
     hostile.play = lambda peer: attack.play(peer, b"")
     async with listening(hostile), asyncio.timeout(OUTER):
         adapter = adapter_for(name, hostile.url)

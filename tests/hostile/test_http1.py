@@ -24,23 +24,23 @@ EACH = [pytest.param(name, sample, id=f"{name}-{sample.kind}") for name in MODUL
 MOST_SENT = 32 * 1024 * 1024
 """Bytes that a server may send before the adapter stops reading: much of it is in the system's buffers."""
 LATE = frozenset({
-    "says_more_than_it_sends", "says_nothing", "head_in_drops", "body_in_drops", "endless_comments",
+    "announces_more_than_it_sends", "sends_nothing", "head_in_drops", "body_in_drops", "endless_comments",
 })  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
 def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that an endless one is found to be so in a moment."""
+    """Lower the bound of answers, so that an endless answer is detected at once."""
     monkeypatch.setattr(ClientResponse.read, "__defaults__", (1 << 20,))
     for module in {*MODULES.values(), "adapters.upstreams.inferred"}:
-        found = import_module(module)
-        if hasattr(found, "MAX_ANSWER"):
-            monkeypatch.setattr(found, "MAX_ANSWER", 1 << 20)
+        imported = import_module(module)
+        if hasattr(imported, "MAX_ANSWER"):
+            monkeypatch.setattr(imported, "MAX_ANSWER", 1 << 20)
 
 
 @asynccontextmanager
 async def attacked(name: str, sample: Sample) -> AsyncIterator[tuple[Hostile, Adapter, Outcome]]:
-    """A server that is well so far, the adapter for it, and what it rightly answers."""
+    """A server that is well so far, the adapter for it, and its right answers."""
     hostile = Hostile(good_of(sample), well=sample.right.answer)
     async with listening(hostile), asyncio.timeout(OUTER):
         pool = PoolConfig.model_validate(
@@ -65,18 +65,18 @@ async def test_an_attack_is_one_error_of_the_right_class(name: str, sample: Samp
     if attack.only and (sample.opaque or (attack.only == "streams") != sample.right.streams):
         return
     async with attacked(name, sample) as (hostile, adapter, right):
-        hostile.keeps = attack.keeps
+        hostile.reusable = attack.reusable
         hostile.play = lambda peer: attack.play(peer, sample.right)
-        got = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
+        result = await outcome(adapter, sample.request(), SOON if attack.name in LATE else LATER)
         assert hostile.attacked or attack.name in LATE
-        if got.error is None:
-            passes = attack.content and (sample.opaque or (sample.open_ended and right.body.startswith(got.body)))
+        if result.error is None:
+            passes = attack.content and (sample.opaque or (sample.open_ended and right.body.startswith(result.body)))
             passes = passes or attack.name in sample.lenient
-            assert passes or (attack.may_pass and got == right), got.body[:200]
+            assert passes or (attack.may_pass and result == right), result.body[:200]
         else:
-            assert isinstance(got.error, attack.ends), repr(got.error)
-            assert got.error.message
-            assert hostile.url.rpartition(":")[2] not in got.error.message
+            assert isinstance(result.error, attack.ends), repr(result.error)
+            assert result.error.message
+            assert hostile.url.rpartition(":")[2] not in result.error.message
     assert hostile.sent <= MOST_SENT
 
 
@@ -84,10 +84,12 @@ async def test_an_attack_is_one_error_of_the_right_class(name: str, sample: Samp
 @pytest.mark.parametrize(("name", "sample"), EACH)
 async def test_a_status_without_words(name: str, sample: Sample, status: int) -> None:
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps = True
+        hostile.reusable = True
         hostile.play = lambda peer: peer.send(http(status, "text/plain", b""))
-        got = await outcome(adapter, sample.request(), LATER)
-        assert (got.error is None and sample.opaque and status < 500) or isinstance(got.error, STATUS[status]), got
+        result = await outcome(adapter, sample.request(), LATER)
+        assert (result.error is None and sample.opaque and status < 500) or isinstance(result.error, STATUS[status]), (
+            result
+        )
 
 
 @pytest.mark.parametrize("status", REDIRECTS)
@@ -98,32 +100,32 @@ async def test_no_redirect_is_followed(name: str, sample: Sample, status: int) -
         attacked(name, sample) as all_of_it,
     ):
         hostile, adapter, _ = all_of_it
-        hostile.keeps = True
+        hostile.reusable = True
         hostile.play = lambda peer: peer.send(http(status, "text/html", b"", f"location: {trap.url}/"))
-        got = await outcome(adapter, sample.request(), LATER)
-        assert isinstance(got.error, BackendError | CallerError), got
+        result = await outcome(adapter, sample.request(), LATER)
+        assert isinstance(result.error, BackendError | CallerError), result
         assert trap.sent == 0
 
 
 WRONG = [
-    pytest.param(name, sample, body, id=f"{name}-{sample.kind}-{what}")
+    pytest.param(name, sample, body, id=f"{name}-{sample.kind}-{mistake}")
     for name in MODULES
     for sample in SAMPLES.get(name, ())
-    for what, body in sample.wrong.items()
+    for mistake, body in sample.wrong.items()
 ]
 
 
 @pytest.mark.parametrize(("name", "sample", "body"), WRONG)
 async def test_a_healthy_server_that_is_wrong(name: str, sample: Sample, body: bytes) -> None:
     async with attacked(name, sample) as (hostile, adapter, _):
-        hostile.keeps = True
+        hostile.reusable = True
         hostile.play = lambda peer: peer.send(http(200, sample.content_type, body))
-        got = await outcome(adapter, sample.request(), LATER)
-        assert got.error is not None, got.body
+        result = await outcome(adapter, sample.request(), LATER)
+        assert result.error is not None, result.body
 
 
 @pytest.mark.parametrize(("name", "sample"), EACH)
-async def test_whoever_leaves_a_slow_answer_is_gone(name: str, sample: Sample) -> None:
+async def test_a_cancelled_slow_call_is_disconnected(name: str, sample: Sample) -> None:
     """A call that is cancelled ends at once, and the server sees it."""
     async with attacked(name, sample) as (hostile, adapter, _):
         seen, left = asyncio.Event(), asyncio.Event()
@@ -150,7 +152,7 @@ def test_every_protocol_has_its_samples() -> None:
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in GRPC_SAMPLES])
 async def test_a_health_check_ends_in_time(name: str, attack: Attack) -> None:
     """Well or ill, and never otherwise."""
-    hostile = Hostile(lambda _: None, keeps=attack.keeps)
+    hostile = Hostile(lambda _: None, reusable=attack.reusable)
     hostile.play = lambda peer: attack.play(peer, Right(b"{}", "application/json"))
     async with listening(hostile), asyncio.timeout(OUTER):
         pool = PoolConfig.model_validate({"name": "p", "protocol": name, "endpoints": [hostile.url]})

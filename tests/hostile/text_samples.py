@@ -9,8 +9,8 @@ from adapters.wire.responses import requests as responses
 from tests.hostile.sample import EVENTS, JSON, Sample, dump, events
 
 USAGE = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-SAID = {"index": 0, "message": {"role": "assistant", "content": "Hello, said the server."}, "finish_reason": "stop"}
-CHAT = dump(id="1", object="chat.completion", created=1, model="m", choices=[SAID], usage=USAGE)
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "Hello, said the server."}, "finish_reason": "stop"}
+CHAT = dump(id="1", object="chat.completion", created=1, model="m", choices=[CHOICE], usage=USAGE)
 PIECES = [dump(id="1", choices=[{"index": 0, "delta": {"content": word}}]) for word in ("Hello, ", "said ", "it.")]
 LAST = dump(id="1", choices=[{"index": 0, "delta": {}, "finish_reason": "stop"}])
 STREAM = events(*PIECES, LAST, dump(id="1", choices=[], usage=USAGE), b"[DONE]")
@@ -38,9 +38,9 @@ OPENAI = [
             "an error inside": OVERLOADED,
             "no choices": dump(id="1"),
             "choices of another kind": dump(choices="x"),
-            "usage of another kind": dump(choices=[SAID], usage=[1]),
-            "usage below nothing": dump(choices=[SAID], usage={"prompt_tokens": -5}),
-            "usage beyond reason": dump(choices=[SAID], usage={"prompt_tokens": 10**30}),
+            "usage of another kind": dump(choices=[CHOICE], usage=[1]),
+            "usage below nothing": dump(choices=[CHOICE], usage={"prompt_tokens": -5}),
+            "usage beyond reason": dump(choices=[CHOICE], usage={"prompt_tokens": 10**30}),
         },
     ),
     Sample(
@@ -109,37 +109,39 @@ OPENAI = [
 
 ANTHROPIC_USAGE = {"input_tokens": 1, "output_tokens": 1}
 MESSAGE = {"id": "1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": ANTHROPIC_USAGE}
-SAYS = {"content": [{"type": "text", "text": "Hello, said the server."}], "stop_reason": "end_turn"}
+CONTENT = {"content": [{"type": "text", "text": "Hello, said the server."}], "stop_reason": "end_turn"}
 
 
-def told(type_: str, **fields: Any) -> bytes:
+def anthropic_event(type_: str, **fields: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (type_.encode(), dump(type=type_, **fields))
 
 
-DELTA = told("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hello, said the server."})
-BEGUN = told("message_start", message=MESSAGE) + told(
+DELTA = anthropic_event("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hello, said the server."})
+BEGUN = anthropic_event("message_start", message=MESSAGE) + anthropic_event(
     "content_block_start", index=0, content_block={"type": "text", "text": ""}
 )
-ENDED = told("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}) + told("message_stop")
+ENDED = anthropic_event(
+    "message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2}
+) + anthropic_event("message_stop")
 REFUSED = dump(type="error", error={"type": "api_error", "message": "no"})
 
 
 def message(**fields: Any) -> ModelRequest:
-    asked = dump(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], **fields)
-    return anthropic.decode_message(asked)
+    encoded = dump(model="m", max_tokens=5, messages=[{"role": "user", "content": "hi"}], **fields)
+    return anthropic.decode_message(encoded)
 
 
 OF_MESSAGES = {"an error inside": REFUSED, "no content": dump(type="message"), "content of another kind":
                dump(**{**MESSAGE, "content": 7})}  # fmt: skip
 OF_EVENTS = {
-    "an error inside": told("error", error={"type": "api_error", "message": "no"}),
+    "an error inside": anthropic_event("error", error={"type": "api_error", "message": "no"}),
     "no end": BEGUN + DELTA,
-    "events of another kind": told("message_start", message=7),
+    "events of another kind": anthropic_event("message_start", message=7),
 }
 ANTHROPIC = [
-    Sample("chat", chat, dump(**{**MESSAGE, **SAYS}), wrong=OF_MESSAGES),
+    Sample("chat", chat, dump(**{**MESSAGE, **CONTENT}), wrong=OF_MESSAGES),
     Sample("chat stream", lambda: chat(stream=True), BEGUN + DELTA + ENDED, EVENTS, wrong=OF_EVENTS),
-    Sample("message", message, dump(**{**MESSAGE, **SAYS}), wrong=OF_MESSAGES),
+    Sample("message", message, dump(**{**MESSAGE, **CONTENT}), wrong=OF_MESSAGES),
     Sample("message stream", lambda: message(stream=True), BEGUN + DELTA + ENDED, EVENTS, wrong=OF_EVENTS),
 ]
 

@@ -11,25 +11,25 @@ def turns(count: int, gap: float, output: float) -> list[Turn]:
     return [Turn(i * gap, "acme", f"u{i}", memoryview(bytes(1600)), output) for i in range(count)]
 
 
-def test_every_way_is_reported_and_the_same_seed_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_way_is_reported_and_a_seed_repeats_its_report(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--endpoints", "20", "--requests", "2000"]
     main(arguments)
     first = capsys.readouterr().out
     main(arguments)
     assert capsys.readouterr().out == first
-    found = json.loads(first.splitlines()[-1])
-    assert found.keys() == WAYS.keys()
-    for way in found.values():
+    report = json.loads(first.splitlines()[-1])
+    assert report.keys() == WAYS.keys()
+    for way in report.values():
         assert 0 < way["p50"] <= way["p99"] <= way["p99.9"]
         assert way["imbalance"] >= 1
-    assert found["least_request"]["imbalance"] < found["round_robin"]["imbalance"]
-    assert found["prefix_affinity"]["known"] > 2 * found["least_request"]["known"]
-    assert found["load"]["imbalance"] < found["least_request"]["imbalance"]
-    assert found["load"]["p99"] < found["least_request"]["p99"]
-    assert found["load, near first"]["near"] > 0.7
+    assert report["least_request"]["imbalance"] < report["round_robin"]["imbalance"]
+    assert report["prefix_affinity"]["known"] > 2 * report["least_request"]["known"]
+    assert report["load"]["imbalance"] < report["least_request"]["imbalance"]
+    assert report["load"]["p99"] < report["least_request"]["p99"]
+    assert report["load, near first"]["near"] > 0.7
 
 
-def test_a_replica_computes_what_it_can_at_once_and_lets_the_rest_wait() -> None:
+def test_a_replica_computes_its_slots_at_once_and_queues_the_rest() -> None:
     fleet = SimulatedFleet(BalanceConfig(), [1.0], seed=1)
     for turn in turns(SLOTS + 1, gap=0.0, output=3.0):
         fleet.submit(turn)
@@ -38,7 +38,7 @@ def test_a_replica_computes_what_it_can_at_once_and_lets_the_rest_wait() -> None
     assert fleet.pools[0].endpoints[0].in_flight == 0
 
 
-def test_a_killed_replica_breaks_what_had_begun_and_the_rest_is_tried_elsewhere() -> None:
+def test_a_killed_replica_breaks_begun_answers_and_the_rest_is_retried() -> None:
     fleet = SimulatedFleet(BalanceConfig(by="round_robin"), [1.0, 1.0], seed=1)
     for turn in turns(2 * SLOTS + 4, gap=0.0, output=50.0):
         fleet.submit(turn)

@@ -51,7 +51,7 @@ def test_a_tree_is_the_root_and_whatever_leads_to_it(picks: list[int]) -> None:
     assert foreign_s(root, table) == len(parents) - len(tree(root, table))
 
 
-def test_the_time_of_a_reaped_foreign_process_is_kept_by_its_parent() -> None:
+def test_the_time_of_a_reaped_foreign_process_counts_for_its_parent() -> None:
     before = {1: Process(0, 5.0), 2: Process(1, 1.0), 9: Process(1, 3.0)}
     after = {1: Process(0, 5.0 + 1.5), 9: Process(1, 4.0)}  # 2 used 0.5 s more and was reaped by 1
     assert foreign_s(9, after) - foreign_s(9, before) == 0.5
@@ -61,7 +61,7 @@ def test_threads_that_began_in_between_count_whole() -> None:
     assert spent_s({(1, 1): 2.0, (1, 2): 7.0}, {(1, 1): 2.5, (1, 3): 0.25}) == 0.75
 
 
-def test_a_meter_sees_what_this_process_burns() -> None:
+def test_a_meter_counts_the_time_of_this_process() -> None:
     meter, began = Meter.start(os.getpid()), time.process_time()
     while time.process_time() - began < 0.05:
         pass

@@ -1,4 +1,4 @@
-"""What the fleet's soak does by itself: its configuration, its kills, its verdict and its report."""
+"""The parts of the fleet's soak: its configuration, its kills, its verdict and its report."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ def test_every_system_has_a_pool_that_the_gateway_takes(tmp_path: Path) -> None:
     assert all(any(one.url(port) in used for port in range(len(one.ports))) for one in members.values())
 
 
-async def test_a_server_is_killed_and_comes_back_where_it_was(tmp_path: Path) -> None:
+async def test_a_killed_server_restarts_at_its_address(tmp_path: Path) -> None:
     one = member(tmp_path)
     one.start()
     try:
@@ -58,17 +58,17 @@ async def test_a_server_is_killed_and_comes_back_where_it_was(tmp_path: Path) ->
     assert not await asyncio.to_thread(is_ready, one.ports[0], "/")
 
 
-def test_the_report_has_what_was_asked_and_what_was_refused() -> None:
+def test_the_report_has_requests_and_refusals() -> None:
     rows = [{"Name": "chat", "Request Count": "10", "Failure Count": "1", "50%": "20", "99%": "90"}]
     failures = [{"Name": "chat", "Error": "refused 503", "Occurrences": "1"}]
-    told = report(rows, failures, {"kills": {"triton": 2}})
-    assert "| chat | 10 | 1 | 20 ms | 90 ms |" in told
-    assert "| chat | refused 503 | 1 |" in told
-    assert "- kills: {'triton': 2}" in told
+    markdown = report(rows, failures, {"kills": {"triton": 2}})
+    assert "| chat | 10 | 1 | 20 ms | 90 ms |" in markdown
+    assert "| chat | refused 503 | 1 |" in markdown
+    assert "- kills: {'triton': 2}" in markdown
 
 
 @pytest.mark.parametrize("arguments", [["--minutes", "0"], ["--users", "0"], ["--kill-every", "0"]])
-def test_what_makes_no_soak(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_without_a_soak_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse(arguments)
     assert "are above 0" in capsys.readouterr().err

@@ -27,7 +27,7 @@ def test_every_other_round_runs_backwards() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=80), st.integers(1, 5))
-def test_a_disturbed_round_is_dropped_whole_and_tried_again_within_a_bound(noise: list[bool], wanted: int) -> None:
+def test_a_disturbed_round_is_dropped_whole_and_tried_again_within_a_bound(noise: list[bool], rounds: int) -> None:
     coming = iter(noise)
     calls: list[str] = []
     calmed: list[int] = []
@@ -36,10 +36,10 @@ def test_a_disturbed_round_is_dropped_whole_and_tried_again_within_a_bound(noise
         calls.append(one.name)
         return Point({"cpu": 1.0}, 0, 0.9 if next(coming, False) else 0.1)
 
-    seen = run(TARGETS, wanted, measure, 0.25, lambda: calmed.append(len(calls)))
+    seen = run(TARGETS, rounds, measure, 0.25, lambda: calmed.append(len(calls)))
     assert all(set(one) == {"direct", "ours", "theirs"} for one in seen.accepted)
-    assert len(seen.accepted) + seen.dropped <= wanted * ATTEMPTS_PER_ROUND
-    assert len(seen.accepted) == wanted or len(seen.accepted) + seen.dropped == wanted * ATTEMPTS_PER_ROUND
+    assert len(seen.accepted) + seen.dropped <= rounds * ATTEMPTS_PER_ROUND
+    assert len(seen.accepted) == rounds or len(seen.accepted) + seen.dropped == rounds * ATTEMPTS_PER_ROUND
     assert seen.dropped == len(calmed) == sum(noise[: len(calls)])
 
 

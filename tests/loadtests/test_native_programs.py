@@ -64,7 +64,7 @@ def test_fifty_poisson_requests_are_all_answered_with_the_same_bytes(cache: Path
     assert load(cache, tmp_path, port, *open_loop).failed == 50
 
 
-def test_a_closed_loop_keeps_every_connection_busy_to_the_end(cache: Path, tmp_path: Path, port: int) -> None:
+def test_every_connection_of_a_closed_loop_is_busy_to_the_end(cache: Path, tmp_path: Path, port: int) -> None:
     seen = load(cache, tmp_path, port, "closed", "--seconds", "0.05", "--connections", "4")
     assert seen.sent == seen.completed > 4
     assert seen.completed - 4 <= seen.in_time <= seen.completed
@@ -88,7 +88,7 @@ def test_a_stream_with_too_few_tokens_is_a_failure(cache: Path, tmp_path: Path, 
     assert seen.failed == seen.sent > 0
 
 
-def test_usage_comes_before_done_when_asked_for(port: int) -> None:
+def test_usage_precedes_done_on_demand(port: int) -> None:
     body = json.dumps({"stream": True, "stream_options": {"include_usage": True}}).encode()
     events = re.findall(rb"data: (.*)\n\n", post(port, "", body).body)
     assert events[-1] == b"[DONE]"
@@ -113,7 +113,7 @@ def test_requests_may_come_in_any_pieces_chunked_or_pipelined(port: int) -> None
     assert exchange(port, models + models[:9], models[9:]).count(b"HTTP/1.1 200 OK") == 2
 
 
-def test_what_routers_ask_of_a_worker_is_answered_and_the_rest_is_404(port: int) -> None:
+def test_requests_of_routers_to_a_worker_are_answered_and_others_are_404(port: int) -> None:
     for path in ("/health", "/v1/models", "/get_model_info", "/get_server_info"):
         assert exchange(port, f"GET {path} HTTP/1.1\r\n\r\n".encode()).startswith(b"HTTP/1.1 200 OK")
     assert exchange(port, b"GET /nothing HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 404")
@@ -128,7 +128,7 @@ def test_what_routers_ask_of_a_worker_is_answered_and_the_rest_is_404(port: int)
     ],
     ids=["body over 1 MiB", "head over 16 KiB", "no chunk size"],
 )
-def test_what_is_too_large_or_malformed_is_closed_and_the_mock_lives_on(port: int, request_bytes: bytes) -> None:
+def test_large_or_malformed_requests_are_closed_and_the_mock_continues(port: int, request_bytes: bytes) -> None:
     with contextlib.suppress(ConnectionResetError):
         assert exchange(port, request_bytes) == b""
     assert post(port, "", chat_body(stream=False)).status == 200
@@ -154,7 +154,7 @@ def test_a_program_is_compiled_once_for_a_state_of_its_source(cache: Path) -> No
     assert first.stat().st_mtime_ns == made
 
 
-def test_without_a_compiler_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(native.BuildError, match="apt-get install gcc"):
         native.build("load", tmp_path)

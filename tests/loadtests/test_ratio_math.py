@@ -71,18 +71,18 @@ def two_rounds() -> Rounds:
     return rounds
 
 
-def test_the_json_line_holds_ratios_spreads_and_everything_that_went_wrong() -> None:
+def test_the_json_line_has_ratios_spreads_and_all_failures() -> None:
     results = [measured(WORKLOADS["open50"], two_rounds())]
-    said = json.loads(document(results, ["direct", "headrace", "nginx"], {"litellm": "no disk"}))
-    assert said["ratios"] == {"added_p50_ms_50rps/nginx": 0.75, "added_p99_ms_50rps/nginx": 0.75}
-    assert said["spread"]["added_p50_ms_50rps/nginx"] == [0.5, 1.0]
-    assert said["medians"]["headrace"]["added_p50_ms_50rps"] == 0.375
-    assert said["rounds"] == {"open50": {"kept": 2, "dropped": 1}}
-    assert said["failed"] == {"open50": {"litellm": 3}}
-    assert said["missing"] == {"litellm": "no disk"}
+    report = json.loads(document(results, ["direct", "headrace", "nginx"], {"litellm": "no disk"}))
+    assert report["ratios"] == {"added_p50_ms_50rps/nginx": 0.75, "added_p99_ms_50rps/nginx": 0.75}
+    assert report["spread"]["added_p50_ms_50rps/nginx"] == [0.5, 1.0]
+    assert report["medians"]["headrace"]["added_p50_ms_50rps"] == 0.375
+    assert report["rounds"] == {"open50": {"kept": 2, "dropped": 1}}
+    assert report["failed"] == {"open50": {"litellm": 3}}
+    assert report["missing"] == {"litellm": "no disk"}
 
 
-def test_the_table_names_what_is_missing_and_what_was_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_names_missing_and_dropped_targets(capsys: pytest.CaptureFixture[str]) -> None:
     results = [measured(WORKLOADS["open50"], two_rounds())]
     print_tables(results, ["direct", "headrace", "nginx"], {"litellm": "no disk"})
     shown = capsys.readouterr().out

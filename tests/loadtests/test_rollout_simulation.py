@@ -17,7 +17,7 @@ RESEARCHED = {
     (0.05, 10): (13, 28), (0.2, 2): (106, 219), (0.2, 3): (39, 78), (0.2, 5): (17, 34), (0.2, 10): (9, 17),
     (0.5, 2): (89, 179), (0.5, 3): (36, 76), (0.5, 5): (21, 39), (0.5, 10): (14, 21),
 }  # fmt: skip
-"""By share and ratio: events until 50 % and 90 % of the runs alarm at 1 %, computed exactly."""
+"""The events until 50 % and 90 % of the runs alarm at 1 %, by share and ratio, computed exactly."""
 
 
 @pytest.mark.parametrize("scenario", rollout_runs.SCENARIOS)
@@ -29,7 +29,7 @@ def test_equal_arms_alarm_in_at_most_alpha_of_the_runs(scenario: str, share: str
 
 
 def test_the_simulated_e_value_is_that_of_the_gateway() -> None:
-    """At every event, also where the simulation leaves events out, and with counts that lag."""
+    """They are equal at every event, also at omitted events and with counts that lag."""
     rng, shares = np.random.default_rng(5), np.array(STEPS["stepped"])
     bounds = np.array([0, 300, 301, 500, 800])
     step = np.repeat(np.arange(4), np.diff(bounds))

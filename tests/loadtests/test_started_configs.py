@@ -1,4 +1,4 @@
-"""What the benchmark writes for the servers it starts, its command line, and its checks of replies."""
+"""The files that the benchmark writes for its servers, its command line, and its checks of replies."""
 
 import json
 import os
@@ -70,7 +70,7 @@ def test_peers_listen_on_loopback_and_reach_both_addresses_of_the_upstream(tmp_p
     assert "127.0.0.1:19090" in launch_portkey(site, tmp_path).headers["x-portkey-config"]
 
 
-def test_what_a_target_needs_in_headers_goes_with_every_request() -> None:
+def test_headers_of_a_target_are_sent_with_every_request() -> None:
     request = http_request(b"{}", "k", {"x-target": "there"})
     assert request.endswith(b"Content-Length: 2\r\nx-target: there\r\n\r\n{}")
 
@@ -94,7 +94,7 @@ def test_unknown_names_are_refused(argv: list[str], capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         parse(argv)
     assert ended.value.code == 2
-    assert "not one of" in (said := capsys.readouterr().err) or "at least 1" in said
+    assert "not one of" in (errors := capsys.readouterr().err) or "at least 1" in errors
 
 
 def test_a_peer_that_cannot_be_had_is_named() -> None:
@@ -151,7 +151,7 @@ def answering(status: int, body: bytes) -> Iterator[int]:
 ANSWER = b'{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":1,"completion_tokens":2}}'
 
 
-def test_a_changed_reply_is_refused_unless_the_peer_is_known_to_rewrite() -> None:
+def test_a_changed_reply_is_refused_unless_the_peer_rewrites() -> None:
     rewritten = json.dumps({**json.loads(ANSWER), "id": "another"}).encode()
     with answering(200, rewritten) as port:
         check_answer(port, "key", ANSWER, verbatim=False)
@@ -171,7 +171,7 @@ def test_a_wrong_key_must_be_refused() -> None:
         check_refusal(port, "sk-0000", 401)
 
 
-def test_answers_that_are_none_say_nothing_alike() -> None:
+def test_malformed_answers_are_not_equivalent() -> None:
     assert is_equivalent(ANSWER, ANSWER)
     assert not is_equivalent(b"not json", ANSWER)
     assert not is_equivalent(ANSWER.replace(b"hi", b"ho"), ANSWER)

@@ -37,8 +37,8 @@ def test_the_table_of_perf_analyzer_is_read_by_its_headings() -> None:
 
 def test_figures_are_named_for_their_workload() -> None:
     workload = WORKLOADS["add_sub_json_8"]
-    found = figures(workload, Report(10, 2, 3), cpu_s=0.5, requests=1000, mean_batch=4)
-    assert found == {
+    named = figures(workload, Report(10, 2, 3), cpu_s=0.5, requests=1000, mean_batch=4)
+    assert named == {
         "rps_add_sub_json_8": 10,
         "p50_ms_add_sub_json_8": 2,
         "p99_ms_add_sub_json_8": 3,
@@ -57,12 +57,12 @@ def test_the_better_setting_of_triton_is_chosen_round_by_round() -> None:
 
     result = measured(workload, Rounds([one(100, 200, 400), one(300, 100, 450), one(100, 50, 500)], dropped=2))
     assert [seen[BEST]["rps_add_sub_grpc_8"] for seen in result.rounds] == [200, 300, 100]
-    told = json.loads(document([result], {"kserve": "no network"}))
-    assert told["ratios"][f"rps_add_sub_grpc_8/{BEST}"] == 2  # of 2, 1.5 and 5
-    assert told["spread"][f"rps_add_sub_grpc_8/{BEST}"] == [1.5, 5]
-    assert told["medians"][TRITON] == {"rps_add_sub_grpc_8": 100}
-    assert told["rounds"] == {"add_sub_grpc_8": {"kept": 3, "dropped": 2}}
-    assert told["missing"] == {"kserve": "no network"}
+    report = json.loads(document([result], {"kserve": "no network"}))
+    assert report["ratios"][f"rps_add_sub_grpc_8/{BEST}"] == 2  # of 2, 1.5 and 5
+    assert report["spread"][f"rps_add_sub_grpc_8/{BEST}"] == [1.5, 5]
+    assert report["medians"][TRITON] == {"rps_add_sub_grpc_8": 100}
+    assert report["rounds"] == {"add_sub_grpc_8": {"kept": 3, "dropped": 2}}
+    assert report["missing"] == {"kserve": "no network"}
 
 
 def test_the_table_of_a_page_has_a_row_for_each_workload_and_no_target_twice() -> None:
@@ -79,7 +79,7 @@ def test_a_round_without_triton_has_no_better_setting() -> None:
     assert result.targets == [DIRECT]
 
 
-def test_workloads_are_chosen_by_pattern_and_unknown_ones_refused() -> None:
+def test_workloads_are_chosen_by_pattern_and_unknown_names_are_refused() -> None:
     assert parse(["--only", "mixed_*_32,add_sub_json_1"]).only == ["add_sub_json_1", "mixed_binary_32", "mixed_grpc_32"]
     assert parse(["--peers", "none"]).peers == []
     for wrong in (["--only", "nothing*"], ["--peers", "nobody"], ["--rounds", "0"], ["--seconds", "0"]):
@@ -87,7 +87,7 @@ def test_workloads_are_chosen_by_pattern_and_unknown_ones_refused() -> None:
             parse(wrong)
 
 
-def test_a_target_is_asked_what_it_serves(tmp_path: Path) -> None:
+def test_a_target_receives_the_workloads_that_it_serves(tmp_path: Path) -> None:
     door = Door(1, 2)
     oip = Target("headrace", {"http": door, "grpc": door}, tmp_path, statistics=1)
     peer = Target("kserve", {"http": door}, tmp_path)
@@ -100,7 +100,7 @@ def test_a_target_is_asked_what_it_serves(tmp_path: Path) -> None:
     assert served[DIRECT] == {name for name in WORKLOADS if name.startswith("magika")}
 
 
-def test_everybody_is_sent_the_same_requests(tmp_path: Path) -> None:
+def test_all_targets_receive_the_same_requests(tmp_path: Path) -> None:
     files = write_requests(tmp_path)
     first = {model: path.read_bytes() for model, path in files.items()}
     assert {model: path.read_bytes() for model, path in write_requests(tmp_path).items()} == first
@@ -118,7 +118,7 @@ def test_everybody_is_sent_the_same_requests(tmp_path: Path) -> None:
         {"OUTPUT0": SUM, "OUTPUT1": DIFFERENCE},
     ],
 )
-def test_an_answer_is_right_in_whatever_form_it_comes(right: Any) -> None:
+def test_an_answer_is_right_in_any_form(right: Any) -> None:
     assert is_right(json.dumps(right).encode())
     assert not is_right(json.dumps(right).replace("18", "19").encode())
 
@@ -171,13 +171,13 @@ def test_waits_are_those_of_small_requests_while_a_large_one_is_under_way() -> N
     with ThreadingHTTPServer(("127.0.0.1", 0), Holding) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
         try:
-            told = waits.measure(server.server_address[1], "floats", 0.2, "key", count=10)
+            measured_waits = waits.measure(server.server_address[1], "floats", 0.2, "key", count=10)
         finally:
             server.shutdown()
-    assert told["p50_ms"] >= 50
-    assert 0 < told["wait_p50_ms"] <= told["wait_p99_ms"]
+    assert measured_waits["p50_ms"] >= 50
+    assert 0 < measured_waits["wait_p50_ms"] <= measured_waits["wait_p99_ms"]
     name = "echo_floats_waits_1"
-    result = measured(WORKLOADS[name], Rounds([{TRITON: {f"{key}_{name}": 1.0 for key in told}}]))
+    result = measured(WORKLOADS[name], Rounds([{TRITON: {f"{key}_{name}": 1.0 for key in measured_waits}}]))
     assert "| echo_floats_waits_1 | 1 / 1 / 1 · 1 |" in markdown([result])
 
 
@@ -217,7 +217,7 @@ def listening() -> Iterator[int]:
             thread.join()
 
 
-def test_a_server_is_asked_by_a_program_of_its_own(tmp_path: Path) -> None:
+def test_a_server_receives_requests_of_a_program_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "request.http"
     file.write_bytes(http_request("/v2/models/add_sub/infer", OIP, {"x-key": "k"}))
     assert b"x-key: k\r\n" in file.read_bytes()
@@ -229,6 +229,6 @@ def test_a_server_is_asked_by_a_program_of_its_own(tmp_path: Path) -> None:
     assert body is not None
     assert is_right(body)
     assert refused is None
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        assert post(nobody.getsockname()[1], file, []) is None
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        assert post(unused.getsockname()[1], file, []) is None

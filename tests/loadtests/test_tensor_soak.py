@@ -23,7 +23,7 @@ def test_memory_or_files_that_grow_to_the_end_are_a_leak() -> None:
     assert not sampled([100 * MIB, 103 * MIB] * 20, [20.0, 24.0] * 20).leaks()
 
 
-def test_answers_that_nobody_should_see_are_told() -> None:
+def test_wrong_answers_are_reported() -> None:
     steady = sampled([100 * MIB] * 8)
     assert verdict([steady], [Seen(right=5), Seen(right=5)], kills=3) == []
     assert verdict([steady], [Seen(right=5, wrong=["7 instead of 8"]), Seen(right=5)], 3) == ["7 instead of 8"]

@@ -7,7 +7,7 @@ from loadtests.bench_workers import Point, bound, gateway, parse, report
     ("workers", "cores", "expected"),
     [(1, 2, 10_000), (2, 2, 16_000), (2, 4, 20_000), (4, 4, 32_000), (4, 100, 40_000)],
 )
-def test_workers_or_cores_are_what_there_is_too_little_of(workers: int, cores: int, expected: float) -> None:
+def test_workers_or_cores_are_the_bound(workers: int, cores: int, expected: float) -> None:
     assert bound(workers, cores, gateway_cpu=100e-6, bench_cpu=25e-6) == pytest.approx(expected)
 
 
@@ -20,6 +20,6 @@ def test_ratios_are_those_of_single_rounds(capsys: pytest.CaptureFixture[str]) -
     assert '"rps_bound/2_workers_to_1": 1.6' in last
 
 
-def test_the_numbers_asked_for_are_measured_once_each() -> None:
+def test_each_requested_number_is_measured_once() -> None:
     assert parse(["--workers", "4,1,4"]).workers == [1, 4]
     assert gateway(4).name == "headrace-4"

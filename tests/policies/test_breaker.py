@@ -74,7 +74,7 @@ class BreakerMachine(RuleBasedStateMachine):
         assert self.breaker.state(self.now) == before
 
     @rule(quarters=st.integers(0, 400))
-    def endpoint_asks_for_rest(self, quarters: int) -> None:
+    def endpoint_requests_rest(self, quarters: int) -> None:
         self.breaker.rest(quarters / 4, self.now)
         self.rests_until = max(self.rests_until, self.now + min(quarters / 4, LONGEST_REST))
 
@@ -195,7 +195,7 @@ def test_a_shorter_wish_to_rest_does_not_shorten_a_longer_one() -> None:
     assert breaker.retry_after(20.0) == LONGEST_REST
 
 
-def test_what_time_alone_changes_next_is_the_first_of_its_ends() -> None:
+def test_the_next_change_by_time_is_the_first_of_its_ends() -> None:
     breaker = Breaker(1, 10.0)
     assert breaker.next_change(0.0) == 0.0
     breaker.failure(0.0)

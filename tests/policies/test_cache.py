@@ -21,7 +21,7 @@ ACTIONS = st.lists(
 
 
 @given(ACTIONS)
-def test_it_keeps_the_newest_used_within_its_bytes_and_time(actions: list[tuple[str, int, int, int]]) -> None:
+def test_it_holds_the_most_recently_used_within_its_bytes_and_time(actions: list[tuple[str, int, int, int]]) -> None:
     store, model, now = Store(TTL, SIZE), OrderedDict[bytes, CacheEntry](), 0.0
     for action, name, size, seconds in actions:
         now += seconds
@@ -31,7 +31,7 @@ def test_it_keeps_the_newest_used_within_its_bytes_and_time(actions: list[tuple[
             if size <= SIZE // PART:
                 model.pop(digest, None)
                 model[digest] = made
-                while sum(len(kept.body) + OVERHEAD for kept in model.values()) > SIZE:
+                while sum(len(held.body) + OVERHEAD for held in model.values()) > SIZE:
                     model.popitem(last=False)
         else:
             expected = model.get(digest)
@@ -41,19 +41,19 @@ def test_it_keeps_the_newest_used_within_its_bytes_and_time(actions: list[tuple[
             if expected is not None:
                 model.move_to_end(digest)
             assert store.get(digest, float("inf"), now) is expected
-        assert store.size == sum(len(kept.body) + OVERHEAD for kept in model.values()) <= SIZE
+        assert store.size == sum(len(held.body) + OVERHEAD for held in model.values()) <= SIZE
         assert len(store) == len(model)
 
 
-def test_an_answer_is_no_older_than_who_asks_allows() -> None:
+def test_an_answer_is_no_older_than_the_client_allows() -> None:
     store = Store(TTL, SIZE)
-    store.put(b"a", kept := entry(1, 0.0))
-    assert store.get(b"a", 5.0, 5.0) is kept
+    store.put(b"a", stored := entry(1, 0.0))
+    assert store.get(b"a", 5.0, 5.0) is stored
     assert store.get(b"a", 4.0, 5.0) is None
-    assert store.get(b"a", 9.0, 5.0) is kept  # the lookup with a lower maximum age did not evict it
+    assert store.get(b"a", 9.0, 5.0) is stored  # the lookup with a lower maximum age did not evict it
 
 
-def test_new_bounds_count_for_what_is_there() -> None:
+def test_new_bounds_apply_to_stored_entries() -> None:
     store = Store(TTL, SIZE)
     for i in range(4):
         store.put(b"%d" % i, entry(1000, 0.0))
@@ -81,5 +81,5 @@ def test_new_bounds_count_for_what_is_there() -> None:
         ("max-age=" + "9" * 99, True, float("inf")),
     ],
 )
-def test_what_clients_say(header: str | None, store: bool, max_age: float) -> None:
+def test_cache_control_of_clients(header: str | None, store: bool, max_age: float) -> None:
     assert wish(header) == (store, max_age)

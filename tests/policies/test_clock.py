@@ -74,5 +74,5 @@ def test_a_window_is_its_minutes_after_each_of_its_days(
         assert one.holds(MONDAY.timestamp() + minute * 60 + 59) is expected
 
 
-def test_a_window_shows_what_the_clock_there_shows() -> None:
+def test_a_window_shows_local_time() -> None:
     assert window(days=["mon"], zone="Asia/Tokyo").show(utc(0, "16:00")) == "Tue 01:00"

@@ -14,7 +14,7 @@ def measured(gaps: list[float], start: float = 0.0) -> tuple[DrainRate, float]:
     return rate, now
 
 
-def test_the_pace_and_what_it_means_for_one_who_has_others_before_him() -> None:
+def test_the_pace_and_the_wait_behind_other_requests() -> None:
     rate, now = measured([0.5] * 20, start=1000.0)
     assert rate.gap(now) == pytest.approx(0.5)
     assert rate.wait(0, now) == pytest.approx(0.5)
@@ -35,7 +35,7 @@ def test_bursts_are_not_taken_for_the_pace(burst: int) -> None:
     assert 0.4 < rate.gap(now) / (10.0 / burst) < 2.5
 
 
-def test_a_change_of_pace_is_seen() -> None:
+def test_a_change_of_pace_is_measured() -> None:
     rate, now = measured([1.0] * 100)
     for _ in range(100):
         now += 0.1
@@ -49,7 +49,7 @@ def test_silence_counts() -> None:
     assert rate.gap(now + 32) > 1.0
 
 
-def test_time_in_which_nobody_waited_is_not_part_of_the_pace_and_ages_what_is_known() -> None:
+def test_idle_time_is_not_part_of_the_pace_and_ages_the_measurements() -> None:
     rate, now = measured([1.0] * 100)
     now += 10_000
     rate.start(now)

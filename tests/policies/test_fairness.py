@@ -105,7 +105,7 @@ def test_a_new_tenant_starts_at_the_lowest_of_those_that_wait_or_where_the_last_
     assert counter.level("b") == 125  # no level is lowered
 
 
-def test_shares_weigh_what_is_served() -> None:
+def test_service_is_proportional_to_shares() -> None:
     server = Server({"one": 1.0, "three": 3.0}, Random(2))
     for _ in range(600):
         server.arrive("one")

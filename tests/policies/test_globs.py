@@ -23,9 +23,9 @@ def test_a_glob_is_case_sensitive_and_matches_the_whole_name() -> None:
 
 
 @given(st.lists(patterns, max_size=5), st.lists(names, max_size=20))
-def test_a_table_finds_the_exact_name_then_the_first_glob(keys: list[str], asked: list[str]) -> None:
+def test_a_table_prefers_the_exact_name_then_the_first_glob(keys: list[str], lookups: list[str]) -> None:
     table = GlobTable((key, index) for index, key in enumerate(keys))
-    for name in asked * 2:  # the second time from the memo
+    for name in lookups * 2:  # the second time from the memo
         exact = [i for i, key in enumerate(keys) if key == name and not is_glob(key)]
         globbed = [i for i, key in enumerate(keys) if is_glob(key) and fnmatchcase(name, key)]
         assert table.find(name) == next(iter(exact + globbed), None)
@@ -44,7 +44,7 @@ def test_the_memo_is_bounded_in_entries_and_in_length_and_holds_hits_only() -> N
     assert len(table._cached) == size
 
 
-def test_a_repeated_glob_hit_comes_from_the_memo() -> None:
+def test_a_repeated_glob_hit_is_read_from_the_memo() -> None:
     table = GlobTable([("v-*", 1)])
     table.find("v-1")
     table._globs = ()
@@ -53,5 +53,5 @@ def test_a_repeated_glob_hit_comes_from_the_memo() -> None:
 
 
 @given(st.lists(patterns, max_size=4), names)
-def test_a_set_holds_what_any_pattern_matches(members: list[str], name: str) -> None:
+def test_a_set_contains_the_matches_of_any_pattern(members: list[str], name: str) -> None:
     assert (name in GlobSet(members)) is any(glob(member)(name) for member in members)

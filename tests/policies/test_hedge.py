@@ -20,12 +20,12 @@ def test_a_quantile_is_that_of_the_recent_past(measured: list[float], share: flo
     assert sum(seconds <= quantile.value for seconds in recent) >= min(share * len(recent), len(recent) - 1)
 
 
-def test_streams_and_wholes_are_learned_apart() -> None:
-    learned = MeasuredDelay(0.5)
+def test_streams_and_whole_answers_are_measured_separately() -> None:
+    measured = MeasuredDelay(0.5)
     for _ in range(LEAST):
-        learned.observe(0.25, stream=True)
-    assert learned.seconds(stream=True) == 0.25
-    assert learned.seconds(stream=False) is None
+        measured.observe(0.25, stream=True)
+    assert measured.seconds(stream=True) == 0.25
+    assert measured.seconds(stream=False) is None
 
 
 @pytest.mark.parametrize(("after", "seconds"), [("200ms", 0.2), ("3s", 3.0)])
@@ -37,7 +37,7 @@ def test_a_fixed_one_learns_nothing(after: str, seconds: float) -> None:
 
 
 def test_percentiles_have_fractions() -> None:
-    learned = patience("p99.5")
+    measured = patience("p99.5")
     for i in range(400):
-        learned.observe(float(i), stream=True)
-    assert learned.seconds(stream=True) == 398.0
+        measured.observe(float(i), stream=True)
+    assert measured.seconds(stream=True) == 398.0

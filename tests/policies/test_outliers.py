@@ -45,13 +45,13 @@ def test_one_that_fails_a_third_is_left_alone_though_it_never_fails_often_in_a_r
     assert out(peers) == [True, False, False, False, False]
 
 
-def test_when_all_fail_alike_nobody_is() -> None:
+def test_no_endpoint_is_an_outlier_when_all_fail_alike() -> None:
     judge, peers = outliers(5)
     play(judge, peers, [0.5] * 5, 60)
     assert not any(out(peers))
 
 
-def test_a_few_failures_among_few_requests_say_nothing() -> None:
+def test_a_few_failures_among_few_requests_do_not_count() -> None:
     judge, peers = outliers(3)
     for i in range(19):
         judge.ended(peers[0], i / 100, failed=True)
@@ -86,7 +86,7 @@ def test_it_is_left_alone_for_longer_each_time_and_forgiven_after_a_while() -> N
     assert tally.leave(30.0, 100_000.0) == 30.0
 
 
-def test_what_it_did_before_it_was_left_alone_is_not_held_against_it() -> None:
+def test_failures_before_an_ejection_do_not_count_after_it() -> None:
     judge, peers = outliers(4)
     now = play(judge, peers, [0.4, 0.0, 0.0, 0.0], 10)
     assert out(peers)[0]

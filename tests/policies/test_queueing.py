@@ -51,17 +51,17 @@ def test_all_are_served_once_by_band_and_within_a_tenant_by_urgency(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(TICKETS, st.sampled_from(["push", "push", "leave", "serve", "shed"])), max_size=120))
-def test_whatever_comes_and_goes_the_counts_are_right(written: list[tuple[tuple[str, int, float, int], str]]) -> None:
+def test_the_counts_are_right_after_any_actions(written: list[tuple[tuple[str, int, float, int], str]]) -> None:
     waiting = queue(b=3.0, lower=0.1)
     model: list[Ticket] = []
     dice = Random(len(written))
-    for fields, what in written:
-        if what == "push":
+    for fields, action in written:
+        if action == "push":
             model.append(Ticket(*fields))
             waiting.push(model[-1])
-        elif model and what == "leave":
+        elif model and action == "leave":
             waiting.remove(model.pop(dice.randrange(len(model))))
-        elif model and what == "serve":
+        elif model and action == "serve":
             waiting.serve(ticket := waiting.next())
             model.remove(ticket)
         elif model and (victim := waiting.victim(fields[0], fields[1])) is not None:
@@ -83,7 +83,7 @@ def test_a_flood_delays_another_tenant_by_a_turn_and_not_by_the_flood() -> None:
     assert drain(waiting).index(late) <= 1
 
 
-def test_nobody_in_a_band_is_passed_over_for_ever() -> None:
+def test_no_request_of_a_band_is_passed_over_forever() -> None:
     (old,) = tickets("a", 1, due=60.0)
     waiting = queue(old, b=5.0)
     for turn in range(1000):
@@ -113,7 +113,7 @@ def test_a_lower_band_has_its_part_of_the_turns_and_none_without_one(lower: floa
     assert abs((100 - low) - expected) <= 2
 
 
-def test_turns_are_not_saved_up_by_a_band_that_had_nobody() -> None:
+def test_an_empty_band_does_not_accumulate_turns() -> None:
     waiting = queue(*tickets("a", 100, HIGH), lower=0.25)
     (leaves,) = tickets("b", 1, LOW)
     waiting.push(leaves)
@@ -140,7 +140,7 @@ def test_a_lower_band_that_has_had_its_turn_earns_the_next_one() -> None:
     assert waiting.next().band == HIGH
 
 
-def test_room_is_made_in_the_lowest_band_by_who_has_most_waiting_there() -> None:
+def test_room_is_made_by_the_tenant_with_most_requests_in_the_lowest_band() -> None:
     flood, few, high = tickets("flood", 5, LOW), tickets("few", 2, LOW), tickets("vip", 9, HIGH)
     waiting = queue(*high, *flood, *few)
     assert waiting.victim("anyone", HIGH) is flood[-1]
@@ -161,7 +161,7 @@ def test_a_place_does_not_go_back_and_forth_between_two() -> None:
     assert sorted(t.tenant for t in waiting) == ["a"] * 5 + ["b"] * 5
 
 
-def test_who_is_ahead_goes_by_band_and_share() -> None:
+def test_the_count_ahead_depends_on_band_and_share() -> None:
     waiting = queue(*tickets("flood", 100), *tickets("vip", 7, HIGH), light=2.0)
     assert waiting.ahead("vip", HIGH) == 7
     assert waiting.ahead("flood", NORMAL) == 107
@@ -170,7 +170,7 @@ def test_who_is_ahead_goes_by_band_and_share() -> None:
     assert queue().ahead("light", LOW) == 0
 
 
-def test_what_left_is_not_kept() -> None:
+def test_removed_tickets_are_freed() -> None:
     waiting = queue()
     stays = Ticket("a", NORMAL, 0.0, 1.0)
     waiting.push(stays)
@@ -185,7 +185,7 @@ def test_what_left_is_not_kept() -> None:
         waiting.remove(gone)
 
 
-def test_a_queue_without_anybody_has_no_next() -> None:
+def test_an_empty_queue_has_no_next() -> None:
     with pytest.raises(ValueError, match="nobody"):
         queue().next()
 

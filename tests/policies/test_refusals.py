@@ -14,7 +14,7 @@ LIKE = Breaker(3, 10.0)
 
 class Event(NamedTuple):
     tenant: str
-    what: str
+    kind: str
     after: float
     retry_after: float | None
 
@@ -32,22 +32,22 @@ EVENTS = st.lists(
 
 
 @given(EVENTS)
-def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
+def test_refusals_of_one_tenant_count_for_that_tenant_only(events: list[Event]) -> None:
     """Against a model: only a refused tenant is held off, and refusals of at least two tenants blame the endpoint."""
     refusals, now = Refusals(), 0.0
     refused: dict[str, tuple[float, str]] = {}
     for event in events:
         now += event.after
-        if event.what in ("own", "unknown"):
-            others = [at for name, (at, what) in refused.items() if name != event.tenant and what == "unknown"]
-            known = event.what == "own"
-            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, tenant_only=known)
-            assert blamed == (not known and any(now - at < WITNESS for at in others))
-            refused[event.tenant] = now, event.what
-        elif event.what == "answered":
+        if event.kind in ("own", "unknown"):
+            others = [at for name, (at, kind) in refused.items() if name != event.tenant and kind == "unknown"]
+            tenant_only = event.kind == "own"
+            blamed = refusals.refused(event.tenant, event.retry_after, now, LIKE, tenant_only=tenant_only)
+            assert blamed == (not tenant_only and any(now - at < WITNESS for at in others))
+            refused[event.tenant] = now, event.kind
+        elif event.kind == "answered":
             refusals.answered(event.tenant)
             refused.pop(event.tenant, None)
-        elif event.what == "abandoned":
+        elif event.kind == "abandoned":
             refusals.abandoned(event.tenant, now)
         elif refusals.allows(event.tenant, now):
             refusals.begin(event.tenant, now)
@@ -60,7 +60,7 @@ def test_what_one_tenant_earns_is_that_tenant_s(events: list[Event]) -> None:
             assert wait == 0.0 or 0.0 < refusals.next_change(now) <= wait
 
 
-def test_a_tenant_is_held_off_for_as_long_as_it_was_told_to_wait() -> None:
+def test_a_tenant_is_held_off_for_its_retry_after() -> None:
     refusals = Refusals()
     refusals.refused("a", 5.0, 0.0, LIKE, tenant_only=False)
     assert [refusals.allows("a", now) for now in (0.0, 4.9, 5.0)] == [False, False, True]
@@ -77,10 +77,10 @@ def test_refusals_without_a_time_open_as_a_breaker_does() -> None:
     assert refusals.allows("a", 12.0)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_the_tenants_that_are_remembered_are_bounded(known: bool) -> None:
+@pytest.mark.parametrize("tenant_only", [True, False])
+def test_the_tenants_that_are_remembered_are_bounded(tenant_only: bool) -> None:
     refusals = Refusals()
     for number in range(MOST + 10):
-        refusals.refused(str(number), 10.0, 0.0, LIKE, tenant_only=known)
+        refusals.refused(str(number), 10.0, 0.0, LIKE, tenant_only=tenant_only)
     assert len(refusals.tenants) == MOST
     assert refusals.allows("0", 0.0)

@@ -52,7 +52,7 @@ def test_no_nine_seconds_hold_more_retries_than_the_ten_around_them_pay_for(
 
 
 def test_an_outage_is_amplified_by_the_ratio_only() -> None:
-    """A thousand requests over ten seconds, every one of which fails and requests two retries."""
+    """A thousand requests over ten seconds; each fails and requests two retries."""
     budget = RetryBudget(0.2)
     granted = 0
     for i in range(1000):
@@ -62,7 +62,7 @@ def test_an_outage_is_amplified_by_the_ratio_only() -> None:
     assert 200 <= granted <= 203
 
 
-def test_the_floor_lets_a_quiet_service_retry_and_comes_back_with_the_window() -> None:
+def test_the_floor_lets_a_quiet_service_retry_and_refills_with_the_window() -> None:
     budget = RetryBudget(0.2, window=10.0, floor=3)
     assert [budget.allow(1.0) for _ in range(4)] == [True, True, True, False]
     assert not budget.allow(9.0)

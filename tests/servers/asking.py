@@ -40,7 +40,7 @@ PATIENCE = 30.0
 
 @asynccontextmanager
 async def adapting(url: str, protocol: str | Mapping[str, Any], **fields: Any) -> AsyncIterator[Adapter]:
-    """For an endpoint of a pool that is written so."""
+    """An adapter for the endpoint of a pool with this configuration."""
     pool: PoolConfig
     (pool,) = config(pools=[{"name": "main", "protocol": protocol, "endpoints": [url], **fields}]).pools
     adapter = registry.make(pool, Address(url))
@@ -55,7 +55,7 @@ def within(seconds: float = PATIENCE) -> Call:
 
 
 def infer_request(inference: Inference, sent: str = "json", kind: Any = "infer") -> InferRequest:
-    """As a client sends it: in `json`, in `binary` form, or over `grpc`."""
+    """The request of a client: in `json`, in `binary` form, or over `grpc`."""
     model, version = inference.model_name, inference.model_version
     if sent == "grpc":
         message = oip_proto.encode_infer_request(inference)
@@ -70,12 +70,12 @@ def with_body(request: InferRequest, body: bytes) -> InferRequest:
 
 
 def prompted(model: str, body: Any, kind: Any = "generate") -> InferRequest:
-    """By Triton's generate extension."""
+    """A request of Triton's generate extension."""
     return request_of(json.dumps(body).encode(), model=model, version="", kind=kind)
 
 
 def outputs(answer: Answer) -> dict[str, Tensor]:
-    """Of a whole answer, by their names."""
+    """The outputs of a whole answer, by name."""
     return {tensor.name: tensor for tensor in inferred(answer).outputs}
 
 
@@ -85,7 +85,7 @@ def texts(*values: str) -> bytes:
 
 
 def text_of(tensor: Tensor) -> str:
-    """The only element of one."""
+    """The only element of a BYTES tensor."""
     (element,) = split_bytes(tensor.data, 1, tensor.name)
     return element.decode()
 

@@ -16,7 +16,7 @@ VERSION = "1.4.39"
 
 
 def install() -> Path:
-    """With pandas, for its data frames."""
+    """Install BentoML with pandas, for its data frames."""
     return ensure("bentoml-pandas", (*REQUIREMENTS, "pandas==2.3.3"))
 
 

@@ -8,7 +8,7 @@ import grpc
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2
 
-from tests.servers.exchange import PATIENCE, Told, steady
+from tests.servers.exchange import PATIENCE, Reply, steady
 
 SERVICE = "inference.GRPCInferenceService"
 
@@ -34,7 +34,7 @@ def stream(*messages: Any) -> Call:
     return Call("ModelStreamInfer", [one.SerializeToString() for one in messages], "ModelStreamInferResponse")
 
 
-def called(address: str, one: Call, metadata: Mapping[str, str]) -> Told:
+def called(address: str, one: Call, metadata: Mapping[str, str]) -> Reply:
     """Make it on a channel of its own. `kind` is the status; a failed call's words are each server's own."""
     answers: list[Any] = []
     kind = "OK"
@@ -46,7 +46,7 @@ def called(address: str, one: Call, metadata: Mapping[str, str]) -> Told:
             answers.extend(_document(one.answer, data) for data in responses)  # keeps what came before a failure
         except grpc.RpcError as error:
             kind = error.code().name
-    return Told(0, kind, answers)
+    return Reply(0, kind, answers)
 
 
 def _document(name: str, data: bytes) -> Any:

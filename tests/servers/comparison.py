@@ -4,22 +4,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.servers.exchange import Told
+from tests.servers.exchange import Reply
 
 Status = int | str
-"""Of HTTP a number, of gRPC a word."""
+"""A number over HTTP, a word over gRPC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where ours is not as Triton is, on purpose. The texts are a row of `docs/tensor-runtime.md`."""
+    """An intended difference between our runtime and Triton. The texts are a row of `docs/tensor-runtime.md`."""
 
-    what: str
+    topic: str
     triton: str
     ours: str
     why: str
     cases: Mapping[str, Sequence[Status | None]] = field(default_factory=dict)
-    """By case the status of each of our answers; None where it is Triton's. Bodies of other statuses are not
+    """The status of each of our answers by case; None where it is Triton's. Bodies of other statuses are not
     compared beyond their shape."""
     free: Collection[str] = ()
     """Cases in which only statuses are compared."""
@@ -28,12 +28,12 @@ class Difference:
     leaves_out: Collection[str] = ()
 
 
-def status(response: Told) -> Status:
-    """The one that counts on its wire."""
+def status(response: Reply) -> Status:
+    """The status of a response on its wire."""
     return response.status or response.kind
 
 
-def disagreements(name: str, theirs: Sequence[Told], ours: Sequence[Told], table: Sequence[Difference]) -> list[str]:
+def disagreements(name: str, theirs: Sequence[Reply], ours: Sequence[Reply], table: Sequence[Difference]) -> list[str]:
     """Descriptions of the unintended differences; empty without any."""
     meant = next((one.cases[name] for one in table if name in one.cases), [None] * len(theirs))
     keys = {key for one in table if name in one.leaves_out for key in one.keys}
@@ -54,15 +54,15 @@ def is_error(one: Status) -> bool:
     return one != "OK" if isinstance(one, str) else one >= 400
 
 
-def is_well_formed(response: Told) -> bool:
+def is_well_formed(response: Reply) -> bool:
     """Whether an error is one object with a text, in JSON; a failed call has no message."""
     if not response.status:
         return bool(response.document == [])
     return response.kind in ("error", "") and bool(response.document in ({"error": True}, None))
 
 
-def _without(response: Told, keys: Collection[str]) -> Told:
-    return Told(response.status, response.kind, _stripped(response.document, keys))
+def _without(response: Reply, keys: Collection[str]) -> Reply:
+    return Reply(response.status, response.kind, _stripped(response.document, keys))
 
 
 def _stripped(document: Any, keys: Collection[str]) -> Any:

@@ -1,4 +1,4 @@
-"""Where our runtime is not as Triton is, on purpose: each a row of `docs/tensor-runtime.md`, and checked."""
+"""Intended differences between our runtime and Triton: each is a row of `docs/tensor-runtime.md`, and is checked."""
 
 from collections.abc import Sequence
 

@@ -14,7 +14,7 @@ _BINARY = "inference-header-content-length"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class HttpRequest:
     """One HTTP request."""
 
     method: str
@@ -26,8 +26,8 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """An answer. `document` is its JSON, with binary tensors as hexadecimal `data`; of an error, only that it is one.
+class Reply:
+    """An answer. `document` is its JSON, with binary tensors as hexadecimal `data`; an error's text is omitted.
 
     The text of an error is each server's own and is not compared; its shape is.
     """
@@ -37,14 +37,14 @@ class Told:
     document: Any = None
 
 
-def get(path: str, **headers: str) -> Ask:
-    return Ask("GET", path, headers=_fields(headers))
+def get(path: str, **headers: str) -> HttpRequest:
+    return HttpRequest("GET", path, headers=_fields(headers))
 
 
-def post(path: str, document: Any = None, **headers: str) -> Ask:
-    """With a JSON body, or with unchanged bytes."""
+def post(path: str, document: Any = None, **headers: str) -> HttpRequest:
+    """A POST with a JSON body, or with unchanged bytes."""
     body = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
-    return Ask("POST", path, body, _fields(headers))
+    return HttpRequest("POST", path, body, _fields(headers))
 
 
 def _fields(headers: Mapping[str, str]) -> dict[str, str]:
@@ -62,49 +62,51 @@ def binary(name: str, datatype: str, shape: Sequence[Any], size: Any) -> dict[st
     return {"name": name, "datatype": datatype, "shape": list(shape), "parameters": {"binary_data_size": size}}
 
 
-def infer(model: str, *inputs: Any, **more: Any) -> Ask:
+def infer(model: str, *inputs: Any, **more: Any) -> HttpRequest:
     """An inference in JSON; `more` are further members of the request."""
     return post(f"/v2/models/{model}/infer", {"inputs": list(inputs), **more})
 
 
-def infer_binary(model: str, inputs: Sequence[Any], blobs: bytes, length: Any = None, **more: Any) -> Ask:
+def infer_binary(model: str, inputs: Sequence[Any], blobs: bytes, length: Any = None, **more: Any) -> HttpRequest:
     """An inference with binary tensors; `length` is the header's, where it is to lie."""
     head = json.dumps({"inputs": list(inputs), **more}).encode()
     declared = str(len(head) if length is None else length)
-    return Ask("POST", f"/v2/models/{model}/infer", head + blobs, {"Inference-Header-Content-Length": declared})
+    return HttpRequest("POST", f"/v2/models/{model}/infer", head + blobs, {"Inference-Header-Content-Length": declared})
 
 
-def asked(address: str, ask: Ask, headers: Mapping[str, str]) -> Told:
+def reply_to(address: str, request: HttpRequest, headers: Mapping[str, str]) -> Reply:
     """Send it on a connection of its own to `HOST:PORT`, with the further `headers` that this server requires."""
     end = time.monotonic() + PATIENCE
     while True:
-        status, fields, body = _sent(address, ask, headers)
-        if ask.until in body.replace(b" ", b"") or time.monotonic() > end:
-            return _told(status, fields, body)
+        status, fields, body = _sent(address, request, headers)
+        if request.until in body.replace(b" ", b"") or time.monotonic() > end:
+            return _reply(status, fields, body)
         time.sleep(0.05)
 
 
-def _sent(address: str, ask: Ask, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
+def _sent(address: str, request: HttpRequest, headers: Mapping[str, str]) -> tuple[int, dict[str, str], bytes]:
     connection = HTTPConnection(address, timeout=PATIENCE)
     try:
-        connection.request(ask.method, ask.path, ask.body or None, {**ask.headers, **headers})
+        connection.request(request.method, request.path, request.body or None, {**request.headers, **headers})
         response = connection.getresponse()
         return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
     finally:
         connection.close()
 
 
-def _told(status: int, headers: Mapping[str, str], body: bytes) -> Told:
+def _reply(status: int, headers: Mapping[str, str], body: bytes) -> Reply:
     if headers.get("content-encoding") in ("gzip", "deflate"):
         body = zlib.decompress(body, 47)
     kind = headers.get("content-type", "").partition(";")[0]
     if kind == "text/event-stream":
-        return Told(status, kind, [_document(event) for event in body.decode().split("\n\n") if event])
+        return Reply(status, kind, [_document(event) for event in body.decode().split("\n\n") if event])
     if _BINARY in headers:
-        return Told(status, "binary", _joined(json.loads(body[: int(headers[_BINARY])]), body[int(headers[_BINARY]) :]))
+        return Reply(
+            status, "binary", _joined(json.loads(body[: int(headers[_BINARY])]), body[int(headers[_BINARY]) :])
+        )
     if not body:
-        return Told(status)
-    return Told(status, "error" if status >= 400 else kind, _document(body.decode(errors="surrogateescape")))
+        return Reply(status)
+    return Reply(status, "error" if status >= 400 else kind, _document(body.decode(errors="surrogateescape")))
 
 
 def _document(text: str) -> Any:

@@ -1,6 +1,6 @@
-"""Where an answer through our gateway is another than the server's behind it: each a row of `docs/tensor-runtime.md`.
+"""Answers through our gateway that differ from its server's: each is a row of `docs/tensor-runtime.md`.
 
-These come before those of `differences.py`, which are of our runtime. Loading, shared memory and settings are not here:
+These precede the differences of our runtime in `differences.py`. Loading, shared memory and settings are not here:
 the gateway refuses them all.
 """
 
@@ -79,4 +79,4 @@ REFUSED = (
     *("gRPC: load and unload of an unknown model", "gRPC: unload and load", "gRPC: settings"),
     "gRPC: regions of shared memory",
 )
-"""With the whole group of `control`, but for the index and statistics."""
+"""The whole group of `control` is refused too, except the index and statistics."""

@@ -16,7 +16,7 @@ VERSION = "0.21.0"
 
 
 def install() -> Path:
-    """As the benchmarks have it."""
+    """Install KServe like the benchmarks."""
     return ensure("kserve", REQUIREMENTS)
 
 

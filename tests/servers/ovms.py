@@ -13,7 +13,7 @@ VERSION = "its API 2026"
 
 
 def launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
-    """With this interpreter."""
+    """The stand-in, run by this interpreter."""
     env = {"PYTHONPATH": str(REPOSITORY), **SINGLE_THREAD}
     return Launch([sys.executable, "-m", "tests.servers.stand_ins.ovms", *map(str, ports)], env=env)
 

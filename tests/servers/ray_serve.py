@@ -30,7 +30,7 @@ class RayServe:
 
     @property
     def url(self) -> str:
-        """Of the application `paths`."""
+        """The URL of the application `paths`."""
         return f"{self.server.url(0)}/paths"
 
     @property
@@ -48,7 +48,7 @@ class RayServe:
 
 @contextlib.contextmanager
 def ray_serve() -> Iterator[RayServe]:
-    """In a network of its own, since it listens on every address; ready when both applications and its metrics are."""
+    """Ray Serve in a network of its own, since it listens on every address; its applications and metrics are ready."""
     install = functools.partial(ensure, "ray-serve", peer.REQUIREMENTS)
     with started("ray-serve", install, _launch, ports=4, ready="/-/healthz") as server:
         end = time.monotonic() + APPLICATION_SECONDS

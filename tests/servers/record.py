@@ -8,23 +8,25 @@ from typing import Any
 
 from tests.servers.calls import called
 from tests.servers.cases import CASES
-from tests.servers.exchange import Ask, Told, asked
+from tests.servers.exchange import HttpRequest, Reply, reply_to
 from tests.servers.repositories import for_triton
 from tests.servers.triton import triton
 
 RECORD = Path(__file__).parent / "triton-2.51.0.json"
 
 
-def recorded() -> dict[str, list[Told]]:
-    """By case, one answer for each of its requests."""
-    return {name: [Told(*one) for one in responses] for name, responses in json.loads(RECORD.read_text()).items()}
+def recorded() -> dict[str, list[Reply]]:
+    """The recorded answers by case, one for each of its requests."""
+    return {name: [Reply(*one) for one in responses] for name, responses in json.loads(RECORD.read_text()).items()}
 
 
-def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Told]:
+def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Reply]:
     """Send one case to a server, with API keys by protocol if it requires them."""
     fields = {kind: {"authorization": f"Bearer {key}"} for kind, key in (keys or {}).items()}
     return [
-        asked(http, one, fields.get("http", {})) if isinstance(one, Ask) else called(grpc, one, fields.get("grpc", {}))
+        reply_to(http, one, fields.get("http", {}))
+        if isinstance(one, HttpRequest)
+        else called(grpc, one, fields.get("grpc", {}))
         for one in CASES[name]
     ]
 
@@ -37,7 +39,7 @@ def main() -> None:
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def _plain(responses: Told) -> list[Any]:
+def _plain(responses: Reply) -> list[Any]:
     return [responses.status, responses.kind, responses.document]
 
 

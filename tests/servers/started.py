@@ -27,7 +27,7 @@ class Started:
     folder: Path
 
     def url(self, port: int = 0) -> str:
-        """By the number of one of its ports."""
+        """The URL of a port, by its number."""
         return f"http://127.0.0.1:{self.ports[port]}"
 
     def log(self, lines: int = 40) -> str:

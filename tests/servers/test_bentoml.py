@@ -157,7 +157,7 @@ async def test_objects_are_json_texts(server: Started) -> None:
 
 
 async def test_mistakes_are_the_callers(server: Started) -> None:
-    """Some of which BentoML would make something of, and some it finds itself."""
+    """BentoML would accept some of them, and detects others itself."""
     wrong = [
         (Inference("add_sub", inputs=ADD_SUB[:1]), "`INPUT1` is missing"),
         (Inference("add_sub", inputs=[*ADD_SUB, one("INPUT9", "BYTES", texts("a"))]), "no input `INPUT9`"),
@@ -182,7 +182,7 @@ async def test_mistakes_are_the_callers(server: Started) -> None:
             await adapter.call(infer_request(Inference("fail", inputs=[one("text", "BYTES", texts("a"))])), within())
 
 
-async def test_what_it_does_not_do(server: Started) -> None:
+async def test_unsupported_requests_are_refused(server: Started) -> None:
     async with adapting(server.url(), "bentoml") as adapter:
         for request in (
             ChatRequest(model="add_sub", payload=OpenAIPayload(fields={})),

@@ -187,7 +187,7 @@ async def test_an_explainer_that_is_gone_is_not_the_endpoints_fault(server: Star
             assert (await adapter.call(rows("add_sub", ROW), within())).status == 200
 
 
-async def test_what_v1_refuses(server: Started) -> None:
+async def test_refusals_of_v1(server: Started) -> None:
     async with adapting(server.url(), "kserve-v1") as adapter:
         with pytest.raises(CallerError, match="it refuses all"):
             await adapter.call(rows("refuses", ROW), within())
@@ -216,7 +216,7 @@ async def test_metadata_over_v1(server: Started) -> None:
 
 
 async def test_its_paths_are_an_app(server: Started) -> None:
-    """So what a model streams is had as well."""
+    """Streams of a model are available through them."""
     async with adapting(server.url(), "kserve-v1") as adapter:
         call = AppRequest(
             model="m", path="/v1/models/streams:predict", body=b'{"instances": []}', content_type="application/json"

@@ -100,7 +100,7 @@ async def test_questions(server: Started, wire: str) -> None:
 
 
 async def test_its_configuration_is_read_again() -> None:
-    """On a server of its own, since what is loaded stays."""
+    """The server is its own, since loaded models stay."""
     with serving() as server:
         async with before(server, "oip-http") as adapter:
             with pytest.raises(Unavailable):

@@ -127,7 +127,7 @@ async def test_streams(server: RayServe) -> None:
 
 
 async def until_more(adapter: Adapter, path: str, before: int) -> None:
-    """What the application counts there."""
+    """Wait until the counter of the application at `path` changes."""
     async with asyncio.timeout(60):
         while await reported(adapter, call(path)) == before:
             await asyncio.sleep(0.1)
@@ -222,8 +222,8 @@ async def test_failures_over_grpc(server: RayServe) -> None:
 # ── through a gateway ─────────────────────────────────────────────────────────────────────────────────────
 
 
-async def counted(http: aiohttp.ClientSession, url: str, what: str) -> int:
-    async with http.get(f"{url}/apps/paths/{what}") as response:
+async def counted(http: aiohttp.ClientSession, url: str, counter: str) -> int:
+    async with http.get(f"{url}/apps/paths/{counter}") as response:
         return int(await response.json())
 
 

@@ -166,7 +166,7 @@ async def test_both_wires_report_the_same_metadata(server: TfServing, wire: str)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_health_of_what_has_no_path_for_it(server: TfServing, wire: str) -> None:
+async def test_health_without_a_health_path(server: TfServing, wire: str) -> None:
     async with adapting(server, wire) as adapter:
         await adapter.probe(PATIENCE)
     async with adapting(server, wire, model="nobody") as adapter:
@@ -212,7 +212,7 @@ async def test_mistakes_are_the_callers(server: TfServing, wire: str, wrong: Any
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_what_is_not_there_and_what_is_not_done(server: TfServing, wire: str) -> None:
+async def test_absent_models_and_unsupported_requests(server: TfServing, wire: str) -> None:
     async with adapting(server, wire) as adapter:
         for request in (infer_request("json", X, version="9"), plain({"instances": [[1, 2]]}, version="9")):
             with pytest.raises(NotFound, match="`half` has no version `9`"):
@@ -267,7 +267,7 @@ async def test_a_request_that_does_not_fit_reads_the_signature_again(
 
 
 async def test_models_and_labels_are_ordered_all_at_once(tmp_path: Any, server: TfServing) -> None:
-    """In a server of its own, since what an order leaves out is unloaded."""
+    """The server is its own, since an order unloads all other models."""
     base = server.config.read_text().split('base_path: "')[1].split('"')[0]
 
     def config(**labels: int) -> bytes:

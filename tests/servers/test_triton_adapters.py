@@ -58,7 +58,7 @@ async def adapting(server: Triton, wire: str) -> AsyncIterator[Adapter]:
         await adapter.aclose()
 
 
-def asked(sent: str, inference: Inference, kind: Any = "infer") -> InferRequest:
+def request_of_wire(sent: str, inference: Inference, kind: Any = "infer") -> InferRequest:
     model, version = inference.model_name, inference.model_version
     if sent == "grpc":
         message = oip_proto.encode_infer_request(inference)
@@ -92,7 +92,9 @@ async def streamed(answer: Answer) -> list[Inferred]:
 @pytest.mark.parametrize("wire", WIRES)
 async def test_sums(real_triton: Triton, wire: str, sent: str) -> None:
     async with adapting(real_triton, wire) as adapter:
-        inferred = read(await adapter.call(asked(sent, Inference("add_sub", id="7", inputs=INPUTS)), within()))
+        inferred = read(
+            await adapter.call(request_of_wire(sent, Inference("add_sub", id="7", inputs=INPUTS)), within())
+        )
     outputs = {tensor.name: bytes(tensor.data) for tensor in inferred.outputs}
     assert outputs == {"OUTPUT0": (2).to_bytes(4, "little") * 16, "OUTPUT1": bytes(64)}
     assert (inferred.model_name, inferred.model_version, inferred.id) == ("add_sub", "1", "7")
@@ -101,7 +103,7 @@ async def test_sums(real_triton: Triton, wire: str, sent: str) -> None:
 @pytest.mark.parametrize("sent", ["json", "grpc"])
 @pytest.mark.parametrize("wire", WIRES)
 async def test_mistakes_are_the_callers(real_triton: Triton, wire: str, sent: str) -> None:
-    """Some of which Triton takes for its own."""
+    """Triton reports some of them as its own failures."""
     async with adapting(real_triton, wire) as adapter:
         wrong = [
             Inference("add_sub", inputs=INPUTS[:1]),
@@ -111,13 +113,13 @@ async def test_mistakes_are_the_callers(real_triton: Triton, wire: str, sent: st
         ]
         for inference in wrong:
             with pytest.raises(CallerError):
-                await adapter.call(asked(sent, inference), within())
+                await adapter.call(request_of_wire(sent, inference), within())
         with pytest.raises(NotFound, match="`add_sub` has no version `9`"):
-            await adapter.call(asked(sent, Inference("add_sub", "9", inputs=INPUTS)), within())
+            await adapter.call(request_of_wire(sent, Inference("add_sub", "9", inputs=INPUTS)), within())
         with pytest.raises(BackendError, match="does not know the model"):
-            await adapter.call(asked(sent, Inference("nobody", inputs=INPUTS)), within())
+            await adapter.call(request_of_wire(sent, Inference("nobody", inputs=INPUTS)), within())
         with pytest.raises(Unsupported, match="decoupled"):
-            await adapter.call(asked(sent, Inference("repeat", inputs=REPEATED)), within())
+            await adapter.call(request_of_wire(sent, Inference("repeat", inputs=REPEATED)), within())
 
 
 async def test_json_that_triton_blames_itself_for(real_triton: Triton) -> None:
@@ -133,28 +135,28 @@ async def test_json_that_triton_blames_itself_for(real_triton: Triton) -> None:
 async def test_questions(real_triton: Triton, wire: str) -> None:
     async with adapting(real_triton, wire) as adapter:
         await adapter.probe(PATIENCE)
-        told: dict[str, Any] = {}
+        answers_by_query: dict[str, Any] = {}
         for about in ("metadata", "config", "stats", "ready"):
             answer = await adapter.call(ModelQuery(model="add_sub", about=about), within())
-            told[about] = json.loads(answer.body or b"")
-        assert told["metadata"]["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": [-1, 16]}
-        assert told["config"]["max_batch_size"] == 8
-        assert told["config"]["input"][0]["dims"] == [16]
-        assert told["stats"]["model_stats"][0]["name"] == "add_sub"
-        assert told["ready"] == {"name": "add_sub", "ready": True}
+            answers_by_query[about] = json.loads(answer.body or b"")
+        assert answers_by_query["metadata"]["inputs"][0] == {"name": "INPUT0", "datatype": "INT32", "shape": [-1, 16]}
+        assert answers_by_query["config"]["max_batch_size"] == 8
+        assert answers_by_query["config"]["input"][0]["dims"] == [16]
+        assert answers_by_query["stats"]["model_stats"][0]["name"] == "add_sub"
+        assert answers_by_query["ready"] == {"name": "add_sub", "ready": True}
         with pytest.raises(Unavailable):
             await adapter.call(ModelQuery(model="nobody", about="ready"), within())
 
 
-async def test_both_wires_tell_the_same_of_a_model(real_triton: Triton) -> None:
-    told: list[list[Any]] = []
+async def test_both_wires_report_the_same_of_a_model(real_triton: Triton) -> None:
+    documents: list[list[Any]] = []
     for wire in WIRES:
         async with adapting(real_triton, wire) as adapter:
             answers = [
                 await adapter.call(ModelQuery(model="add_sub", about=a), within()) for a in ("metadata", "config")
             ]
-            told.append([json.loads(answer.body or b"") for answer in answers])
-    (metadata, config), (other_metadata, other_config) = told
+            documents.append([json.loads(answer.body or b"") for answer in answers])
+    (metadata, config), (other_metadata, other_config) = documents
     assert metadata == other_metadata
     assert {name: other_config[name] for name in config if name in other_config} == config
 
@@ -187,10 +189,10 @@ async def test_prompts(real_triton: Triton, wire: str) -> None:
 async def test_streams(real_triton: Triton, wire: str, sent: str) -> None:
     """Over HTTP, Triton has them for prompts only."""
     async with adapting(real_triton, wire) as adapter:
-        alone = asked(sent, Inference("add_sub", id="7", inputs=INPUTS), "infer_stream")
+        alone = request_of_wire(sent, Inference("add_sub", id="7", inputs=INPUTS), "infer_stream")
         responses = await streamed(await adapter.call(alone, within()))
         assert [one.id for one in responses] == ["7"]
-        repeated = asked(sent, Inference("repeat", inputs=REPEATED), "infer_stream")
+        repeated = request_of_wire(sent, Inference("repeat", inputs=REPEATED), "infer_stream")
         if wire == "oip-http":
             with pytest.raises(Unsupported, match="decoupled"):
                 await adapter.call(repeated, within())
@@ -198,7 +200,7 @@ async def test_streams(real_triton: Triton, wire: str, sent: str) -> None:
         responses = await streamed(await adapter.call(repeated, within()))
         assert [bytes(one.outputs[0].data)[0] for one in responses] == [7, 8, 9]
         with pytest.raises(CallerError):
-            await adapter.call(asked(sent, Inference("repeat", inputs=INPUTS), "infer_stream"), within())
+            await adapter.call(request_of_wire(sent, Inference("repeat", inputs=INPUTS), "infer_stream"), within())
 
 
 @pytest.mark.parametrize("wire", WIRES)

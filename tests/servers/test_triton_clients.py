@@ -126,7 +126,7 @@ def test_an_example_succeeds(server: Headrace, script: Path) -> None:
 
 @pytest.mark.parametrize("name", ["simple_http_infer_client", "simple_http_aio_infer_client"])
 def test_an_example_with_a_key_infers_through_the_gateway(gateway: Target, name: str) -> None:
-    """Its last step is a request for a missing model without the key, of which it expects Triton's own text."""
+    """Its last step requests a missing model without the key and expects Triton's own text."""
     address = f"127.0.0.1:{gateway.doors['http'].port}"
     done = run(CLIENTS / f"{name}.py", address, "-H", f"Authorization:Bearer {gateway.keys['http']}")
     assert done.stdout.count("15 - -1 = 16") >= 2, done.stderr

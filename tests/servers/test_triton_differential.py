@@ -16,7 +16,7 @@ from tests.servers.calls import Call
 from tests.servers.cases import CASES
 from tests.servers.comparison import Difference, disagreements
 from tests.servers.differences import DIFFERENCES
-from tests.servers.exchange import Ask, Told
+from tests.servers.exchange import HttpRequest, Reply
 from tests.servers.gateway_differences import AT_THE_GATEWAY, REFUSED
 from tests.servers.headrace import Headrace, headrace
 from tests.servers.record import recorded, say
@@ -47,67 +47,69 @@ def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield target
 
 
-def judge(name: str, told: Sequence[Told], table: Sequence[Difference]) -> None:
+def judge(name: str, ours: Sequence[Reply], table: Sequence[Difference]) -> None:
     """All is the same but what is meant to differ, and that does."""
-    found = disagreements(name, RECORDED[name], told, table)
+    found = disagreements(name, RECORDED[name], ours, table)
     assert not found, "\n".join(found)
     own = next((one for one in table if name in {*one.cases, *one.free, *one.leaves_out}), None)
     if own is not None:
         others = [other for other in table if other is not own and name not in other.cases]
-        assert disagreements(name, RECORDED[name], told, others), f"no longer differs: {own.what}"
+        assert disagreements(name, RECORDED[name], ours, others), f"no longer differs: {own.topic}"
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ours_says_the_same(ours: Headrace, name: str) -> None:
+def test_ours_answers_alike(ours: Headrace, name: str) -> None:
     judge(name, say(name, ours.http, ours.grpc), DIFFERENCES)
 
 
 @pytest.mark.parametrize("name", THROUGH)
-def test_ours_says_the_same_through_the_gateway(gateway: Target, name: str) -> None:
+def test_ours_answers_alike_through_the_gateway(gateway: Target, name: str) -> None:
     judge(name, through(gateway, name), (*AT_THE_GATEWAY, *DIFFERENCES))
 
 
 @pytest.mark.parametrize("name", [*REFUSED, *(name for name in CASES if name.startswith("control: load"))])
 def test_the_gateway_leaves_its_servers_models_alone(gateway: Target, name: str) -> None:
     orders = zip(CASES[name], through(gateway, name), strict=True)
-    refused = [told for one, told in orders if is_an_order(one)]
+    refused = [reply for one, reply in orders if is_an_order(one)]
     assert refused
-    assert all(told.status == 403 or told.kind == "PERMISSION_DENIED" for told in refused), refused
+    assert all(reply.status == 403 or reply.kind == "PERMISSION_DENIED" for reply in refused), refused
 
 
-def is_an_order(one: Ask | Call) -> bool:
+def is_an_order(one: HttpRequest | Call) -> bool:
     """Whether it is not a question about a model."""
     return one.method not in ("ModelReady",) if isinstance(one, Call) else one.path.startswith("/v2/repository/models")
 
 
-def through(gateway: Target, name: str) -> list[Told]:
+def through(gateway: Target, name: str) -> list[Reply]:
     http, grpc = (f"127.0.0.1:{gateway.doors[kind].port}" for kind in ("http", "grpc"))
     return say(name, http, grpc, gateway.keys)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_real_triton_says_what_is_recorded(real_triton: Triton, name: str) -> None:
+def test_a_real_triton_answers_as_recorded(real_triton: Triton, name: str) -> None:
     assert say(name, real_triton.http, real_triton.grpc) == RECORDED[name]
 
 
-def test_nothing_is_recorded_that_nobody_asks() -> None:
+def test_every_recorded_answer_has_a_case() -> None:
     assert list(RECORDED) == list(CASES)
 
 
-def test_every_difference_is_one_of_a_case_and_of_what_triton_says() -> None:
+def test_every_difference_belongs_to_a_case_and_differs_from_triton() -> None:
     for one in (*DIFFERENCES, *AT_THE_GATEWAY):
-        assert one.cases or one.free or one.leaves_out, one.what
-        assert {*one.cases, *one.free, *one.leaves_out} <= set(CASES), one.what
+        assert one.cases or one.free or one.leaves_out, one.topic
+        assert {*one.cases, *one.free, *one.leaves_out} <= set(CASES), one.topic
         for name, statuses in one.cases.items():
-            differ = [wanted for wanted, told in zip(statuses, RECORDED[name], strict=True) if wanted is not None]
+            differ = [
+                expected for expected, reply in zip(statuses, RECORDED[name], strict=True) if expected is not None
+            ]
             assert differ, f"{name}: no answer differs"
-            theirs = [told.status or told.kind for told in RECORDED[name]]
-            assert any(wanted not in (None, their) for wanted, their in zip(statuses, theirs, strict=True)), name
+            theirs = [reply.status or reply.kind for reply in RECORDED[name]]
+            assert any(expected not in (None, their) for expected, their in zip(statuses, theirs, strict=True)), name
 
 
 def test_the_page_has_every_difference() -> None:
     every = (*DIFFERENCES, *AT_THE_GATEWAY)
-    rows = [f"| {one.what} | {one.triton} | {one.ours} | {one.why} |" for one in every]
+    rows = [f"| {one.topic} | {one.triton} | {one.ours} | {one.why} |" for one in every]
     text = PAGE.read_text()
     missing = [row for row in rows if row not in text]
     assert not missing, "docs/tensor-runtime.md lacks:\n" + "\n".join(missing)

@@ -263,8 +263,8 @@ def states(server: Server, *names: str) -> dict[str, str]:
     return {entry["name"]: entry.get("state", "") for entry in entries if entry["name"] in names}
 
 
-def order(server: Server, model: str, what: str, **parameters: Any) -> None:
-    status, answer = call(server, f"/v2/repository/models/{model}/{what}", {"parameters": parameters})
+def order(server: Server, model: str, operation: str, **parameters: Any) -> None:
+    status, answer = call(server, f"/v2/repository/models/{model}/{operation}", {"parameters": parameters})
     assert status == 200, answer
 
 
@@ -272,7 +272,7 @@ def test_ensembles_follow_their_models(ours: Headrace, theirs: Triton) -> None:
     seen = []
     for server in (ours, theirs):
         own = []
-        for model, what, parameters in (
+        for model, operation, parameters in (
             ("text", "unload", {}),
             ("text", "load", {}),
             ("texts", "unload", {}),
@@ -281,7 +281,7 @@ def test_ensembles_follow_their_models(ours: Headrace, theirs: Triton) -> None:
             ("texts", "unload", {"unload_dependents": True}),
             ("texts", "load", {}),
         ):
-            order(server, model, what, **parameters)
+            order(server, model, operation, **parameters)
             own.append(settled(server, "text", "texts"))
         seen.append(own)
     assert seen[0] == seen[1]

@@ -152,7 +152,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
 
 @pytest.fixture(scope="module")
 def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
-    """With the model by which the gateway's start is checked."""
+    """A runtime with the model that the start of the gateway probes."""
     folder = tmp_path_factory.mktemp("behind")
     names = {model for model, _ in UNARY.values()} | {"square_int32"}
     with headrace(repository(repositories.for_headrace(folder, ["add_sub"]), names), OPTIONS) as server:
@@ -309,7 +309,7 @@ def test_log_lines_have_the_level_of_the_model(ours: Headrace) -> None:
 
 
 @pytest.mark.parametrize("name", ["auto_complete_error", "init_error"])
-def test_a_model_that_fails_to_load_says_why(ours: Headrace, name: str) -> None:
+def test_a_model_that_fails_to_load_has_the_reason(ours: Headrace, name: str) -> None:
     with tritonclient.grpc.InferenceServerClient(ours.grpc) as client:
         states = {model.name: model for model in client.get_model_repository_index().models}
     assert states[name].state == "UNAVAILABLE"

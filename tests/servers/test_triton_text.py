@@ -61,8 +61,8 @@ def within() -> Call:
 async def whole(server: Triton, request: GenerateRequest, **options: Any) -> dict[str, Any]:
     async with adapting(server, **options) as adapter:
         answer = await adapter.call(request, within())
-        told: dict[str, Any] = json.loads(answer.body or b"")
-        return told
+        body: dict[str, Any] = json.loads(answer.body or b"")
+        return body
 
 
 async def chunks(answer: Answer) -> list[dict[str, Any]]:
@@ -76,38 +76,42 @@ async def streamed(server: Triton, request: GenerateRequest, **options: Any) -> 
     async with adapting(server, **options) as adapter:
         answer = await adapter.call(request, within())
         choices = [choice for chunk in await chunks(answer) for choice in chunk["choices"]]
-        told = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
+        contents = [choice["delta"].get("content") if "delta" in choice else choice["text"] for choice in choices]
         assert [choice["finish_reason"] for choice in choices[:-1]] == [None] * (len(choices) - 1)
-        return [text for text in told if text], choices[-1]["finish_reason"], answer
+        return [text for text in contents if text], choices[-1]["finish_reason"], answer
 
 
 @pytest.mark.parametrize("model", ALL)
 async def test_a_chat(server: Triton, model: str) -> None:
     """Longer than the servers' own default of 16 or 32 tokens: the request sets no lower limit."""
     text = " ".join(["word"] * 50)
-    told = await whole(server, chat(model, text))
-    assert told["choices"][0]["message"]["content"] == text
-    assert (told["choices"][0]["finish_reason"], told["model"]) == ("stop", model)
+    completion_body = await whole(server, chat(model, text))
+    assert completion_body["choices"][0]["message"]["content"] == text
+    assert (completion_body["choices"][0]["finish_reason"], completion_body["model"]) == ("stop", model)
 
 
 @pytest.mark.parametrize("model", ALL)
 async def test_a_completion(server: Triton, model: str) -> None:
     """Without the prompt, also from a model that has no option to omit it."""
-    told = await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7))
-    assert told["choices"][0]["text"] == "one two"
-    assert told["choices"][0]["finish_reason"] == ("stop" if model == "bls" else "length")  # bls reports no counts
+    completion_body = await whole(server, completion(model, max_tokens=2, temperature=0.5, seed=7))
+    assert completion_body["choices"][0]["text"] == "one two"
+    assert completion_body["choices"][0]["finish_reason"] == (
+        "stop" if model == "bls" else "length"
+    )  # bls reports no counts
 
 
 @pytest.mark.parametrize("model", ALL)
 async def test_texts_at_which_it_ends(server: Triton, model: str) -> None:
-    told = await whole(server, completion(model, "one two three four", max_tokens=9, stop=["three", "never"]))
-    assert told["choices"][0]["text"].rstrip() == "one two"
-    assert told["choices"][0]["finish_reason"] == "stop"
+    completion_body = await whole(
+        server, completion(model, "one two three four", max_tokens=9, stop=["three", "never"])
+    )
+    assert completion_body["choices"][0]["text"].rstrip() == "one two"
+    assert completion_body["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_what_it_cost_where_the_model_tells(server: Triton) -> None:
-    told = await whole(server, completion("vllm", "one two three", max_tokens=2, temperature=0))
-    assert told["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+async def test_usage_of_a_model_that_reports_it(server: Triton) -> None:
+    completion_body = await whole(server, completion("vllm", "one two three", max_tokens=2, temperature=0))
+    assert completion_body["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
     _, _, answer = await streamed(server, completion("vllm", "one two three", max_tokens=2, stream=True))
     usage = answer.usage
     assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 2, True)
@@ -135,20 +139,20 @@ async def test_a_stop_text_is_not_streamed(server: Triton, model: str) -> None:
     assert ("".join(pieces).rstrip(), reason) == ("one two", "stop")
 
 
-async def test_a_model_that_does_not_stream_is_told_in_one_piece(server: Triton) -> None:
+async def test_a_model_that_does_not_stream_answers_in_one_piece(server: Triton) -> None:
     pieces, reason, _ = await streamed(server, chat("plain", stream=True))
     assert (pieces, reason) == (["one two three"], "stop")
 
 
 async def test_an_echo(server: Triton) -> None:
-    told = await whole(server, completion("vllm", "one two", echo=True))
-    assert told["choices"][0]["text"] == "one twoone two"
+    completion_body = await whole(server, completion("vllm", "one two", echo=True))
+    assert completion_body["choices"][0]["text"] == "one twoone two"
     pieces, _, _ = await streamed(server, completion("bls", "one two", echo=True, stream=True))
     assert pieces == ["one two", "one", " two"]
 
 
 async def test_names_that_are_written(server: Triton) -> None:
-    """For models whose own names are ambiguous: a text of options, and the content of a stream's responses."""
+    """Configured names resolve ambiguous models: a text of options, and the content of a stream's responses."""
     pieces, _, _ = await streamed(server, chat("llm_api", stream=True), streams="pieces")
     assert pieces == ["one", "one two", "one two three"]
     with pytest.raises(Unsupported, match="no input prompt"):
@@ -188,7 +192,9 @@ async def test_a_client_may_leave(server: Triton) -> None:
         ("vllm", {"n": 2}),
     ],
 )
-async def test_what_a_model_has_no_input_for_is_refused(server: Triton, model: str, fields: dict[str, Any]) -> None:
+async def test_fields_without_an_input_of_the_model_are_refused(
+    server: Triton, model: str, fields: dict[str, Any]
+) -> None:
     with pytest.raises(Unsupported) as caught:
         await whole(server, chat(model, **fields))
     assert caught.value.param == next(iter(fields))

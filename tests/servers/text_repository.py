@@ -8,7 +8,7 @@ NAMES = ("llm_api", "bls", "vllm", "plain")
 
 
 def texts(folder: Path) -> Path:
-    """TensorRT-LLM's LLM API, its BLS, vLLM's backend, and one that does not stream."""
+    """A repository of TensorRT-LLM's LLM API, its BLS, vLLM's backend, and a model that does not stream."""
     for name in NAMES:
         version = folder / name / "1"
         version.mkdir(parents=True)

@@ -56,7 +56,7 @@ def _made() -> Path:
 
 
 def run(module: str, *arguments: str) -> str:
-    """What a program of that environment prints."""
+    """The output of a program of that environment."""
     command = [python(), "-m", module, *arguments]
     done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,7 +64,7 @@ def run(module: str, *arguments: str) -> str:
 
 
 def config_of(name: str, base: Path, **labels: int) -> str:
-    """A model, of which all versions are served, in a ModelServerConfig's text form."""
+    """A model with all versions served, in a ModelServerConfig's text form."""
     version_labels = " ".join(
         f'version_labels {{ key: "{label}" value: {number} }}' for label, number in labels.items()
     )

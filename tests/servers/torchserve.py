@@ -19,7 +19,7 @@ HANDLER = Path(__file__).parent / "programs/torchserve_handler.py"
 MODEL = {**peer.MODEL, "marName": "probe.mar", "batchSize": 1}
 VERSION = "0.12.0"
 QUEUE = 2
-"""Requests that wait, beside the one that is answered; another one is refused."""
+"""The number of requests that wait beside the running one; further requests are refused."""
 WORKER_SECONDS = 60.0
 
 
@@ -94,7 +94,7 @@ def _launch(tokens: bool, folder: Path, ports: tuple[int, ...], venv: Path) -> L
 
 
 def _archive(path: Path, version: str) -> None:
-    """As `torch-model-archiver` makes one."""
+    """Write an archive as `torch-model-archiver` does."""
     model = {"modelName": "probe", "handler": HANDLER.name, "modelVersion": version}
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps({"runtime": "python", "model": model}))

@@ -17,7 +17,7 @@ START_SECONDS = 600.0
 
 @contextlib.contextmanager
 def vllm() -> Iterator[Started]:
-    """With what operators may have it do."""
+    """vLLM with its calls for operators enabled."""
     gguf = resolve(MODEL, progress=False)
 
     def launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:

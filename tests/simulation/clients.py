@@ -45,8 +45,8 @@ class Order:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What a client got."""
+class Outcome:
+    """The answer that a client received, and its times."""
 
     order: Order
     began: float
@@ -70,7 +70,7 @@ class Seen:
 class _ClientSide(asyncio.Protocol):
     """Reads one answer."""
 
-    def __init__(self, seen: Seen, loop: VirtualLoop) -> None:
+    def __init__(self, seen: Outcome, loop: VirtualLoop) -> None:
         self.seen = seen
         self._loop = loop
         self._data = b""
@@ -91,8 +91,8 @@ class _ClientSide(asyncio.Protocol):
             self._read_chunks() if self._chunked else self._read_body()
 
     def _read_head(self) -> None:
-        head, found, rest = self._data.partition(b"\r\n\r\n")
-        if not found:
+        head, complete, rest = self._data.partition(b"\r\n\r\n")
+        if not complete:
             return
         status, *lines = head.decode("latin-1").split("\r\n")
         names = [line.split(": ", 1)[0] for line in lines]
@@ -112,8 +112,8 @@ class _ClientSide(asyncio.Protocol):
 
     def _read_chunks(self) -> None:
         while True:
-            size, found, rest = self._data.partition(b"\r\n")
-            if not found or len(rest) < int(size, 16) + 2:
+            size, complete, rest = self._data.partition(b"\r\n")
+            if not complete or len(rest) < int(size, 16) + 2:
                 return None
             length = int(size, 16)
             assert rest[length : length + 2] == b"\r\n"
@@ -133,9 +133,9 @@ class _ClientSide(asyncio.Protocol):
         self._end(whole=False)
 
 
-async def ask(loop: VirtualLoop, gateway: Address, order: Order) -> Seen:
+async def send(loop: VirtualLoop, gateway: Address, order: Order) -> Outcome:
     """Send one request, on a connection of its own, until the answer's end or until the client leaves."""
-    seen = Seen(order, loop.time())
+    seen = Outcome(order, loop.time())
     protocol = _ClientSide(seen, loop)
     wire: Wire
     wire, _ = await loop.network.connect(lambda: protocol, gateway)

@@ -1,4 +1,4 @@
-"""What may become of one call at an endpoint."""
+"""The possible fates of one call at an endpoint."""
 
 from dataclasses import dataclass
 from random import Random
@@ -28,7 +28,7 @@ class Fate:
     after: int
     status: int
     hard: bool
-    """Whether a cut is a reset, or a close like that of a whole answer."""
+    """Whether a cut is a reset; otherwise it is a close, as after a whole answer."""
     usage: bool
     retry_after: str
 

@@ -77,17 +77,17 @@ class Share:
 
     def margins(self, tokens: int, picos: int, now: float, utc: float) -> dict[str, float]:
         """The surplus of each unit over the request; below 0 the request must be refused."""
-        found: dict[str, float] = {}
+        left_by_unit: dict[str, float] = {}
         if self.config.concurrency is not None:
-            found["concurrency"] = self.config.concurrency - self.at_once - 1
+            left_by_unit["concurrency"] = self.config.concurrency - self.at_once - 1
         if self.requests is not None:
-            found["requests"] = self.requests.now(now) - 1
+            left_by_unit["requests"] = self.requests.now(now) - 1
         if self.tokens is not None:
-            found["tokens"] = self.tokens.now(now) - min(tokens, self.tokens.amount)
+            left_by_unit["tokens"] = self.tokens.now(now) - min(tokens, self.tokens.amount)
         if self.spend is not None:
             self.spend.roll(utc)
-            found["spend"] = self.spend.amount - self.spend.used - min(picos, self.spend.amount)
-        return found
+            left_by_unit["spend"] = self.spend.amount - self.spend.used - min(picos, self.spend.amount)
+        return left_by_unit
 
 
 def _bucket(old: Bucket | None, rate: Any, now: float) -> Bucket | None:
@@ -118,11 +118,11 @@ class Admission:
 
 @dataclass(slots=True)
 class LimitsOracle:
-    """`told` holds the violations."""
+    """Recomputes every limit; `violations` has the differences."""
 
     limits: dict[str, list[tuple[Any, LimitsConfig]]] = field(default_factory=dict)
     shares: dict[tuple[Any, ...], Share] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
     admitted: int = 0
     refused: int = 0
 
@@ -142,13 +142,13 @@ class LimitsOracle:
         margins = [m for share in enforced for m in share.margins(tokens, picos, now, utc).items()]
         if refused is None:
             self.admitted += 1
-            self.told += [
+            self.violations += [
                 f"{facts.tenant} admitted {-m:g} {unit} over its limit" for unit, m in margins if m < -ROUNDING
             ]
         else:
             self.refused += 1
             if not any(unit == refused and margin < ROUNDING for unit, margin in margins):
-                self.told.append(f"{facts.tenant} refused for {refused} without a reason: {margins}")
+                self.violations.append(f"{facts.tenant} refused for {refused} without a reason: {margins}")
             return Admission(facts.tenant, [], settled=True)
         held = [
             self._take(share, tokens, picos, now)
@@ -174,8 +174,13 @@ class LimitsOracle:
         return [(s, c) for s, c in self.limits[facts.tenant] if c.models is None or facts.model in c.models]
 
     def _share(self, facts: Facts, model: str, scope: Any, limit: LimitsConfig, now: float, utc: float) -> Share:
-        whose = {"tenant": "", "key": facts.key, "model": model, "user": f"u {facts.user}" if facts.user else facts.key}
-        key = (facts.tenant, scope, whose[limit.per])
+        subject = {
+            "tenant": "",
+            "key": facts.key,
+            "model": model,
+            "user": f"u {facts.user}" if facts.user else facts.key,
+        }
+        key = (facts.tenant, scope, subject[limit.per])
         if key not in self.shares:
             self.shares[key] = Share(limit)
             self.shares[key].configure(limit, now, utc)
@@ -197,9 +202,9 @@ class LimitsOracle:
 
 def _scoped(limits: tuple[LimitsConfig, ...]) -> list[tuple[Any, LimitsConfig]]:
     seen: Counter[Any] = Counter()
-    found = []
+    numbered = []
     for limit in limits:
         scope = (limit.per, limit.models)
-        found.append(((*scope, seen[scope]), limit))
+        numbered.append(((*scope, seen[scope]), limit))
         seen[scope] += 1
-    return found
+    return numbered

@@ -90,8 +90,8 @@ class _ServerSide(asyncio.Protocol):
         server = self._server
         server.connections[self] = None
         # One that the gateway has closed is on its way out.
-        kept = sum(not connection.wire.peer.is_closing() for connection in server.connections)
-        server.most_connections = max(server.most_connections, kept)
+        open_connections = sum(not connection.wire.peer.is_closing() for connection in server.connections)
+        server.most_connections = max(server.most_connections, open_connections)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -107,8 +107,8 @@ class _ServerSide(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._data += data
-        head, found, rest = self._data.partition(b"\r\n\r\n")
-        if not found or self._server.frozen:
+        head, complete, rest = self._data.partition(b"\r\n\r\n")
+        if not complete or self._server.frozen:
             return
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         length = int(fields[b"content-length"])

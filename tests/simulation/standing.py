@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from tests.simulation.clients import Seen
+from tests.simulation.clients import Outcome
 from tests.simulation.world import World
 
 BUDGET_WINDOW = 10.0
@@ -11,7 +11,7 @@ BUDGET_WINDOW = 10.0
 MOST_AGAIN = 0.2 + 0.2 * 1.2
 
 
-def standing(world: World, seen: list[Seen]) -> Iterator[str]:
+def standing(world: World, seen: list[Outcome]) -> Iterator[str]:
     """Every violation, one sentence each."""
     yield from _idle(world)
     yield from _breakers(world)
@@ -55,7 +55,7 @@ def _connections(world: World, url: str) -> int:
 
 
 def _breakers(world: World) -> Iterator[str]:
-    """What callers do wrong, and clients that leave, open none."""
+    """Mistakes of callers and disconnected clients open no breaker."""
     least = min(pool.breaker.failures for config in world.configs for pool in config.pools)
     for server in world.servers:
         if not server.was_away and server.sins < least:
@@ -65,18 +65,18 @@ def _breakers(world: World) -> Iterator[str]:
 
 
 def _retries(world: World) -> Iterator[str]:
-    """In ten seconds no more than three for each route, and its share of the requests; hedges have as many."""
+    """Ten seconds have at most three retries for each route, plus its share of the requests; hedges have as many."""
     attempts = world.watch.attempts
     for pool in {attempt.pool for attempt in attempts}:
         mine = [attempt for attempt in reversed(attempts) if attempt.pool == pool]
-        came = {attempt.asks: attempt.at for attempt in mine}
-        asked = [attempt for attempt in mine if attempt.asked]
-        times = Counter(attempt.at for attempt in asked)
-        times.subtract({attempt.asks: attempt.at for attempt in asked}.values())
+        first_seen = {attempt.part: attempt.at for attempt in mine}
+        sent = [attempt for attempt in mine if attempt.picked]
+        times = Counter(attempt.at for attempt in sent)
+        times.subtract({attempt.part: attempt.at for attempt in sent}.values())
         floor = 3 * _budgets(world, pool)
         for end in times:
             again = sum(n for at, n in times.items() if end - 0.9 * BUDGET_WINDOW < at <= end)
-            requests = sum(end - BUDGET_WINDOW - 3.0 < at <= end for at in came.values())
+            requests = sum(end - BUDGET_WINDOW - 3.0 < at <= end for at in first_seen.values())
             if again > 1.2 * floor + MOST_AGAIN * requests:
                 yield f"{pool}: {again} retries in ten seconds for {requests} requests"
                 break
@@ -84,7 +84,7 @@ def _retries(world: World) -> Iterator[str]:
 
 def _budgets(world: World, pool: str) -> int:
     """How many there were: each time that a route took the pool in, one for retries and one for hedges."""
-    found = 0
+    budgets = 0
     before: set[tuple[str, int, bool]] = set()
     for config in world.configs:
         now = {
@@ -94,12 +94,12 @@ def _budgets(world: World, pool: str) -> int:
             for hedged in {False, route.hedge is not None}
             if pool in route.pools()
         }
-        found += len(now - before)
+        budgets += len(now - before)
         before = now
-    return found
+    return budgets
 
 
-def _arms(world: World, seen: list[Seen]) -> Iterator[str]:
+def _arms(world: World, seen: list[Outcome]) -> Iterator[str]:
     """Identical requests stay in their arm while the configuration is unchanged."""
     arms: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for one in seen:
@@ -112,6 +112,6 @@ def _arms(world: World, seen: list[Seen]) -> Iterator[str]:
             continue
         asker = (order.key, order.user, tuple(order.headers.items()), order.stream, order.prompt)
         arms[(now, order.model, *asker)].add(arm)
-    for who, which in arms.items():
+    for subject, which in arms.items():
         if len(which) > 1:
-            yield f"{who} was sent to {which}"
+            yield f"{subject} was sent to {which}"

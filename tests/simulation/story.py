@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation import configurations, virtual
-from tests.simulation.clients import Leave, Order, Seen, ask
+from tests.simulation.clients import Leave, Order, Outcome, send
 from tests.simulation.fates import FINE, MOODS
 from tests.simulation.verdicts import judge
 from tests.simulation.virtual import VirtualLoop
@@ -22,18 +22,18 @@ ORDERS = 36
 
 @dataclass(slots=True)
 class Story:
-    """What was seen, and which rules were broken."""
+    """The outcomes of a story and its broken rules."""
 
     seed: int
     peaceful: bool
     """Nothing fails, and clients stay: only ops are at work."""
-    told: list[str] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seen: list[Outcome] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
     """Fates and statuses that came up."""
     admitted: int = 0
     refused: int = 0
-    """By limits."""
+    """Requests that limits admitted and refused."""
 
 
 def play(seed: int) -> Story:
@@ -43,13 +43,13 @@ def play(seed: int) -> Story:
     gc.disable()  # what a story leaves behind is found when it ends, and not in the next one
     logging.getLogger("gateway").addHandler(logs)
     try:
-        virtual.run(lambda loop: _Teller(loop, story).tell())
+        virtual.run(lambda loop: _Player(loop, story).run())
     except virtual.Stuck as stuck:
-        story.told.append(str(stuck))
+        story.problems.append(str(stuck))
     finally:
         logging.getLogger("gateway").removeHandler(logs)
         gc.enable()
-    story.told += logs.lines
+    story.problems += logs.lines
     return story
 
 
@@ -64,7 +64,7 @@ class _Logs(logging.Handler):
         self.lines.append(f"logged: {record.getMessage()}")
 
 
-class _Teller:
+class _Player:
     """Plays one story."""
 
     def __init__(self, loop: VirtualLoop, story: Story) -> None:
@@ -76,7 +76,7 @@ class _Teller:
         self.written = configurations.first(self.dice, self.urls)
         self.models = [model["name"] for model in self.written["models"]]
 
-    async def tell(self) -> None:
+    async def run(self) -> None:
         world, story = self.world, self.story
         await world.start(self.written)
         orders = [self._order(i) for i in range(ORDERS)]
@@ -91,13 +91,13 @@ class _Teller:
             server.revive()
             server.mood = FINE
         await asyncio.sleep(SECONDS / 8)
-        story.told += judge(world, story.seen, peaceful=story.peaceful)
+        story.problems += judge(world, story.seen, peaceful=story.peaceful)
         await world.stop()
         await asyncio.sleep(0.2)
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        story.told += [f"a task is left: {task}" for task in left]
+        story.problems += [f"a task is left: {task}" for task in left]
         gc.collect(0)
-        story.told += [f"unhandled: {e.get('message')} {e.get('exception')!r}" for e in self.loop.errors]
+        story.problems += [f"unhandled: {e.get('message')} {e.get('exception')!r}" for e in self.loop.errors]
         story.kinds |= {call.fate.kind for server in world.servers for call in server.calls}
         story.kinds |= {str(seen.status) for seen in story.seen}
         oracle = world.ledger.oracle
@@ -105,7 +105,7 @@ class _Teller:
 
     async def _client(self, order: Order) -> None:
         await asyncio.sleep(order.at)
-        self.story.seen.append(await ask(self.loop, GATEWAY, order))
+        self.story.seen.append(await send(self.loop, GATEWAY, order))
 
     async def _look(self) -> None:
         """Now and then, at moments at which nothing else happens."""

@@ -42,7 +42,7 @@ def a_lease_is_not_given_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Endpoint, "end", forgetful)
 
 
-def a_reservation_of_who_left_is_kept(patch: pytest.MonkeyPatch) -> None:
+def a_reservation_of_a_disconnected_client_is_not_released(patch: pytest.MonkeyPatch) -> None:
     settle = Core._settle
 
     def forgetful(self: Core, *args: Any) -> None:
@@ -87,7 +87,7 @@ def tenants_share_an_account(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("gateway.limits.ledger.Account", lambda tenant, stores: shared)
 
 
-def a_broken_stream_goes_on_elsewhere(patch: pytest.MonkeyPatch) -> None:
+def a_broken_stream_continues_elsewhere(patch: pytest.MonkeyPatch) -> None:
     call = Retry.call
 
     class Spliced(Answer):
@@ -179,7 +179,7 @@ def connections_are_used_again_whatever_they_hold(patch: pytest.MonkeyPatch) -> 
     patch.setattr(Exchange, "reusable", property(lambda self: not self._transport.is_closing()))
 
 
-def ends_are_told_twice(patch: pytest.MonkeyPatch) -> None:
+def ends_are_recorded_twice(patch: pytest.MonkeyPatch) -> None:
     end = Telemetry.end
 
     def repeating(self: Telemetry, record: Any, *args: Any) -> None:
@@ -212,7 +212,7 @@ def a_reload_is_not_put_to_use(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(World, "reload", stale)
 
 
-def a_revoked_key_comes_back(patch: pytest.MonkeyPatch) -> None:
+def a_revoked_key_is_accepted(patch: pytest.MonkeyPatch) -> None:
     def forgotten(self: World, name: str) -> None:
         self.revoked[name] = self.loop.time()
 
@@ -223,11 +223,11 @@ def a_task_is_left_behind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("gateway.traffic.fleet.PoolMember.stop", lambda self: self.endpoint.adapter.aclose())
 
 
-def a_place_that_is_freed_is_given_to_nobody(patch: pytest.MonkeyPatch) -> None:
+def a_freed_slot_stays_unused(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PoolQueue, "freed", lambda self: None)
 
 
-def a_hedge_that_lost_goes_on(patch: pytest.MonkeyPatch) -> None:
+def a_lost_hedge_continues(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Attempt, "drop", lambda self: None)
 
 
@@ -237,14 +237,14 @@ def an_answer_is_begun_anew_and_not_carried_on(patch: pytest.MonkeyPatch) -> Non
 
 BREAKS: tuple[tuple[Break, str], ...] = (
     (a_lease_is_not_given_back, "in flight"),
-    (a_reservation_of_who_left_is_kept, "at idle"),
+    (a_reservation_of_a_disconnected_client_is_not_released, "at idle"),
     (the_estimate_is_charged_and_not_the_truth, "refused for tokens without a reason"),
     (limits_look_and_take_later, "over its limit"),
     (more_at_once_than_allowed, "concurrency over its limit"),
     (budgets_are_checked_and_not_held, "spend over its limit"),
     (a_reload_fills_every_bucket, "over its limit"),
     (tenants_share_an_account, "without a reason"),
-    (a_broken_stream_goes_on_elsewhere, "after the first chunk"),
+    (a_broken_stream_continues_elsewhere, "after the first chunk"),
     (a_callers_error_blames_the_endpoint, "sinned"),
     (leaving_blames_the_endpoint, "sinned"),
     (the_last_endpoint_is_ejected, "may take requests"),
@@ -255,23 +255,23 @@ BREAKS: tuple[tuple[Break, str], ...] = (
     (a_client_that_leaves_stops_nothing, "went on until"),
     (silence_is_waited_out, "kept silent"),
     (connections_are_used_again_whatever_they_hold, ""),
-    (ends_are_told_twice, "2 ends instead of one"),
+    (ends_are_recorded_twice, "2 ends instead of one"),
     (arms_are_drawn_each_time, "was sent to"),
     (an_error_names_addresses, "too little or too much"),
     (a_reload_is_not_put_to_use, "was in force"),
-    (a_revoked_key_comes_back, "a key that is not valid"),
+    (a_revoked_key_is_accepted, "a key that is not valid"),
     (a_task_is_left_behind, "a task is left"),
-    (a_place_that_is_freed_is_given_to_nobody, "may take requests"),
-    (a_hedge_that_lost_goes_on, ""),
+    (a_freed_slot_stays_unused, "may take requests"),
+    (a_lost_hedge_continues, ""),
     (an_answer_is_begun_anew_and_not_carried_on, "in this order"),
 )
 
 
-@pytest.mark.parametrize(("broken", "said"), BREAKS, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_rule_is_noticed(broken: Break, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("broken", "message"), BREAKS, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_broken_rule_is_noticed(broken: Break, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch)
     for seed in range(SEEDS):
-        told = play(seed).told
-        if any(said in line for line in told):
+        problems = play(seed).problems
+        if any(message in line for line in problems):
             return
-    pytest.fail(f"{SEEDS} stories, and none says {said!r}; the last: {told}")
+    pytest.fail(f"{SEEDS} stories, and none says {message!r}; the last: {problems}")

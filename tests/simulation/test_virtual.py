@@ -69,7 +69,7 @@ async def pair(loop: VirtualLoop) -> tuple[Peer, Peer]:
     return near, far
 
 
-def test_what_is_written_before_a_close_arrives() -> None:
+def test_data_written_before_a_close_arrives() -> None:
     async def main(loop: VirtualLoop) -> tuple[Peer, Peer]:
         near, far = await pair(loop)
         near.wire.write(b"one")
@@ -94,7 +94,7 @@ def test_an_abort_is_a_reset_for_the_other_end() -> None:
     assert (near.seen, far.seen) == ([None], [ConnectionResetError])
 
 
-def test_who_writes_faster_than_the_other_reads_is_told_to_wait() -> None:
+def test_a_writer_faster_than_its_reader_is_paused() -> None:
     async def main(loop: VirtualLoop) -> tuple[Peer, Peer]:
         near, far = await pair(loop)
         far.wire.pause_reading()
@@ -109,7 +109,7 @@ def test_who_writes_faster_than_the_other_reads_is_told_to_wait() -> None:
     assert (near.seen, far.seen) == (["pause", "resume"], [b"x" * 100_000])
 
 
-def test_nobody_listens_and_nobody_answers() -> None:
+def test_a_refused_connection_and_an_unanswered_one() -> None:
     async def main(loop: VirtualLoop) -> None:
         with pytest.raises(ConnectionRefusedError):
             await loop.create_connection(Peer, "far", 80)

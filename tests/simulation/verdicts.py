@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gateway.telemetry import Record
 from tests.simulation.calls import Call, words_of
-from tests.simulation.clients import Seen
+from tests.simulation.clients import Outcome
 from tests.simulation.standing import standing
 from tests.simulation.world import SEND_TIMEOUT, World
 
@@ -16,11 +16,11 @@ SWEEP = 0.35
 CANCELLED_WITHIN = 0.05
 # How often one stream may be carried on.
 MOST_RESUMES = 2
-# What every route of a story allows between two pieces.
+# The pause between two pieces that every route of a story allows.
 IDLE = 1.0
 
 
-def judge(world: World, seen: list[Seen], *, peaceful: bool) -> list[str]:
+def judge(world: World, seen: list[Outcome], *, peaceful: bool) -> list[str]:
     """Every violation, one sentence each."""
     records: dict[str, list[Record]] = defaultdict(list)
     for record in world.log.records:
@@ -29,17 +29,17 @@ def judge(world: World, seen: list[Seen], *, peaceful: bool) -> list[str]:
     for server in world.servers:
         for call in server.calls:
             calls[call.request_id].append(call)
-    told = [*world.watch.told, *world.ledger.oracle.told, *standing(world, seen)]
+    problems = [*world.watch.violations, *world.ledger.oracle.violations, *standing(world, seen)]
     queued = any(pool.queue is not None for config in world.configs for pool in config.pools)
     for one in seen:
         mine = records[one.order.id]
-        told += [f"{one.order.id}: {problem}" for problem in _request(world, one, mine, calls[one.order.id])]
+        problems += [f"{one.order.id}: {problem}" for problem in _request(world, one, mine, calls[one.order.id])]
         if peaceful and one.status in (502, 504) and not (queued and b"deadline_exceeded" in one.body):
-            told.append(f"{one.order.id}: {one.status} in peace: {one.body!r}")
-    return told
+            problems.append(f"{one.order.id}: {one.status} in peace: {one.body!r}")
+    return problems
 
 
-def _request(world: World, seen: Seen, records: list[Record], calls: list[Call]) -> Iterator[str]:
+def _request(world: World, seen: Outcome, records: list[Record], calls: list[Call]) -> Iterator[str]:
     if len(records) != 1:
         yield f"{len(records)} ends instead of one"
         return
@@ -61,7 +61,7 @@ def _request(world: World, seen: Seen, records: list[Record], calls: list[Call])
         yield from _error(json.loads(seen.body))
 
 
-def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Iterator[str]:
+def _times(world: World, seen: Outcome, record: Record, calls: list[Call]) -> Iterator[str]:
     """Every wait ends, and no call outlives its client."""
     config = world.configs[world.generation_at(record.started) - 1]
     totals = [route.timeout.total for model in config.models if model.name == record.model for route in model.routes]
@@ -86,7 +86,7 @@ def _times(world: World, seen: Seen, record: Record, calls: list[Call]) -> Itera
             yield f"decided by configuration {attempt.generation}, and {oldest} was in force"
 
 
-def _credential(world: World, seen: Seen) -> Iterator[str]:
+def _credential(world: World, seen: Outcome) -> Iterator[str]:
     key = seen.order.key
     name = next((n for n in [*world.live_keys, *world.revoked] if key == world.all_keys[n].plaintext), None)
     revoked = world.revoked.get(name, seen.began + 1) if name is not None else -1.0
@@ -96,7 +96,7 @@ def _credential(world: World, seen: Seen) -> Iterator[str]:
         yield f"a key that is not valid got {seen.status}"
 
 
-def _whole(seen: Seen, calls: list[Call]) -> Iterator[str]:
+def _whole(seen: Outcome, calls: list[Call]) -> Iterator[str]:
     if not seen.whole:
         if not seen.left and seen.order.leave != "stops_reading":
             yield "a whole answer that broke off"
@@ -106,7 +106,7 @@ def _whole(seen: Seen, calls: list[Call]) -> Iterator[str]:
         yield f"an answer that no server gave: {text!r}"
 
 
-def _stream(seen: Seen, calls: list[Call]) -> Iterator[str]:
+def _stream(seen: Outcome, calls: list[Call]) -> Iterator[str]:
     """An answer's words in their order; its end if a server sent one, else an error and nothing invented.
 
     The words are one server's, unless another server continued the same answer.
@@ -118,11 +118,11 @@ def _stream(seen: Seen, calls: list[Call]) -> Iterator[str]:
     words = [word.split("/") for word in text.split()]
     total = words_of(seen.order.id)
     speakers = list(dict.fromkeys(speaker for _, speaker, _ in words))
-    known = {call.id: call for call in calls}
+    calls_by_id = {call.id: call for call in calls}
     if [(one, int(index)) for one, _, index in words] != [(seen.order.id, index) for index in range(len(words))]:
         yield f"words that no server said in this order: {text!r}"
     for speaker in speakers[1:]:
-        if known[speaker].first != next(int(index) for _, by, index in words if by == speaker):
+        if calls_by_id[speaker].first != next(int(index) for _, by, index in words if by == speaker):
             yield f"{speaker} went on with an answer that it was not asked to carry on: {text!r}"
     if len(speakers) > 1 + MOST_RESUMES:
         yield f"carried on too often: {text!r}"

@@ -74,7 +74,7 @@ Address = tuple[str, int]
 
 
 class Listener:
-    """What listens at one address."""
+    """The listener of one address."""
 
     def __init__(self, network: "Network", factory: Protocols, address: Address) -> None:
         self._network = network
@@ -132,7 +132,7 @@ class Wire(asyncio.Transport):
         self._closing = False
         self._lost = False
         self._finished = False
-        self._told_to_pause = False
+        self._paused_by_peer = False
 
     # ── what protocols do with it ─────────────────────────────────────────────────────────────────────
 
@@ -140,8 +140,8 @@ class Wire(asyncio.Transport):
         if not self._closing and not self._finished and data:
             self._loop.call_soon(self.peer._arrive, bytes(data))
             self.peer._held += len(data)
-            if self.peer._held > self.HIGH_WATER and not self._told_to_pause:
-                self._told_to_pause = True
+            if self.peer._held > self.HIGH_WATER and not self._paused_by_peer:
+                self._paused_by_peer = True
                 self.protocol.pause_writing()
 
     def write_eof(self) -> None:
@@ -197,14 +197,14 @@ class Wire(asyncio.Transport):
                 if not self.protocol.eof_received():
                     self.close()
                 continue
-            self._took(len(data))
+            self._consumed(len(data))
             if not self._closing:
                 self.protocol.data_received(data)
 
-    def _took(self, size: int) -> None:
+    def _consumed(self, size: int) -> None:
         self._held -= size
-        if self.peer._told_to_pause and self._held <= self.HIGH_WATER // 4:
-            self.peer._told_to_pause = False
+        if self.peer._paused_by_peer and self._held <= self.HIGH_WATER // 4:
+            self.peer._paused_by_peer = False
             if not self.peer._lost:
                 self.peer.protocol.resume_writing()
 

@@ -73,7 +73,7 @@ class _Tenants:
     tenants: tuple[TenantConfig, ...]
 
 
-# What time alone changes is noticed within this.
+# The gateway notices changes by time alone within these seconds.
 SOON = 0.01
 
 
@@ -85,10 +85,10 @@ class Attempt:
     request_id: str
     pool: str
     generation: int
-    asks: str
-    """Which request, or which rest of its answer: each has a first try and perhaps others."""
-    asked: bool = True
-    """Whether an endpoint was; not when none could be picked."""
+    part: str
+    """The request, or the rest of its answer that is resumed: each has a first try and perhaps more."""
+    picked: bool = True
+    """Whether an endpoint was picked for it."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,13 +101,13 @@ class Refusal:
 
 
 class Watch:
-    """What pools did, and what they should not have done."""
+    """Attempts of pools, and their violations."""
 
     def __init__(self) -> None:
         self.refusals: defaultdict[str, list[Refusal]] = defaultdict(list)
-        """Those with a time, by endpoint."""
+        """Refusals with a retry delay, by endpoint."""
         self.attempts: list[Attempt] = []
-        self.told: list[str] = []
+        self.violations: list[str] = []
         self.generation = 0
         """The configuration in force."""
         self.caps: dict[str, int] = {}
@@ -129,14 +129,14 @@ class WatchedPool:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         real, watch = self._real, self._watch
         assert isinstance(request, GenerateRequest)
-        asks = f"{call.id} {len(request.fields['messages'])}"
-        attempt = Attempt(real._clock(), call.id, real.name, self._generation, asks)
+        part = f"{call.id} {len(request.fields['messages'])}"
+        attempt = Attempt(real._clock(), call.id, real.name, self._generation, part)
         watch.attempts.append(attempt)
         try:
             return await real.call(request, call)
         except Unavailable as error:
-            attempt.asked = False
-            if real._queue is None:  # one that waited was refused at another moment: `unserved` looks at those
+            attempt.picked = False
+            if real._queue is None:  # a queued request was refused later: `unserved` checks those
                 self._judge(error, call.tenant, real._clock())
             raise
         except CapacityError as error:
@@ -145,23 +145,23 @@ class WatchedPool:
             raise
         finally:
             cap = watch.caps[real.name]
-            watch.told += [
+            watch.violations += [
                 f"{e.id} has {e.in_flight} in flight of {cap}" for e in real.endpoints if not 0 <= e.in_flight <= cap
             ]
 
     def _judge(self, error: Unavailable, tenant: str, now: float) -> None:
-        told, name = self._watch.told, self._real.name
+        violations, name = self._watch.violations, self._real.name
         if usable := self._usable(tenant, now):
-            told.append(f"{name} refused ({error}) and {usable[0]} may take requests")
+            violations.append(f"{name} refused ({error}) and {usable[0]} may take requests")
         if isinstance(error, Resting):
-            told += [
+            violations += [
                 f"{e.id} rests for {tenant}, which was earned by others"
                 for e in self._real.endpoints
                 if e.rests(tenant, now) and not self._has_cause(e.id, tenant, now)
             ]
 
     def _has_cause(self, endpoint: str, tenant: str, now: float) -> bool:
-        """It refused this tenant, or everybody, or more tenants than one."""
+        """Whether the endpoint refused this tenant, every tenant, or several tenants."""
         lately = [one for one in self._watch.refusals[endpoint] if now - one.at < 2 * LONGEST_REST]
         mine = any(one.tenant == tenant or one.scope == "server" for one in lately)
         return mine or len({one.tenant for one in lately if one.scope == "unknown"}) > 1
@@ -174,7 +174,7 @@ class WatchedPool:
         now = real._clock() - SOON
         for tenant in {waiter.tenant for waiter in real._queue.line}:
             if usable := self._usable(tenant, now):
-                self._watch.told.append(f"{tenant} waits for {real.name} and {usable[0]} may take requests")
+                self._watch.violations.append(f"{tenant} waits for {real.name} and {usable[0]} may take requests")
 
     def _usable(self, tenant: str, now: float) -> list[str]:
         """Failed probes, no slot, a requested rest: nothing else makes the last endpoint ineligible."""

@@ -42,7 +42,7 @@ class World:
         self.servers = [ScriptedServer(loop, f"s{i}", i + 1, Random(seed * 100 + i)) for i in range(6)]
         self.watch = Watch()
         self.pools: dict[str, WatchedPool] = {}
-        """Those in force."""
+        """The pools in force."""
         self.generations: list[float] = []
         """When each configuration came into force."""
         self.configs: list[Config] = []
@@ -76,7 +76,7 @@ class World:
         return build(config, self._keys(), pools, self.rng, self.loop.time, plan_state=self.plan_state)
 
     def _commit(self, config: Config) -> Any:
-        """As the gateway's own reload does: nothing is awaited, so no request sees half of it."""
+        """Commit like the gateway's own reload: without awaits, so that no request sees half of it."""
         change = self.fleet.prepare(config)
         self.ledger.configure(config.tenants, self.loop.time())
         pools = self.fleet.commit(change)
@@ -110,5 +110,5 @@ class World:
         return list(self.ledger.accounts.values())
 
     def generation_at(self, at: float) -> int:
-        """Which configuration a request that came then must have been answered by, at the oldest."""
+        """The oldest configuration that may have answered a request of that time."""
         return sum(began < at for began in self.generations)

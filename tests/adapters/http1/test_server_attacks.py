@@ -239,7 +239,7 @@ async def test_a_status_without_a_body_gets_none(status: int) -> None:
     assert "content-length" not in replies[0].headers
 
 
-async def test_http10_keeps_alive_on_demand_only() -> None:
+async def test_http10_reuses_connections_on_demand_only() -> None:
     async with serving(Echo(), LIMITS) as served:
         client = await served.connect()
         client.send(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")

@@ -302,7 +302,7 @@ async def test_a_stream_that_fails_ends_without_an_end(reports: list[dict[str, o
     assert str(reports.pop()["exception"]) == "lost"
 
 
-async def test_a_handler_whose_own_wait_was_cancelled_drops_the_connection() -> None:
+async def test_a_handler_with_a_cancelled_wait_drops_the_connection() -> None:
     async def handler(request: Request) -> Response:
         raise asyncio.CancelledError
 

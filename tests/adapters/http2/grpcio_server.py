@@ -27,7 +27,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # the package has n
             "echo": grpc.unary_unary_rpc_method_handler(self.echo),
             "squeeze": grpc.unary_unary_rpc_method_handler(self.squeeze),
             "fail": grpc.unary_unary_rpc_method_handler(self.fail),
-            "tell": grpc.unary_unary_rpc_method_handler(self.echo_metadata),
+            "reflect": grpc.unary_unary_rpc_method_handler(self.reflect),
             "hang": grpc.unary_unary_rpc_method_handler(self.hang),
             "total": grpc.stream_unary_rpc_method_handler(self.total),
             "count": grpc.unary_stream_rpc_method_handler(self.count),
@@ -50,7 +50,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # the package has n
         context.abort(code, text)
         raise AssertionError
 
-    def echo_metadata(self, message: bytes, context: Any) -> bytes:
+    def reflect(self, message: bytes, context: Any) -> bytes:
         self.metadata = dict(context.invocation_metadata())
         self.metadata["left"] = context.time_remaining()
         context.send_initial_metadata((("x-first", "1"),))

@@ -59,7 +59,7 @@ class Methods:
         while (message := await call.read()) is not None:
             await call.write(message)
 
-    async def echo_metadata(self, call: GrpcCall) -> None:
+    async def reflect(self, call: GrpcCall) -> None:
         """Echoes the request's metadata as initial and trailing metadata."""
         message = await call.unary()
         call.initial_metadata = [("x-first", call.metadata["x-text"]), ("x-raw-bin", b"\0\xff")]

@@ -66,7 +66,7 @@ async def test_metadata_and_deadline_arrive() -> None:
     service = Service()
     async with grpcio_serving(service) as url, calling(url) as channel:
         fields = encode_fields([("authorization", "Bearer x"), ("x-data-bin", b"\0\xff")])
-        stream = await channel.stream(b"/test.Service/Tell", fields, soon(channel))
+        stream = await channel.stream(b"/test.Service/Reflect", fields, soon(channel))
         await stream.write(b"hello")
         stream.half_close()
         assert await rest(stream) == [b"hello"]
@@ -81,7 +81,7 @@ async def test_metadata_and_deadline_arrive() -> None:
 async def test_a_call_without_a_deadline() -> None:
     service = Service()
     async with grpcio_serving(service) as url, calling(url) as channel:
-        assert await channel.unary(b"/test.Service/Tell", b"x") == b"x"
+        assert await channel.unary(b"/test.Service/Reflect", b"x") == b"x"
     assert service.metadata["left"] is None or service.metadata["left"] > 10**6
 
 

@@ -160,7 +160,7 @@ async def test_metadata_that_is_too_large_fails_its_call_only() -> None:
         assert (await peer.request(request(x_a="a"), HELLO)).status == 0
 
 
-async def test_an_answer_keeps_to_windows_that_open_slowly() -> None:
+async def test_an_answer_respects_windows_that_open_slowly() -> None:
     message = bytes(range(256)) * 1000
     async with serving(Methods()) as served, connected(served.port, start=False) as peer:
         peer.h2.local_settings = h2.settings.Settings(

@@ -96,7 +96,7 @@ async def test_a_talk_in_turns() -> None:
 async def test_metadata_in_front_and_behind() -> None:
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
         with served.channel() as channel:
-            call = channel.unary_unary("/test.Service/Tell")
+            call = channel.unary_unary("/test.Service/Reflect")
             sent = (("x-text", "one"), ("x-text", "two"), ("x-data-bin", b"\x01\x02\xff"))
             _, answered = call.with_call(b"", timeout=PATIENCE, metadata=sent)
             return dict(answered.initial_metadata()), dict(answered.trailing_metadata())

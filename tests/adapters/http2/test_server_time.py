@@ -244,7 +244,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_still_over() -> None:
         await served.quiet()
 
 
-async def test_a_handler_whose_own_wait_is_cancelled_fails_its_call() -> None:
+async def test_a_handler_with_a_cancelled_wait_fails_its_call() -> None:
     async def handler(call: GrpcCall) -> None:
         future = asyncio.get_running_loop().create_future()
         future.cancel()

@@ -83,20 +83,20 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
         ),
     ],
 )
-def test_what_is_probably_not_meant(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
+def test_probable_mistakes_are_reported(tmp_path: Path, old: str, new: str, expected: list[str]) -> None:
     assert old in RIGHT
     assert warnings(tmp_path, RIGHT.replace(old, new, 1)) == expected
 
 
 def loose(tmp_path: Path, *limits: str) -> list[str]:
-    """Which of the limits never refuse anything, as INDEX.UNIT."""
+    """The limits that never refuse a request, as INDEX.UNIT."""
     written = "".join(f"\n      - {limit}" for limit in limits)
     text = RIGHT.replace(TENANT, f"{TENANT}\n    limits:{written}").replace(
         "name: chat", "name: chat\n    price: {request: 1 usd}"
     )
-    found = warnings(tmp_path, text)
-    assert all("never refuses anything" in problem for problem in found)
-    return [problem.split("limits[")[1].split(":")[0].replace("]", "") for problem in found]
+    reported = warnings(tmp_path, text)
+    assert all("never refuses anything" in problem for problem in reported)
+    return [problem.split("limits[")[1].split(":")[0].replace("]", "") for problem in reported]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def loose(tmp_path: Path, *limits: str) -> list[str]:
         (["{requests: 600/min}", "{requests: 700/min, per: key}"], ["1.requests"]),
         (["{requests: 600/min}", "{requests: 600/min, per: user}"], ["1.requests"]),
         (["{requests: 600/min}", "{requests: 500/min, per: key}"], []),
-        # A burst of 600 and one of 10: each may be the one that refuses.
+        # A burst of 600 and a burst of 10: either limit may refuse.
         (["{requests: 600/min}", "{requests: 20/s}"], []),
         (["{requests: 10/s}", "{requests: 600/min}"], ["1.requests"]),
         (["{requests: 600/min, per: key}", "{requests: 700/min, per: user}"], []),

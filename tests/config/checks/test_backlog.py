@@ -1,4 +1,4 @@
-"""What is written about waiting, and would do nothing."""
+"""Settings of queues that would have no effect."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SPARE = "    endpoints: [http://10.0.0.7:8000]\n"
         ("models: [chat]", "models: [chat]\n    share: 2.5\n    priority: high"),
     ],
 )
-def test_what_is_accepted(complaints: Complaints, old: str, new: str) -> None:
+def test_settings_that_are_accepted(complaints: Complaints, old: str, new: str) -> None:
     assert complaints(QUEUED.replace(old, new)) == []
 
 
@@ -60,9 +60,9 @@ def test_what_is_accepted(complaints: Complaints, old: str, new: str) -> None:
         ("models: [chat]", "models: [chat]\n    share: 0", "tenants[0].share: "),
     ],
 )
-def test_what_is_refused(complaints: Complaints, old: str, new: str, problem: str) -> None:
-    (told,) = complaints(QUEUED.replace(old, new))
-    assert problem in told
+def test_settings_that_are_refused(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    (line,) = complaints(QUEUED.replace(old, new))
+    assert problem in line
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,12 @@ def test_what_is_refused(complaints: Complaints, old: str, new: str, problem: st
         (ROUTE, f"{ROUTE}        when_full: fallback\n", "routes[0].when_full: has no effect: none of its pools has"),
     ],
 )
-def test_what_is_said_of_waiting_where_nobody_waits(complaints: Complaints, old: str, new: str, place: str) -> None:
-    (told,) = complaints(RIGHT.replace(old, new))
-    assert place in told
-    assert "a full pool refuses at once" in told
+def test_settings_of_a_queue_without_a_queue_are_reported(
+    complaints: Complaints, old: str, new: str, place: str
+) -> None:
+    (line,) = complaints(RIGHT.replace(old, new))
+    assert place in line
+    assert "a full pool refuses at once" in line
 
 
 def test_a_queue_behind_a_route_is_one_of_its_fallbacks_too(complaints: Complaints) -> None:

@@ -371,6 +371,6 @@ def test_accepted(complaints: Complaints, old: str, new: str) -> None:
     ],
 )
 def test_an_invalid_field_is_not_compared(complaints: Complaints, old: str, new: str, problem: str) -> None:
-    found = complaints(RIGHT.replace(old, new))
-    assert all(problem in each and "has no effect" not in each for each in found)
-    assert found
+    reported = complaints(RIGHT.replace(old, new))
+    assert all(problem in each and "has no effect" not in each for each in reported)
+    assert reported

@@ -19,7 +19,7 @@ PRICED = RIGHT.replace("- name: chat", "- name: chat\n    price: {prompt: 1 usd/
         "limits:\n      - {spend: 5 usd/day}\n      - {spend: 9 usd/month, per: user, models: [chat]}",
     ],
 )
-def test_what_is_accepted(complaints: Complaints, limits: str) -> None:
+def test_limits_that_are_accepted(complaints: Complaints, limits: str) -> None:
     assert complaints(f"{PRICED}    {limits}\n") == []
 
 
@@ -63,16 +63,16 @@ def test_what_is_accepted(complaints: Complaints, limits: str) -> None:
         ),
     ],
 )
-def test_what_is_refused(complaints: Complaints, limits: str, problem: str) -> None:
-    (told,) = complaints(f"{PRICED}    {limits}\n")
-    assert told.startswith("16: tenants[0].")
-    assert problem in told
+def test_limits_that_are_refused(complaints: Complaints, limits: str, problem: str) -> None:
+    (line,) = complaints(f"{PRICED}    {limits}\n")
+    assert line.startswith("16: tenants[0].")
+    assert problem in line
 
 
 def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints) -> None:
-    (told,) = complaints(f"{RIGHT}    limits: {{spend: 5 usd/day}}\n")
+    (line,) = complaints(f"{RIGHT}    limits: {{spend: 5 usd/day}}\n")
     assert (
-        told == '15: tenants[0].limits.spend: the model "chat" has no price, so its use would cost nothing: give it one'
+        line == '15: tenants[0].limits.spend: the model "chat" has no price, so its use would cost nothing: give it one'
     )
 
 
@@ -86,8 +86,8 @@ def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints)
     ],
 )
 def test_prices_that_cannot_be(complaints: Complaints, price: str, problem: str) -> None:
-    told = complaints(RIGHT.replace("- name: chat", f"- name: chat\n    price: {price}"))
-    assert any(problem in line for line in told)
+    lines = complaints(RIGHT.replace("- name: chat", f"- name: chat\n    price: {price}"))
+    assert any(problem in line for line in lines)
 
 
 REDIS = PRICED.replace("version: 1", "version: 1\nstate: {redis: redis://127.0.0.1:6379}")
@@ -103,7 +103,7 @@ REDIS = PRICED.replace("version: 1", "version: 1\nstate: {redis: redis://127.0.0
         f"{PRICED}".replace("price:", "limits: [{concurrency: 8}, {spend: 5 usd/day}]\n    price:"),
     ],
 )
-def test_who_counts_is_written_at_the_limit(complaints: Complaints, text: str) -> None:
+def test_the_counter_is_configured_at_the_limit(complaints: Complaints, text: str) -> None:
     assert complaints(text) == []
 
 
@@ -146,5 +146,5 @@ def test_who_counts_is_written_at_the_limit(complaints: Complaints, text: str) -
         ),
     ],
 )
-def test_what_redis_counts_needs_one_and_the_other_way_round(complaints: Complaints, text: str, problem: str) -> None:
+def test_counting_in_redis_needs_redis_and_redis_needs_a_count(complaints: Complaints, text: str, problem: str) -> None:
     assert complaints(text) == [problem]

@@ -101,8 +101,8 @@ def test_names(complaints: Complaints, old: str, new: str, problems: list[str]) 
     old = f"\n{old}" if old == "tenants:" else old  # the section and not a route's field
     new = f"\n{new}" if old.startswith("\n") else new
     assert old in RIGHT
-    found = complaints(RIGHT.replace(old, new, 1))
-    assert found == problems
+    reported = complaints(RIGHT.replace(old, new, 1))
+    assert reported == problems
 
 
 def test_one_misspelt_name_is_one_problem(complaints: Complaints) -> None:
@@ -123,7 +123,7 @@ def test_one_misspelt_name_is_one_problem(complaints: Complaints) -> None:
         ("to: vllm", "to: vllm\n        when: {tenant: ['ac*']}"),
     ],
 )
-def test_globs_that_match_something_are_right(complaints: Complaints, old: str, new: str) -> None:
+def test_globs_with_a_match_are_accepted(complaints: Complaints, old: str, new: str) -> None:
     assert complaints(RIGHT.replace(old, new)) == []
 
 
@@ -142,6 +142,6 @@ def test_a_glob_for_a_family_and_a_glob_for_a_tenant_may_meet(complaints: Compla
         ("\ntenants:", "\n  - {name: vision, routes: [{to: vllm}]}\ntenants:"),
     ],
 )
-def test_what_is_not_used_now_may_be_kept_for_later(complaints: Complaints, old: str, new: str) -> None:
+def test_unused_entries_are_accepted(complaints: Complaints, old: str, new: str) -> None:
     assert old in RIGHT
     assert complaints(RIGHT.replace(old, new, 1)) == []

@@ -213,12 +213,12 @@ def test_refused(complaints: Complaints, old: str, new: str, problem: str) -> No
     assert problem in complaints(RIGHT.replace(old, new, 1))
 
 
-def test_a_runtime_of_many_models_is_told_which(complaints: Complaints) -> None:
+def test_a_runtime_of_many_models_needs_a_model(complaints: Complaints) -> None:
     routed = RIGHT.replace(TO, "to: own\n        rewrite: {model: big}").replace("fallback: [spare]", "priority: low")
     for kind, wrong in (("tensor, repository: models", 0), ("llm, model: x", 1)):
         pool = f"pools:\n  - {{name: own, runtime: {{kind: {kind}}}}}"
-        found = complaints(routed.replace("pools:", pool))
-        assert len([problem for problem in found if "its own name" in problem]) == wrong
+        reported = complaints(routed.replace("pools:", pool))
+        assert len([problem for problem in reported if "its own name" in problem]) == wrong
 
 
 def test_a_model_s_name_is_rewritten_only_for_pools_without_one(complaints: Complaints) -> None:

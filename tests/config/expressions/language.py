@@ -97,7 +97,7 @@ def _saturated(value: int) -> int:
 
 
 def ordered(*values: Any) -> tuple[Any, ...]:
-    """The values, none of which is NaN."""
+    """The values; raises NotANumber for NaN."""
     if any(isinstance(value, float) and isnan(value) for value in values):
         raise NotANumber
     return values

@@ -214,7 +214,7 @@ def test_a_tensor_other_than_declared_is_refused(boxes: object) -> None:
     assert caught.value.fault in ("shape", "type")
 
 
-def test_what_only_an_evaluation_can_check_is_listed() -> None:
+def test_checks_left_to_the_evaluation_are_listed() -> None:
     assert compile_expression("toxicity.score > 0.5", VARIABLES, BOOL).unchecked == ()
     assert compile_expression("max(det.boxes) default 0", VARIABLES).unchecked == ()
     assert len(compile_expression("max(det.boxes)", VARIABLES).unchecked) == 1

@@ -55,7 +55,7 @@ def test_a_sequence_passes_the_response_on() -> None:
     assert any("Soft" in text for text in differences)
 
 
-def test_steps_whose_response_is_not_read_are_left_out_and_reported() -> None:
+def test_steps_with_an_unread_response_are_omitted_and_reported() -> None:
     written, differences = convert(
         graph(root=node("Sequence", service("first"), service("second", data="$request", condition="dog")))
     )
@@ -87,7 +87,7 @@ def test_a_splitter_is_a_split_of_a_route() -> None:
     assert any("one request in 101" in text for text in differences)
 
 
-def test_a_switch_keeps_its_order_and_every_condition_is_reported() -> None:
+def test_a_switch_preserves_its_order_and_every_condition_is_reported() -> None:
     written, differences = convert(
         graph(
             root=node(

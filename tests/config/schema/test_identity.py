@@ -38,7 +38,7 @@ def files(tmp_path: Path) -> None:
     (tmp_path / "jwks.json").write_text('{"keys": []}')
 
 
-def test_what_is_right_is_accepted(complaints: Complaints) -> None:
+def test_valid_sections_are_accepted(complaints: Complaints) -> None:
     assert complaints(ISSUED) == []
     assert complaints(MUTUAL) == []
     assert complaints(ISSUED.replace(JWKS, SECRET).replace("RS256", "HS256")) == []
@@ -215,7 +215,7 @@ HELD = """\
 SCOPED = RIGHT.replace("      - to: vllm", "      - name: gold\n        to: vllm") + HELD
 
 
-def test_what_comes_with_a_key_or_a_certificate(complaints: Complaints, tmp_path: Path) -> None:
+def test_grants_of_a_key_or_a_certificate(complaints: Complaints, tmp_path: Path) -> None:
     assert complaints(SCOPED) == []
     (key,) = load(tmp_path / "file.yaml").tenants[0].keys
     assert key.scopes is not None

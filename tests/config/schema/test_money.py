@@ -16,7 +16,7 @@ from config.schema.money import (
 )
 
 
-def test_what_is_read() -> None:
+def test_amounts_that_are_parsed() -> None:
     assert parse_token_price("0.15 usd/1M") == Money(150_000, "usd")
     assert parse_token_price("0.002usd / 1k") == Money(2_000_000, "usd")
     assert parse_amount(" 0.001 EUR ") == Money(PICOS // 1000, "eur")
@@ -41,7 +41,7 @@ def test_what_is_read() -> None:
         (parse_budget, "0 usd/day"),
     ],
 )
-def test_what_is_refused(parse: Callable[[object], object], text: object) -> None:
+def test_amounts_that_are_refused(parse: Callable[[object], object], text: object) -> None:
     with pytest.raises(ValueError, match=r"^(expected|a price has|a budget is)"):
         parse(text)
 

@@ -44,6 +44,6 @@ def test_accepted(kind: Any, texts: list[str]) -> None:
 
 
 def test_names_of_a_cluster_are_hosts_like_any_other() -> None:
-    """What a server is called is the operator's business: no list of forbidden names stands in the way."""
+    """Operators choose the names of servers: no list of forbidden names exists."""
     for host in ("vllm.models.svc.cluster.local:8000", "localhost:8000", "10.96.0.10", "[fd00::1]:8000", "triton"):
         assert TypeAdapter(Url).validate_python(f"http://{host}") == f"http://{host}"

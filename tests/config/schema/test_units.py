@@ -78,11 +78,11 @@ def test_sizes_or_shares(text: str, amount: int | float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("0%", "over 0%"), ("101%", "at most 100%"), ("0B", "at least 1 byte"), ("half", "or a share"), ("30", "a size")],
 )
-def test_what_is_neither_size_nor_share(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_text_that_is_neither_size_nor_share(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_size_or_share(text)
 
 
@@ -99,10 +99,10 @@ def test_addresses_survive_being_written(address: object, port: int) -> None:
 
 
 @given(st.text() | st.integers() | st.floats() | st.none() | st.lists(st.integers()))
-def test_whatever_is_no_quantity_gets_a_sentence(value: object) -> None:
+def test_any_invalid_quantity_has_an_explanation(value: object) -> None:
     for parse in PARSERS:
-        said = sentence(parse, value)
-        assert said is None or re.match("expected a|a rate grants|a port is|a listening host", said)
+        problem = sentence(parse, value)
+        assert problem is None or re.match("expected a|a rate grants|a port is|a listening host", problem)
 
 
 def sentence(parse: Callable[[object], object], value: object) -> str | None:

@@ -115,7 +115,7 @@ async def test_a_batch_without_rows_has_outputs_without_rows() -> None:
         ({**EACH, "model": None, "steps": [{"name": "x", "model": "a"}]}, CallerError),
     ],
 )
-async def test_a_batch_without_rows_is_refused_if_the_outputs_have_no_known_shape(
+async def test_a_batch_without_rows_is_refused_if_its_outputs_declare_no_shape(
     step: dict[str, Any], error: type[Exception]
 ) -> None:
     step = {name: value for name, value in step.items() if value is not None}

@@ -153,14 +153,14 @@ async def test_a_failure_after_the_first_object_is_an_event() -> None:
 @pytest.mark.parametrize("marks", [False, True])
 @pytest.mark.parametrize("form", [OIP_JSON, OIP_GRPC], ids=["http", "grpc"])
 @pytest.mark.parametrize("pipeline", [DIRECT, WITH_INPUTS], ids=["direct", "with-inputs"])
-@pytest.mark.parametrize("wants_final", [False, True])
+@pytest.mark.parametrize("requests_final", [False, True])
 async def test_a_decoupled_last_step_streams_to_clients_over_grpc(
-    pipeline: dict[str, Any], form: Form, marks: bool, wants_final: bool
+    pipeline: dict[str, Any], form: Form, marks: bool, requests_final: bool
 ) -> None:
     request = inference.ModelInferRequest(model_name="whole", id="7")
     request.inputs.add(name="text_input", datatype="BYTES", shape=[1])
     request.raw_input_contents.append(join_bytes([b"go"]))
-    if wants_final:
+    if requests_final:
         request.parameters[EMPTY_FINAL].bool_param = True
     method = METHODS["ModelStreamInfer"]
     async with opened(Writer(form, marks=marks), pipeline) as door, grpc.aio.insecure_channel(door.grpc) as channel:
@@ -173,6 +173,6 @@ async def test_a_decoupled_last_step_streams_to_clients_over_grpc(
         assert texts == [join_bytes([word.encode()]) for word in WORDS]
         finals = [each.parameters[FINAL].bool_param for each in responses]
         assert finals == [False] * 3 + [True] * (len(responses) - 3)
-        assert len(responses) == (4 if marks or wants_final else 3)
+        assert len(responses) == (4 if marks or requests_final else 3)
         received = door.fake.received[-1].inference
-        assert (received.id, bool(received.parameters.get(EMPTY_FINAL))) == ("7", wants_final)
+        assert (received.id, bool(received.parameters.get(EMPTY_FINAL))) == ("7", requests_final)

@@ -144,7 +144,7 @@ async def test_nor_does_one_that_sees_a_free_place_first() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_slot_whose_owner_leaves_at_once_passes_to_the_next() -> None:
+async def test_the_slot_of_a_request_that_leaves_at_once_passes_to_the_next() -> None:
     fake = FakeAdapter(Script(gap=1.0))
     one = pool(fake)
     answer = await one.call(*chat_call(stream=True))

@@ -32,13 +32,13 @@ class Case:
     sent: bytes
     expect: str
     status: int | None = None
-    """Of HTTP/1.1: the status of the refusal; any of a client's or server's error when absent."""
+    """HTTP/1.1: the status of the refusal; any error of a client or server when absent."""
     in_body: bool = False
-    """Of HTTP/1.1: the error is in a body, so that a server may answer with any error before it reads that far."""
+    """HTTP/1.1: the error is in a body, so that a server may answer with any error before it reads that far."""
     body: bytes = b""
-    """Of HTTP/1.1: what the handler reads."""
+    """HTTP/1.1: the body that the handler reads."""
     code: int | None = None
-    """Of HTTP/2: the error code that RFC 9113 names; others are right, too."""
+    """HTTP/2: the error code that RFC 9113 names; other codes are right, too."""
 
     @property
     def id(self) -> str:
@@ -74,24 +74,24 @@ def text(written: Any) -> bytes:
 
 def frames(written: list[Any], stream: int = 0) -> bytes:
     """Frames and raw bytes; `{repeat: [frames], times: N, step: S}` adds S to the stream of each further round."""
-    found = bytearray()
+    joined = bytearray()
     for one in written:
         if one == "greeting":
-            found += PREFACE + _frame(KINDS["SETTINGS"], 0, 0, b"")
+            joined += PREFACE + _frame(KINDS["SETTINGS"], 0, 0, b"")
         elif "repeat" in one:
             if step := one.get("step", 0):
                 for i in range(one["times"]):
-                    found += frames(one["repeat"], stream + i * step)
+                    joined += frames(one["repeat"], stream + i * step)
             else:
-                found += frames(one["repeat"], stream) * one["times"]
+                joined += frames(one["repeat"], stream) * one["times"]
         elif "raw" in one:
-            found += text(one["raw"])
+            joined += text(one["raw"])
         else:
             kind = KINDS.get(one["frame"], one["frame"])
             if "payload" not in one:  # a repeated frame has the same one in each round
                 one["payload"] = _payload(one)
-            found += _frame(kind, one.get("flags", 0), one.get("stream", 0) + stream, one["payload"])
-    return bytes(found)
+            joined += _frame(kind, one.get("flags", 0), one.get("stream", 0) + stream, one["payload"])
+    return bytes(joined)
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

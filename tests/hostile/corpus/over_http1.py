@@ -7,7 +7,7 @@ import httptools
 from tests.hostile.corpus.cases import CANARY, Case
 
 PATIENCE = 20.0
-"""Seconds until a connection that should have ended counts as one that did not."""
+"""Seconds until a connection counts as not ended."""
 
 
 class Responses:
@@ -60,9 +60,9 @@ async def _send(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 def judge(case: Case, statuses: list[int]) -> str:
     """The canary is answered only if the case is a whole request and the connection may continue."""
-    wanted = 2 if case.expect == "answered" else 1
-    if len(statuses) != wanted:
-        return f"{len(statuses)} responses instead of {wanted}: {statuses}"
+    expected = 2 if case.expect == "answered" else 1
+    if len(statuses) != expected:
+        return f"{len(statuses)} responses instead of {expected}: {statuses}"
     first = statuses[0]
     if case.expect == "refused":
         exact = case.status is not None and not case.in_body

@@ -13,8 +13,8 @@ LAST = frames([{"frame": "PING", "hex": "636f72707573ff00"}])
 
 
 @dataclass
-class Seen:
-    """What came back."""
+class Frames:
+    """The frames that the server sent back."""
 
     goaway: int | None = None
     closed: bool = False
@@ -33,7 +33,7 @@ class Reading:
     """Cuts bytes into frames."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = Frames()
         self._rest = b""
         self._decoder = hpack.Decoder()
 
@@ -86,13 +86,13 @@ async def play(case: Case, host: str, port: int) -> str:
     return judge(case, reading.seen)
 
 
-def _over(case: Case, seen: Seen) -> bool:
+def _over(case: Case, seen: Frames) -> bool:
     if case.expect == "connection":
         return seen.closed
     return seen.ended or (seen.ponged and (1 in seen.resets or 1 in seen.heads))
 
 
-def judge(case: Case, seen: Seen) -> str:
+def judge(case: Case, seen: Frames) -> str:
     """A stream's error may end the connection, too (RFC 9113, 5.4)."""
     if case.expect == "connection":
         return "" if seen.ended and seen.goaway != 0 else f"the connection goes on: {seen}"

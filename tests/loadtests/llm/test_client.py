@@ -33,7 +33,7 @@ async def test_an_answer_ends_at_its_length_alone() -> None:
     assert [answer.tokens for answer in load.answers] == [SOME.lengths(1)[0][1]]
 
 
-async def test_a_refusal_is_a_failure_and_says_what_it_was() -> None:
+async def test_a_refusal_is_a_failure_with_its_reason() -> None:
     async with serving() as running:
         port = int(running.url.rpartition(":")[2])
         load = await asyncio.to_thread(run, Door(port, "nobody"), SOME.build(WORDS, "1", 2), 2)
@@ -43,15 +43,15 @@ async def test_a_refusal_is_a_failure_and_says_what_it_was() -> None:
     assert "+ 1 tokens instead of" in short.failed[0]
 
 
-def test_nobody_there_is_a_failure() -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        load = run(Door(nobody.getsockname()[1], MODEL), W2.build(WORDS, "1", 3), 1)
+def test_a_refused_connection_is_a_failure() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        load = run(Door(unused.getsockname()[1], MODEL), W2.build(WORDS, "1", 3), 1)
     assert len(load.failed) == 3
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_a_prompt_goes_as_tokens_or_as_text(as_text: bool) -> None:
+def test_a_prompt_is_sent_as_tokens_or_as_text(as_text: bool) -> None:
     (ask,) = SOME.build(WORDS, "1", 1)
     request = Door(1, MODEL, key="k", as_text=as_text).request(ask)
     assert (ask.text.encode() in request) == as_text

@@ -30,20 +30,20 @@ def cut(raw: bytes, places: list[int]) -> list[Segment]:
 
 
 @given(st.lists(st.integers(1, 5000), max_size=30), st.lists(st.integers(1, 5000), max_size=12), st.booleans())
-def test_an_event_came_when_the_end_of_its_line_came(reads: list[int], chunks: list[int], in_chunks: bool) -> None:
+def test_an_event_has_the_time_of_the_end_of_its_line(reads: list[int], chunks: list[int], in_chunks: bool) -> None:
     body = b"".join(STREAM)
     raw = chunked([part.data for part in cut(body, chunks)]) if in_chunks else HEAD + b"\r\n" + body
     segments = cut(raw, reads)
     answer = read_answer(0.5, segments)
     assert (answer.text, answer.prompt_tokens, answer.tokens) == ("".join(TEXTS), 7, 3)
-    seen, came = b"", []
+    seen, times = b"", []
     for segment in segments:
         before, seen = read_events(seen), seen + segment.data
-        came += [segment.at] * (read_events(seen) - before)
-    assert list(answer.pieces) == came
+        times += [segment.at] * (read_events(seen) - before)
+    assert list(answer.pieces) == times
     assert answer.ended == segments[-1].at
-    assert answer.first_s == came[0] - 0.5
-    assert sum(answer.gaps_s) == came[-1] - came[0]
+    assert answer.first_s == times[0] - 0.5
+    assert sum(answer.gaps_s) == times[-1] - times[0]
 
 
 def read_events(raw: bytes) -> int:
@@ -58,9 +58,9 @@ def read_events(raw: bytes) -> int:
     return sum(f'"text":"{text}"'.encode() in line for line in body.split(b"\n")[:-1] for text in TEXTS)
 
 
-def test_an_answer_that_is_none_says_why() -> None:
+def test_the_error_of_a_malformed_answer_has_the_reason() -> None:
     whole = b"".join(STREAM)
-    for raw, said in {
+    for raw, message in {
         b"": "no 200",
         b"HTTP/1.1 429 Too Many Requests\r\n\r\nlater": "429",
         HEAD + b"\r\n" + b"".join(STREAM[:2]): "cut short: 2 pieces",
@@ -69,5 +69,5 @@ def test_an_answer_that_is_none_says_why() -> None:
         HEAD + b"\r\ndata: what\n\n": "an event of b'what'",
         CHUNKED + b"zz\r\n": "a chunk of length b'zz'",
     }.items():
-        with pytest.raises(BadAnswer, match=said):
+        with pytest.raises(BadAnswer, match=message):
             read_answer(0, [Segment(1.0, raw)])

@@ -61,7 +61,7 @@ def test_the_json_line_holds_everything() -> None:
     assert line["missing"] == {"llama.cpp-q4_0": "no compiler"}
 
 
-def test_tables_show_who_answered_and_tell_who_did_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_show_answered_and_failed_servers(capsys: pytest.CaptureFixture[str]) -> None:
     print_tables([result()], {"llama.cpp-q4_0": "no compiler"})
     shown = capsys.readouterr().out
     assert "w1: transformers failed 3 answers" in shown
@@ -82,7 +82,7 @@ def test_the_command_line_is_checked() -> None:
         parse(["--requests", "0"])
 
 
-def test_a_slow_server_is_asked_a_part() -> None:
+def test_a_slow_server_receives_a_part() -> None:
     whole, slow = Target("a", Door(1, "m"), (1,)), Target("b", Door(1, "m"), (1,), {"w1": Part(8, 1)})
     assert whole.part(W1) == (64, 32)
     assert whole.part(W1, 4) == (4, 32)
@@ -91,6 +91,6 @@ def test_a_slow_server_is_asked_a_part() -> None:
 
 
 def test_goals_are_of_workloads_and_servers_that_there_are() -> None:
-    known = {OURS, GATEWAY, f"{OURS}-int8", f"{OURS}-int4", *parse([]).peers}
-    assert {goal.ours for goal in GOALS} | {goal.theirs for goal in GOALS} <= known
+    targets = {OURS, GATEWAY, f"{OURS}-int8", f"{OURS}-int4", *parse([]).peers}
+    assert {goal.ours for goal in GOALS} | {goal.theirs for goal in GOALS} <= targets
     assert {goal.workload for goal in GOALS} <= set(parse([]).workloads)

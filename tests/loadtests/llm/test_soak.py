@@ -22,7 +22,7 @@ REST = dict.fromkeys(IDLE, 0.0)
 
 
 class Short(Clients):
-    """With prompts that the small server takes."""
+    """Clients with prompts that fit the small server."""
 
     def _text(self, least: int, most: int) -> str:
         return super()._text(1, 20)
@@ -48,7 +48,7 @@ async def test_answers_are_judged() -> None:
         assert seen.slowest_s > 0
 
 
-async def test_clients_that_leave_free_what_they_had() -> None:
+async def test_clients_that_disconnect_free_their_pages() -> None:
     async with serving("x" * 200) as running:
         seen = await sent(running, *["left"] * 12)
         await until_idle(running.engine)
@@ -68,7 +68,7 @@ async def test_an_answer_that_changes_is_wrong() -> None:
     assert "instead of" in clients.seen.wrong[0]
 
 
-async def test_a_server_that_fails_is_told() -> None:
+async def test_a_failing_server_is_reported() -> None:
     async with serving("x" * 200, fails_after=3) as running:
         seen = await sent(running, "stream", "stream")
     assert len(seen.wrong) == 2
@@ -97,14 +97,14 @@ async def test_the_runtimes_metrics_are_read() -> None:
         assert (await asyncio.to_thread(metrics, port))["prompt_tokens"] > 0
 
 
-def test_a_soak_without_fault_is_said_to_be_one() -> None:
+def test_a_soak_without_fault_passes() -> None:
     seen = Seen(right=Counter(stream=5))
     assert verdict(steady(), seen, ["stream"], REST, WHOLE) == []
     assert verdict(steady(growth=0.02), seen, ["stream"], REST, WHOLE) == []
 
 
 @pytest.mark.parametrize(
-    ("server", "seen", "rest", "log", "said"),
+    ("server", "seen", "rest", "log", "message"),
     [
         (steady(growth=0.2), Seen(Counter(stream=5)), REST, WHOLE, "bytes in RAM"),
         (steady(), Seen(Counter()), REST, WHOLE, "no request was answered: stream"),
@@ -114,9 +114,9 @@ def test_a_soak_without_fault_is_said_to_be_one() -> None:
         (steady(), Seen(Counter(stream=5)), REST, WHOLE + "… ERROR x: a page is lost", "a page is lost"),
     ],
 )
-def test_every_fault_is_told(server: Process, seen: Seen, rest: dict[str, float], log: str, said: str) -> None:
+def test_every_fault_is_reported(server: Process, seen: Seen, rest: dict[str, float], log: str, message: str) -> None:
     (wrong,) = verdict(server, seen, ["stream"], rest, log)
-    assert said in wrong
+    assert message in wrong
 
 
 def test_a_run_is_shown_in_stretches() -> None:

@@ -38,7 +38,7 @@ def until(pid: int, stopped: bool) -> None:
         time.sleep(0.01)
 
 
-def test_whoever_is_not_asked_is_stopped() -> None:
+def test_idle_servers_are_stopped() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         target = Target("sleeper", Door(1, "m"), (process.pid,))
@@ -64,7 +64,7 @@ def test_a_server_that_rests_can_be_ended(tmp_path: Path) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_server_that_ends_says_why(tmp_path: Path) -> None:
+def test_the_error_of_an_ended_server_has_its_output(tmp_path: Path) -> None:
     with (
         pytest.raises(StartError, match="no model here"),
         running("mute", Launch([sys.executable, "-c", "exit('no model here')"]), 1, CORES, tmp_path),
@@ -76,7 +76,7 @@ SOCKET = Path("/run/llm.sock")
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_the_runtime_knows_what_it_is_started_with(weights: str) -> None:
+def test_the_runtime_accepts_its_command_line(weights: str) -> None:
     command = launch(Path("/m.gguf"), weights, 18080, SOCKET).command
     args = _parser().parse_args(list(command[3:]))
     assert (args.threads, args.dtype, args.port, args.socket) == (2, "bfloat16", 18080, SOCKET)

@@ -1,4 +1,4 @@
-"""What the LLM benchmark prompts, and the figures that come of it."""
+"""The prompts of the LLM benchmark, and its figures."""
 
 import pytest
 from hypothesis import given
@@ -64,9 +64,9 @@ def test_prompts_are_the_same_as_text_and_as_tokens() -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
 def test_a_percentile_is_the_least_that_is_not_below_its_share(values: list[float], share: float) -> None:
-    found = percentile(values, share)
-    assert sum(value <= found for value in values) >= share * len(values)
-    assert sum(value < found for value in values) < share * len(values)
+    computed = percentile(values, share)
+    assert sum(value <= computed for value in values) >= share * len(values)
+    assert sum(value < computed for value in values) < share * len(values)
 
 
 def test_figures_are_named_for_their_workload() -> None:
@@ -75,8 +75,8 @@ def test_figures_are_named_for_their_workload() -> None:
         Answer(sent=1.0, pieces=[2.0], ended=2, prompt_tokens=4, tokens=1, text=""),
     ]
     load = Load(answers, [], wall_s=2.0, client_cpu_s=0.1)
-    found = figures("w1", load, Cost(cpu_s=0.5, resident_bytes=5_000_000))
-    assert found == pytest.approx(
+    named = figures("w1", load, Cost(cpu_s=0.5, resident_bytes=5_000_000))
+    assert named == pytest.approx(
         {
             "tokens_per_s_w1": 2,
             "first_p50_ms_w1": 500,

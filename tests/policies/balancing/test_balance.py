@@ -102,7 +102,7 @@ def test_one_that_joins_does_not_make_the_others_start_over(seed: int) -> None:
 
 
 def test_credits_do_not_drift_while_endpoints_come_and_go() -> None:
-    """Those just picked leave most, which takes debt out of the pool each time; a drift would starve some."""
+    """Endpoints that were just picked leave most often, which removes debt from the pool; a drift would starve some."""
     rng, robin = Random(1), RoundRobin()
     pool = candidates(1, 1, 1, 1, 1, 1, 1, 1)
     for _ in range(20_000):
@@ -135,14 +135,14 @@ def test_the_quicker_of_two_is_picked_until_its_queue_is_as_long() -> None:
 
 
 def test_one_that_never_answered_is_tried_with_one_request_at_a_time() -> None:
-    known, new = candidates(1, 1)
-    known.latency.sent(0.0)
-    known.latency.answered(1.0, 0.0)
-    known.in_flight = 5
-    assert PeakEwmaTwoChoices().pick([known, new], ANYONE, ANYONE, 0.0, Random(1)) is new
+    answered, new = candidates(1, 1)
+    answered.latency.sent(0.0)
+    answered.latency.answered(1.0, 0.0)
+    answered.in_flight = 5
+    assert PeakEwmaTwoChoices().pick([answered, new], ANYONE, ANYONE, 0.0, Random(1)) is new
     new.in_flight = 1
     assert expected_wait(new, 0.0) == UNMEASURED
-    assert PeakEwmaTwoChoices().pick([known, new], ANYONE, ANYONE, 0.0, Random(1)) is known
+    assert PeakEwmaTwoChoices().pick([answered, new], ANYONE, ANYONE, 0.0, Random(1)) is answered
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 10), st.integers(0, 50)), min_size=2, max_size=6), seeds)

@@ -23,7 +23,7 @@ def test_a_rise_counts_at_once_and_a_fall_slowly() -> None:
     assert latency.value(1.0) == pytest.approx(0.1 + 1.9 * exp(-1 / DECAY))
 
 
-def test_what_is_not_measured_again_is_forgotten() -> None:
+def test_an_old_measurement_decays() -> None:
     latency = PeakEwma()
     answer(latency, 8.0, 0.0)
     assert latency.value(DECAY) == pytest.approx(8.0 / exp(1))
@@ -42,7 +42,7 @@ def test_a_quick_failure_does_not_look_quick_and_a_slow_one_looks_slow() -> None
 
 
 @given(st.lists(st.tuples(seconds, st.floats(0, 60)), min_size=1, max_size=30))
-def test_the_value_lies_within_what_was_measured(samples: list[tuple[float, float]]) -> None:
+def test_the_value_is_within_the_measurements(samples: list[tuple[float, float]]) -> None:
     latency, now = PeakEwma(), 0.0
     for value, gap in samples:
         now += gap
@@ -57,7 +57,7 @@ def test_a_clock_that_steps_back_changes_nothing() -> None:
     assert latency.value(0.0) == 1.0
 
 
-def test_silence_counts_while_somebody_waits() -> None:
+def test_silence_counts_while_a_request_waits() -> None:
     latency = PeakEwma()
     answer(latency, 0.1, 0.0)
     latency.sent(5.0)

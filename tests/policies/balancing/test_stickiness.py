@@ -15,11 +15,11 @@ KEYS = [PickRequest(key=f"k{i}") for i in range(4000)]
 
 def homes(pool: list[Candidate], bound: float = UNBOUNDED) -> list[Candidate]:
     picker, rng = BoundedHash("key", bound), Random(1)
-    return [picker.pick(pool, ask, ask, 0.0, rng) for ask in KEYS]
+    return [picker.pick(pool, request, request, 0.0, rng) for request in KEYS]
 
 
 @given(st.integers(2, 8), st.text(min_size=1), st.integers(0, 2**32))
-def test_a_key_keeps_its_endpoint_whatever_the_order_and_the_chance(count: int, key: str, seed: int) -> None:
+def test_a_key_has_one_endpoint_in_any_order_and_by_any_chance(count: int, key: str, seed: int) -> None:
     pool, rng = candidates(*[1.0] * count), Random(seed)
     home = BoundedHash("key", UNBOUNDED).pick(pool, PickRequest(key=key), PickRequest(key=key), 0.0, rng)
     rng.shuffle(pool)
@@ -73,7 +73,7 @@ def test_no_load_passes_its_bound_however_popular_a_key_is(shares: list[float], 
         assert picked.in_flight <= ceil(bound * placed * picked.weight / sum(shares))
 
 
-def test_an_overflow_goes_on_in_the_keys_own_order_and_comes_home() -> None:
+def test_an_overflow_follows_the_keys_own_order_and_returns() -> None:
     pool, picker, rng = candidates(1, 1, 1, 1), BoundedHash("key", 1.5), Random(1)
     home = picker.pick(pool, KEYS[0], KEYS[0], 0.0, rng)
     home.in_flight = 8
@@ -95,7 +95,7 @@ def test_an_overflow_goes_on_in_the_keys_own_order_and_comes_home() -> None:
         ("header:X-Session", PickRequest(headers={"x-session": "a"}), PickRequest(headers={"x-session": "b"})),
     ],
 )
-def test_what_the_key_names_decides(key: str, one: PickRequest, other: PickRequest) -> None:
+def test_the_field_of_the_key_decides(key: str, one: PickRequest, other: PickRequest) -> None:
     pool, rng, picker = candidates(*[1.0] * 1000), Random(1), BoundedHash(key, UNBOUNDED)
     picked = {picker.pick(pool, one, one, 0.0, rng) for _ in range(5)}
     assert len(picked) == 1
@@ -103,9 +103,9 @@ def test_what_the_key_names_decides(key: str, one: PickRequest, other: PickReque
 
 
 @pytest.mark.parametrize("key", ["user", "header:x-session"])
-def test_a_request_without_the_key_goes_where_there_is_least_to_do(key: str) -> None:
+def test_a_request_without_the_key_goes_to_the_least_loaded(key: str) -> None:
     pool, rng, picker = candidates(*[1.0] * 4), Random(1), BoundedHash(key, UNBOUNDED)
-    asks = PickRequest(user="", headers={"x-session": ""})
+    request = PickRequest(user="", headers={"x-session": ""})
     for _ in range(400):
-        picker.pick(pool, asks, asks, 0.0, rng).in_flight += 1
+        picker.pick(pool, request, request, 0.0, rng).in_flight += 1
     assert max(c.in_flight for c in pool) - min(c.in_flight for c in pool) <= 4

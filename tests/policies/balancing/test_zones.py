@@ -20,10 +20,10 @@ def test_shares_are_a_distribution(named: dict[str | None, float], data: st.Data
         capacity[None] = data.draw(st.floats(0.1, 1000))
     own = data.draw(st.sampled_from(sorted(zone for zone in capacity if zone is not None)))
     traffic = data.draw(st.none() | st.floats(0.01, 1.0))
-    found = shares(capacity, own, traffic)
-    assert sum(found.values()) == pytest.approx(1.0)
-    assert all(0 <= share <= 1 + 1e-9 for share in found.values())
-    assert found.keys() <= capacity.keys()
+    shares_by_zone = shares(capacity, own, traffic)
+    assert sum(shares_by_zone.values()) == pytest.approx(1.0)
+    assert all(0 <= share <= 1 + 1e-9 for share in shares_by_zone.values())
+    assert shares_by_zone.keys() <= capacity.keys()
 
 
 @given(capacities)
@@ -43,11 +43,11 @@ def test_no_request_leaves_a_zone_that_can_take_it(named: dict[str | None, float
     total = sum(named.values())
     for own in named:
         assert own is not None
-        found = shares(named, own, traffic)
+        shares_by_zone = shares(named, own, traffic)
         if named[own] >= total * traffic:
-            assert found == {own: 1.0}
+            assert shares_by_zone == {own: 1.0}
         elif len(named) > 1:
-            assert found[own] == pytest.approx(named[own] / total / traffic)
+            assert shares_by_zone[own] == pytest.approx(named[own] / total / traffic)
 
 
 def test_the_rule_in_figures() -> None:
@@ -69,25 +69,25 @@ def picks(near: NearFirst, candidates: list[Candidate], count: int = 2000) -> Co
     return Counter(near.pick(candidates, ANYONE, ANYONE, 0.0, rng).zone for _ in range(count))
 
 
-def test_near_ones_first_and_the_rest_spills_over() -> None:
+def test_near_endpoints_are_first_and_the_rest_spills_over() -> None:
     near = NearFirst(LeastRequest(), "a", None)
     assert picks(near, pool(a=3, b=3)) == {"a": 2000}
-    found = picks(near, pool(a=1, b=3))  # a has a quarter of the capacity and half of the traffic
-    assert abs(found["a"] - 1000) < 100
+    counts = picks(near, pool(a=1, b=3))  # a has a quarter of the capacity and half of the traffic
+    assert abs(counts["a"] - 1000) < 100
     assert picks(near, pool(b=2, c=2)).keys() == {"b", "c"}  # none here: as if there were no zones
 
 
-def test_what_is_left_of_a_zone_is_not_overrun() -> None:
-    """Of four near ones three are down or full, and so are not among the candidates."""
-    found = picks(NearFirst(RoundRobin(), "a", None), pool(a=1, b=4))
-    assert abs(found["a"] - 800) < 100  # (1/5) ÷ (1/2)
+def test_the_rest_of_a_zone_is_not_overrun() -> None:
+    """Three of four near endpoints are down or full, so they are not candidates."""
+    counts = picks(NearFirst(RoundRobin(), "a", None), pool(a=1, b=4))
+    assert abs(counts["a"] - 800) < 100  # (1/5) ÷ (1/2)
 
 
 def test_a_slow_start_counts_as_less_capacity() -> None:
     candidates = pool(a=1, b=1)
     candidates[0].weight = 0.1
-    found = picks(NearFirst(LeastRequest(), "a", None), candidates)
-    assert abs(found["a"] - 2000 * (0.1 / 1.1) / 0.5) < 100
+    counts = picks(NearFirst(LeastRequest(), "a", None), candidates)
+    assert abs(counts["a"] - 2000 * (0.1 / 1.1) / 0.5) < 100
 
 
 def test_none_to_pick_from_is_an_error() -> None:
@@ -112,7 +112,7 @@ def test_a_zone_that_is_much_busier_by_its_reports_is_not_preferred() -> None:
     assert picks(near, endpoints) == {"a": 2000}
 
 
-def test_reports_of_one_side_only_or_old_ones_say_nothing_about_a_zone() -> None:
+def test_reports_of_one_side_or_old_reports_do_not_count_for_a_zone() -> None:
     near, endpoints = NearFirst(LoadTwoChoices(), "a", None), pool(a=4, b=4)
     reporting(endpoints[:4], a=50)
     assert picks(near, endpoints) == {"a": 2000}

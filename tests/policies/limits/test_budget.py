@@ -34,7 +34,7 @@ def test_windows(period: Period, now: float, start: float, end: float) -> None:
 
 
 @given(periods, times)
-def test_windows_follow_one_another_and_are_as_long_as_the_calendar_says(period: Period, now: float) -> None:
+def test_windows_are_contiguous_and_as_long_as_the_calendar_has_them(period: Period, now: float) -> None:
     start, end = window(period, now)
     assert start <= now < end
     assert window(period, start) == (start, end)
@@ -53,7 +53,7 @@ def test_after_the_wait_the_next_window_grants_again() -> None:
     assert budget.remaining(now + 3600) == 0
 
 
-def test_what_is_overdrawn_ends_with_the_window() -> None:
+def test_an_overdraft_ends_with_the_window() -> None:
     now = at(2027, 1, 31)
     budget = CalendarBudget(10, "month", now)
     budget.take(5, now)
@@ -63,7 +63,7 @@ def test_what_is_overdrawn_ends_with_the_window() -> None:
     assert budget.remaining(at(2027, 2, 1)) == 10
 
 
-def test_a_clock_that_goes_back_opens_no_old_window() -> None:
+def test_a_clock_set_back_opens_no_old_window() -> None:
     now = at(2027, 2, 1)
     budget = CalendarBudget(10, "day", now)
     assert budget.take(10, now) == 0

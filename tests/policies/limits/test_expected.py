@@ -3,11 +3,11 @@ import pytest
 from policies.limits.expected import WEIGHT, DeviceTime
 
 
-def test_nothing_is_expected_before_anything_was_told() -> None:
+def test_no_time_is_expected_before_a_report() -> None:
     assert DeviceTime().expected("m", 8) == 0
 
 
-def test_what_was_told_counts_by_the_row() -> None:
+def test_reported_time_counts_by_the_row() -> None:
     time = DeviceTime()
     time.record("m", 4, 8.0)
     assert time.expected("m", 1) == 2.0
@@ -15,7 +15,7 @@ def test_what_was_told_counts_by_the_row() -> None:
     assert time.expected("another", 1) == 0
 
 
-def test_the_mean_follows_what_is_told() -> None:
+def test_the_mean_follows_the_reports() -> None:
     time = DeviceTime()
     time.record("m", 1, 10.0)
     time.record("m", 1, 20.0)

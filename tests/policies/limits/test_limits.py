@@ -79,7 +79,7 @@ def test_after_the_wait_it_returned_a_take_is_granted(
 
 
 @given(amounts, periods, st.lists(st.tuples(st.integers(-4000, 4000), st.integers(1, 50)), max_size=40))
-def test_a_clock_that_goes_back_mints_nothing(amount: int, period: float, calls: list[tuple[int, int]]) -> None:
+def test_a_clock_set_back_mints_nothing(amount: int, period: float, calls: list[tuple[int, int]]) -> None:
     now = latest = 1000.0
     granted = 0
     bucket = TokenBucket(amount, period, now)
@@ -90,7 +90,7 @@ def test_a_clock_that_goes_back_mints_nothing(amount: int, period: float, calls:
         assert granted <= amount * (1 + (latest - 1000.0) / period) + 1e-6
 
 
-def test_an_earlier_time_counts_as_the_latest_seen() -> None:
+def test_an_earlier_time_counts_as_the_latest() -> None:
     bucket = TokenBucket(10, 10.0, now=100)
     assert bucket.take(4, 50) == 0
     assert bucket.remaining(50) == bucket.remaining(100) == 6
@@ -141,7 +141,7 @@ def test_settling_for_less_gives_back_but_never_above_the_capacity() -> None:
 
 
 @given(amounts, amounts, periods, costs, costs)
-def test_a_resize_keeps_the_used_share(old: int, new: int, period: float, taken: int, actual: int) -> None:
+def test_a_resize_preserves_the_used_share(old: int, new: int, period: float, taken: int, actual: int) -> None:
     bucket = TokenBucket(old, 60.0, now=0)
     reserved = bucket.clamp(taken)
     bucket.take(reserved, 0)

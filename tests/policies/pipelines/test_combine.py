@@ -111,6 +111,6 @@ def test_parts_that_do_not_fit_name_the_member(call: str, values: tuple[Any, ...
         ("mean", (TensorType(), TensorType("FP32")), 0),
     ],
 )
-def test_types_that_never_fit_are_found_at_load(how: Any, types: tuple[TensorType, ...], problems: int) -> None:
+def test_types_that_never_fit_are_reported_at_load(how: Any, types: tuple[TensorType, ...], problems: int) -> None:
     members = {f"m{i}": type_ for i, type_ in enumerate(types)}
     assert len(combine.mismatches(how, members)) == problems

@@ -31,7 +31,7 @@ def pieces(text: str, at: tuple[int, ...]) -> list[str]:
 
 
 def stream(chunks: list[str], window: int, overlap: int, find: Find, *, located: bool) -> tuple[str, bool]:
-    """What a guard releases, and whether it blocks."""
+    """The text that a guard releases, and whether it blocks."""
     guard, released = GuardWindow(window, overlap), ""
     for index in range(len(chunks) + 1):
         if index < len(chunks):

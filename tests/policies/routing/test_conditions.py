@@ -12,8 +12,8 @@ BASE = Facts("acme", "key-1", "chat", {}, False, 10, None, "req-1", requested="c
 
 
 def matches(when: dict[str, Any], **facts: Any) -> bool:
-    found = conditions(MatchConfig.model_validate(when), PRICE)
-    return all(holds(BASE._replace(**facts)) for holds in found)
+    compiled = conditions(MatchConfig.model_validate(when), PRICE)
+    return all(holds(BASE._replace(**facts)) for holds in compiled)
 
 
 @pytest.mark.parametrize(
@@ -55,13 +55,13 @@ def test_each_condition(when: dict[str, Any], facts: dict[str, Any], expected: b
 
 
 @pytest.mark.parametrize("feature", ["tools", "json_schema", "vision"])
-@pytest.mark.parametrize("wanted", [True, False])
-@pytest.mark.parametrize("asked", [True, False])
-def test_features(feature: Feature, wanted: bool, asked: bool) -> None:
-    assert matches({feature: wanted}, uses_feature=lambda name: asked and name == feature) is (wanted is asked)
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("used", [True, False])
+def test_features(feature: Feature, required: bool, used: bool) -> None:
+    assert matches({feature: required}, uses_feature=lambda name: used and name == feature) is (required is used)
 
 
-def test_what_takes_time_to_find_out_is_asked_last_and_only_by_who_wants_it() -> None:
+def test_costly_features_are_evaluated_last_and_on_demand() -> None:
     looked: list[Feature] = []
     facts = {"uses_feature": looked.append}
     assert not matches({"vision": True, "tenant": ["other"], "cost": ">100 usd"}, **facts)
@@ -77,7 +77,7 @@ def test_a_cost_needs_a_price_in_its_currency() -> None:
             conditions(MatchConfig(cost=">1 usd"), price)
 
 
-def test_everything_wanted_has_a_name_and_is_shown_as_written() -> None:
+def test_every_condition_has_a_name_and_is_shown_as_written() -> None:
     when = {
         "tenant": ["a", "b-*"], "header": {"X-Tier": "gold*"}, "label": {"team": "x"}, "stream": False,
         "prompt_tokens": ">4", "time": {"between": "22:00-06:00", "days": ["fri"], "zone": "Europe/Berlin"},

@@ -59,7 +59,7 @@ def route(target: dict[str, Any], when: MatchConfig) -> dict[str, Any]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(targets, conditions), min_size=1, max_size=4), requests, st.integers(0, 2**32))
-def test_an_explanation_says_what_is_decided(
+def test_an_explanation_matches_the_decision(
     routes: list[tuple[dict[str, Any], MatchConfig]], facts: Facts, seed: int
 ) -> None:
     made = config([route(target, when) for target, when in routes])
@@ -98,24 +98,24 @@ def test_each_field_is_shown_as_the_request_has_it() -> None:
     facts = Facts(
         "acme", "k1", "chat", {"x-a": "y" * 200}, False, 7, None, "r", frozenset({"user", "dev"}), requested="gpt"
     )
-    (found,) = routes_of(priced, 0, facts)
-    assert {check.field: check.seen for check in found.checks} == {
+    (route_explained,) = routes_of(priced, 0, facts)
+    assert {check.field: check.seen for check in route_explained.checks} == {
         "stream": "false", "prompt_tokens": "7", "max_tokens": "none", "time": "Thu 00:00", "tenant": "acme",
         "key": "k1", "model": "gpt", "version": "none", "front": "chat", "role": "dev, user", "label team": "none",
         "header x-a": "y" * 128, "cost": "0.5 usd", "tools": "false", "json_schema": "false", "vision": "false",
     }  # fmt: skip
 
 
-def test_a_split_whose_subject_is_not_known_has_no_way_but_shares() -> None:
+def test_a_split_with_an_unknown_subject_is_shown_by_shares() -> None:
     arms = [{"pool": "a", "weight": 3}, {"pool": "b", "weight": 1}, {"pool": "c", "weight": 0}]
     made = config([{"split": {"sticky": "user", "arms": arms}}])
-    nobody = Facts("acme", "", "chat", {}, False, 7, None, "r")
-    to, sides = sides_of(made.models[0], 0, nobody)
+    unknown = Facts("acme", "", "chat", {}, False, 7, None, "r")
+    to, sides = sides_of(made.models[0], 0, unknown)
     assert to is None
     assert [(side.arm, side.share) for side in sides] == [("a", 0.75), ("b", 0.25), ("c", 0.0)]
-    known, _ = sides_of(made.models[0], 0, nobody._replace(user="ann"))
-    assert known is not None
-    assert known.pool in ("a", "b")
+    identified, _ = sides_of(made.models[0], 0, unknown._replace(user="ann"))
+    assert identified is not None
+    assert identified.pool in ("a", "b")
 
 
 def test_limits_are_those_that_cover_the_model() -> None:
@@ -129,14 +129,16 @@ def test_limits_are_those_that_cover_the_model() -> None:
     assert limits_of(config([{"to": "a"}]).tenants[0], "chat") == ()
 
 
-def test_settings_are_what_a_route_says_beside_where_it_leads() -> None:
-    found = settings_of(config([{"to": "a", "retry": {"attempts": 3}, "timeout": {"total": "5s"}}]).models[0].routes[0])
-    assert found["retry"]["attempts"] == 3
-    assert found["timeout"]["total"] == "5s"
-    assert not {"to", "when", "split", "fallback", "else"} & found.keys()
+def test_settings_are_the_fields_of_a_route_beside_its_target() -> None:
+    settings = settings_of(
+        config([{"to": "a", "retry": {"attempts": 3}, "timeout": {"total": "5s"}}]).models[0].routes[0]
+    )
+    assert settings["retry"]["attempts"] == 3
+    assert settings["timeout"]["total"] == "5s"
+    assert not {"to", "when", "split", "fallback", "else"} & settings.keys()
 
 
-def test_limits_of_a_model_are_told_too_and_who_counts_where_it_is_not_the_host() -> None:
+def test_limits_of_a_model_are_shown_with_their_counter() -> None:
     model = ClientModelConfig.model_validate(
         {"name": "chat", "routes": [{"to": "a"}], "limits": [{"concurrency": 5}, {"rows": "5/s", "count": "leased"}]}
     )

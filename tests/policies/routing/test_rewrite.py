@@ -14,7 +14,7 @@ from policies.routing.rewrite import NotANumber, Rewrite
 
 
 def sent(rule: dict[str, Any], body: dict[str, Any] | bytes) -> dict[str, Any]:
-    """What reaches the upstream of a client's body."""
+    """The fields of a client's body that reach the upstream."""
     written = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = Rewrite(RewriteConfig.model_validate(rule))(open_body(written))
     return {name: json.loads(bytes(value)) for name, value in fields.items()}
@@ -51,7 +51,7 @@ CAP = {"caps": {"max_tokens": 100}}
         ({"drop": ["sort"]}, {"\u017fort": 1, "sort": 2}, {}),
     ],
 )
-def test_what_is_sent(rule: dict[str, Any], body: Any, expected: dict[str, Any]) -> None:
+def test_the_rewritten_fields(rule: dict[str, Any], body: Any, expected: dict[str, Any]) -> None:
     assert sent(rule, body) == expected
 
 
@@ -62,7 +62,7 @@ def test_a_field_in_another_case_reaches_no_rule(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", ['"5000"', "true", "[1]", "{}", "1e999"])
-def test_what_is_capped_must_be_a_number(value: str) -> None:
+def test_a_capped_field_must_be_a_number(value: str) -> None:
     """A server may take a text or a truth for one."""
     with pytest.raises(NotANumber) as caught:
         sent(CAP, b'{"max_tokens": %s}' % value.encode())
@@ -88,7 +88,7 @@ def test_no_body_gets_around_a_cap(pairs: list[tuple[str, int | None]]) -> None:
     assert body.get("x") == dict(pairs).get("x")
 
 
-def test_what_no_rule_names_stays_as_it_was_written() -> None:
+def test_fields_without_a_rule_are_unchanged() -> None:
     given = {"a": Raw(b'{ "b" : 1.50 }'), "max_tokens": Raw(b"1e1")}
     fields = Rewrite(RewriteConfig.model_validate(CAP))(given)
     assert fields["a"] is given["a"]

@@ -31,21 +31,21 @@ def rules(*routes: dict[str, Any], name: str = "chat") -> Rules:
     return Rules(ClientModelConfig.model_validate({"name": name, "routes": routes}))
 
 
-def route_of(compiled: Rules, asked: Facts) -> int | None:
-    decision = compiled.decide(asked, RNG)
+def route_of(compiled: Rules, request_facts: Facts) -> int | None:
+    decision = compiled.decide(request_facts, RNG)
     return None if decision is None else decision.route
 
 
-def naive_match(when: MatchConfig, asked: Facts) -> bool:
+def naive_match(when: MatchConfig, request_facts: Facts) -> bool:
     """The specification, straight from the words of the schema."""
     lower = {name.lower(): pattern for name, pattern in (when.header or {}).items()}
     return all(
         (
-            when.stream is None or asked.stream == when.stream,
-            when.tenant is None or any(fnmatchcase(asked.tenant, p) for p in when.tenant),
-            when.model is None or any(fnmatchcase(asked.model, p) for p in when.model),
-            all(n in asked.headers and fnmatchcase(asked.headers[n], p) for n, p in lower.items()),
-            when.prompt_tokens is None or eval(f"{asked.prompt_tokens} {when.prompt_tokens}"),
+            when.stream is None or request_facts.stream == when.stream,
+            when.tenant is None or any(fnmatchcase(request_facts.tenant, p) for p in when.tenant),
+            when.model is None or any(fnmatchcase(request_facts.model, p) for p in when.model),
+            all(n in request_facts.headers and fnmatchcase(request_facts.headers[n], p) for n, p in lower.items()),
+            when.prompt_tokens is None or eval(f"{request_facts.prompt_tokens} {when.prompt_tokens}"),
         )
     )
 
@@ -73,16 +73,16 @@ requests = st.builds(
 
 
 @given(st.lists(conditions, min_size=1, max_size=5), st.lists(requests, min_size=1, max_size=5))
-def test_the_first_route_that_matches_wins(whens: list[MatchConfig], asked: list[Facts]) -> None:
+def test_the_first_route_that_matches_wins(whens: list[MatchConfig], all_facts: list[Facts]) -> None:
     unreachable = MatchConfig()
     whens = [when for when in whens if when != unreachable] + [MatchConfig(stream=True)]
     compiled = rules(*({"when": when, "to": f"p{i}"} for i, when in enumerate(whens)))
-    for one in asked:
+    for one in all_facts:
         expected = next((i for i, when in enumerate(whens) if naive_match(when, one)), None)
         assert route_of(compiled, one) == expected
 
 
-def test_a_header_is_found_whatever_its_case_and_must_be_there() -> None:
+def test_a_header_matches_in_any_case_and_must_be_present() -> None:
     compiled = rules({"when": {"header": {"X-Tier": "gold*"}}, "to": "fast"})
     assert route_of(compiled, facts(headers={"x-tier": "gold-1"})) == 0
     assert route_of(compiled, facts(headers={"x-tier": "silver"})) is None
@@ -131,8 +131,8 @@ def test_an_arm_of_weight_0_gets_nothing_until_it_is_raised() -> None:
 
 
 def arms_of(compiled: Rules, users: int = 400) -> list[str | None]:
-    found = (compiled.decide(facts(user=f"u{i}"), RNG) for i in range(users))
-    return [decision.arm if decision else None for decision in found]
+    decisions = (compiled.decide(facts(user=f"u{i}"), RNG) for i in range(users))
+    return [decision.arm if decision else None for decision in decisions]
 
 
 def test_a_route_put_above_a_split_and_a_new_condition_move_no_user() -> None:
@@ -158,8 +158,8 @@ def test_the_catalogue_prefers_the_exact_name_then_the_first_glob() -> None:
     catalogue = Catalogue([model("v-*", "wide"), model("v-1*", "narrow"), model("v-1", "exact")])
 
     def pool_of(name: str) -> str | None:
-        found = catalogue.find(name)
-        decision = found.rules.decide(facts(model=name), RNG) if found else None
+        entry = catalogue.find(name)
+        decision = entry.rules.decide(facts(model=name), RNG) if entry else None
         return decision.pools[0] if decision else None
 
     assert pool_of("v-1") == "exact"
@@ -190,7 +190,7 @@ def test_an_arm_may_be_a_split_of_its_own() -> None:
 
 
 def test_a_split_in_a_split_places_its_subjects_anew() -> None:
-    """With one hash for both, all subjects of the outer arm would be in the same inner arm."""
+    """Under one hash for both, all subjects of the outer arm would be in the same inner arm."""
     inner = {"sticky": "user", "arms": [{"pool": "b", "weight": 1}, {"pool": "c", "weight": 1}]}
     arms = [{"pool": "a", "weight": 1}, {"name": "new", "weight": 1, "split": inner}]
     counts = Counter(arms_of(rules({"split": {"sticky": "user", "arms": arms}}), 2000))
@@ -198,7 +198,7 @@ def test_a_split_in_a_split_places_its_subjects_anew() -> None:
     assert counts["new>b"] == pytest.approx(500, abs=100)
 
 
-def test_fallbacks_carry_their_failures_and_skip_what_was_tried() -> None:
+def test_fallbacks_have_their_failures_and_skip_tried_pools() -> None:
     fallback = ["b", {"pool": "long", "on": ["context_length"]}, {"pool": "c", "fallback": ["d"]}]
     compiled = rules(split_route(1, 1, fallback=fallback))
     plans = {d.arm: d for i in range(50) if (d := compiled.decide(facts(user=f"u{i}"), RNG))}
@@ -208,21 +208,21 @@ def test_fallbacks_carry_their_failures_and_skip_what_was_tried() -> None:
     assert plans["b"].pools == ("b", "long", "c", "d")
 
 
-def test_else_takes_what_is_left() -> None:
+def test_else_takes_the_rest() -> None:
     compiled = rules({"when": {"stream": True}, "to": "a"}, {"else": True, "to": "b"})
     assert route_of(compiled, facts(stream=True)) == 0
     assert route_of(compiled, facts()) == 1
 
 
-def test_a_model_is_known_by_every_one_of_its_names() -> None:
+def test_a_model_has_all_of_its_names() -> None:
     named = {"name": "chat", "aliases": ["gpt-4o"], "versions": ["1", "2"], "routes": [{"to": "a"}]}
     catalogue = Catalogue([ClientModelConfig.model_validate(named), model("gpt-*", "family")])
     assert {name: catalogue.find(name) for name, _, _ in names_of(ClientModelConfig.model_validate(named))}.keys() == {
         "chat", "chat@1", "chat@2", "gpt-4o", "gpt-4o@1", "gpt-4o@2",
     }  # fmt: skip
-    found = catalogue.find("gpt-4o@2")
-    assert found is not None
-    assert (found.name, found.requested, found.version, found.rules.model) == ("chat", "gpt-4o", "2", "chat")
+    entry = catalogue.find("gpt-4o@2")
+    assert entry is not None
+    assert (entry.name, entry.requested, entry.version, entry.rules.model) == ("chat", "gpt-4o", "2", "chat")
     family = catalogue.find("gpt-4@2")
     assert family is not None
     assert (family.name, family.rules.model) == ("", "gpt-*")

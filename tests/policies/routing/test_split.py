@@ -78,8 +78,8 @@ def test_a_split_with_no_weight_is_refused() -> None:
 
 def test_an_assignment_is_the_same_in_every_release() -> None:
     """Users in a running experiment must not be reshuffled by an upgrade."""
-    found = "".join(choose(f"u{i}", "chat#0", (("a", 1.0), ("b", 1.0))) for i in range(16))
-    assert found == "aabbbaaabbabbbab"
+    arms_chosen = "".join(choose(f"u{i}", "chat#0", (("a", 1.0), ("b", 1.0))) for i in range(16))
+    assert arms_chosen == "aabbbaaabbabbbab"
 
 
 def facts(**changes: Any) -> Facts:
@@ -87,8 +87,8 @@ def facts(**changes: Any) -> Facts:
     return base._replace(**changes)
 
 
-def subject(sticky: str, asked: Facts) -> str:
-    return subject_of(sticky, asked, asked, Random(1))
+def subject(sticky: str, request_facts: Facts) -> str:
+    return subject_of(sticky, request_facts, request_facts, Random(1))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def subject(sticky: str, asked: Facts) -> str:
         ("header:X-Session", "headers", {"x-session": "s2"}),
     ],
 )
-def test_a_subject_follows_what_sticky_names_and_nothing_else(sticky: str, field: str, value: object) -> None:
+def test_a_subject_depends_on_the_sticky_field_only(sticky: str, field: str, value: object) -> None:
     assert subject(sticky, facts()) != subject(sticky, facts(**{field: value}))
     unrelated: dict[str, Any] = {"model": "m", "stream": True, "prompt_tokens": 9, "request_id": "r"}
     assert subject(sticky, facts()) == subject(sticky, facts(**unrelated))
@@ -123,16 +123,19 @@ def test_request_draws_anew_each_time() -> None:
 
 
 @given(st.text(max_size=2 * LONGEST))
-def test_what_is_remembered_is_what_would_be_drawn(user: str) -> None:
+def test_a_cached_arm_equals_the_drawn_arm(user: str) -> None:
     arms = (("a", 1.0), ("b", 1.0))
-    asked = facts(user=user)
-    drawn = choose(subject("user", asked), "s", arms)
-    assert [arm_for("user", asked, asked, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
+    facts_of_user = facts(user=user)
+    drawn = choose(subject("user", facts_of_user), "s", arms)
+    assert [arm_for("user", facts_of_user, facts_of_user, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
 
 
-def test_other_weights_and_other_splits_are_remembered_apart() -> None:
-    asked = facts()
-    assert arm_for("key", asked, asked, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
-    assert arm_for("key", asked, asked, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
-    places = {arm_for("key", asked, asked, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
+def test_other_weights_and_other_splits_are_cached_separately() -> None:
+    facts_of_user = facts()
+    assert arm_for("key", facts_of_user, facts_of_user, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
+    assert arm_for("key", facts_of_user, facts_of_user, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
+    places = {
+        arm_for("key", facts_of_user, facts_of_user, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1))
+        for i in range(20)
+    }
     assert places == {"a", "b"}

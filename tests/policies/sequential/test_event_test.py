@@ -91,7 +91,7 @@ def test_looking_at_each_of_1000_events_does_not_exceed_alpha(share: float, alph
 
 @given(strata, st.integers(1, 9))
 def test_the_order_of_the_strata_and_of_the_sums_does_not_matter(counted: list[EventCount], at: int) -> None:
-    """Two processes that count halves, and one that counts all, have one e-value."""
+    """Two processes that count halves have the e-value of a process that counts all."""
     halves = [EventCount(s.share, s.total - s.total // at, s.canary - min(s.canary, s.total // at)) for s in counted]
     rest = [EventCount(s.share, s.total // at, min(s.canary, s.total // at)) for s in counted]
     for log_e in (log_rise, log_fall):
@@ -196,7 +196,7 @@ def test_the_interval_has_the_estimate_and_grows_with_the_confidence(counted: li
     ],
 )
 def test_arrays_that_a_rank_test_passes_alarm(share: float, baseline: list[int], canary: list[int]) -> None:
-    """Counts of failures for which Kayenta's Mann-Whitney judge reports "Pass"."""
+    """Kayenta's Mann-Whitney judge reports "Pass" for these counts of failures."""
     events = EventCount(share, sum(baseline) + sum(canary), sum(canary))
     assert e_value(log_rise([events])) >= 100
 

@@ -109,7 +109,7 @@ def test_the_interval_of_a_quantile_is_the_order_statistics_rounded_outward(
 
 
 def test_the_interval_of_a_95th_percentile_is_as_narrow_as_computed() -> None:
-    """At 2,000 values and alpha 5 % the accepted ranks are -1.8 and +1.6 points around 95 %."""
+    """The accepted ranks for 2,000 values and an alpha of 5 % are -1.8 and +1.6 points around 95 %."""
     bins = {bin_of(GROWTH**i): 1 for i in range(1, 2001)}
     low, high = quantile_interval(bins, 0.95, 0.05)
     assert log(low) / log(GROWTH) / 2000 == pytest.approx(0.95 - 0.018, abs=0.0015)
@@ -169,12 +169,12 @@ def test_the_covariate_removes_the_variance_that_the_time_before_explains() -> N
     rng = Random(3)
     habits = [rng.gauss(10, 3) for _ in range(4000)]
     earlier, later, during = ([h + rng.gauss(0, 1) for h in habits] for _ in range(3))
-    known = covariate(earlier, later)
-    assert known.theta == pytest.approx(0.9, abs=0.02)
-    adjusted = [known.adjusted(y, x) for y, x in zip(during, later, strict=True)]
+    fitted = covariate(earlier, later)
+    assert fitted.theta == pytest.approx(0.9, abs=0.02)
+    adjusted = [fitted.adjusted(y, x) for y, x in zip(during, later, strict=True)]
     assert np.mean(adjusted) == pytest.approx(np.mean(during), abs=0.1)
     assert np.var(adjusted) < 0.25 * np.var(during)
-    assert known.theta == pytest.approx(np.cov(earlier, later)[0, 1] / np.var(earlier, ddof=1))
+    assert fitted.theta == pytest.approx(np.cov(earlier, later)[0, 1] / np.var(earlier, ddof=1))
 
 
 def test_a_covariate_without_variance_changes_nothing() -> None:

@@ -135,7 +135,7 @@ async def test_a_step_that_runs_out_of_memory_is_a_503_and_the_engine_goes_on() 
         assert running.engine.stats().cached_prompt_tokens == 0  # the cache holds nothing that was not computed
 
 
-async def test_a_stream_whose_step_runs_out_of_memory_ends_with_that() -> None:
+async def test_a_stream_with_a_step_out_of_memory_ends_with_that_error() -> None:
     cramped = Cramped(byte_tokenizer().encode("Hello"))
     cramped.fails_at = 4
     async with serving(runner=cramped) as running:
@@ -165,7 +165,7 @@ def test_all_rows_of_a_step_that_runs_out_of_memory_fail_and_no_others() -> None
     engine.check_idle()
 
 
-async def test_an_answer_whose_text_fails_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_with_a_failed_text_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The token of "!" fails; a neighbour in the same steps has none."""
     push = Detokenizer.push
 

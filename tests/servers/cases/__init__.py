@@ -11,9 +11,9 @@ from tests.servers.cases.metadata import METADATA
 from tests.servers.cases.rpcs import RPCS
 from tests.servers.cases.sequences import SEQUENCES
 from tests.servers.cases.streams import STREAMS
-from tests.servers.exchange import Ask
+from tests.servers.exchange import HttpRequest
 
-GROUPS: Mapping[str, Mapping[str, Sequence[Ask | Call]]] = {
+GROUPS: Mapping[str, Mapping[str, Sequence[HttpRequest | Call]]] = {
     "metadata": METADATA,
     "inference": INFERENCE,
     "bad input": BAD_INPUT,
@@ -23,4 +23,4 @@ GROUPS: Mapping[str, Mapping[str, Sequence[Ask | Call]]] = {
     "control": CONTROL,
     "gRPC": RPCS,
 }
-CASES = {f"{group}: {name}": asks for group, cases in GROUPS.items() for name, asks in cases.items()}
+CASES = {f"{group}: {name}": case for group, cases in GROUPS.items() for name, case in cases.items()}

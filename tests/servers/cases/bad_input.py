@@ -3,30 +3,30 @@
 import json
 
 from tests.servers.cases.inference import ALL_OUT, BOTH, BOTH_BINARY, EVERY, HALF, HALVES, INTS, ROW, SUM, of, packed
-from tests.servers.exchange import Ask, binary, infer, infer_binary, post, tensor
+from tests.servers.exchange import HttpRequest, binary, infer, infer_binary, post, tensor
 
 PATH = "/v2/models/add_sub/infer"
 
 
-def _one(**changes: object) -> list[Ask]:
+def _one(**changes: object) -> list[HttpRequest]:
     """The usual request with its first input changed."""
     return [infer("add_sub", {**BOTH[0], **changes}, BOTH[1])]
 
 
-def _without(name: str) -> list[Ask]:
+def _without(name: str) -> list[HttpRequest]:
     return [infer("add_sub", {key: value for key, value in BOTH[0].items() if key != name}, BOTH[1])]
 
 
-def _number(datatype: str, value: str) -> list[Ask]:
+def _number(datatype: str, value: str) -> list[HttpRequest]:
     """A value that its datatype cannot hold, or that JSON has no word for; all other inputs are right."""
     inputs = [{**one, "data": ["@", "@"]} if one["datatype"] == datatype else one for one in EVERY]
     head = json.dumps({"inputs": [*inputs, HALF], "outputs": ALL_OUT}).replace('"@"', value).encode()
     headers = {"Inference-Header-Content-Length": str(len(head))}
-    return [Ask("POST", "/v2/models/datatypes/infer", head + HALVES, headers)]
+    return [HttpRequest("POST", "/v2/models/datatypes/infer", head + HALVES, headers)]
 
 
 BAD_INPUT = {
-    "no body": [Ask("POST", PATH)],
+    "no body": [HttpRequest("POST", PATH)],
     "no JSON": [post(PATH, b"{")],
     "JSON that is no object": [post(PATH, []), post(PATH, 3), post(PATH, "x")],
     "bytes that are no UTF-8": [post(PATH, b'{"id": "\xff"}')],

@@ -2,12 +2,12 @@
 
 import json
 
-from tests.servers.exchange import Ask, get, infer, post, tensor
+from tests.servers.exchange import HttpRequest, get, infer, post, tensor
 
 INDEX = "/v2/repository/index"
 MODEL = "/v2/repository/models/slow"
 SLOW = infer("slow", tensor("MILLISECONDS", "INT32", [2, 1], [0, 0]))
-STATISTICS = Ask("GET", "/v2/models/slow/versions/1/stats", until=b'"batch_size":2,')
+STATISTICS = HttpRequest("GET", "/v2/models/slow/versions/1/stats", until=b'"batch_size":2,')
 LARGER = {
     "backend": "python",
     "max_batch_size": 16,

@@ -7,23 +7,23 @@ import zlib
 import numpy as np
 
 from tests.servers.cases.inference import BOTH, packed
-from tests.servers.exchange import Ask, infer
+from tests.servers.exchange import HttpRequest, infer
 
 PATH = "/v2/models/add_sub/infer"
 BODY = json.dumps({"inputs": BOTH}).encode()
 NINE = np.array([9], dtype="<f4").tobytes()
 
 
-def _coded(coding: str, body: bytes) -> list[Ask]:
-    return [Ask("POST", PATH, body, {"Content-Encoding": coding})]
+def _coded(coding: str, body: bytes) -> list[HttpRequest]:
+    return [HttpRequest("POST", PATH, body, {"Content-Encoding": coding})]
 
 
-def _accepting(coding: str) -> list[Ask]:
-    return [Ask("POST", PATH, BODY, {"Accept-Encoding": coding})]
+def _accepting(coding: str) -> list[HttpRequest]:
+    return [HttpRequest("POST", PATH, BODY, {"Accept-Encoding": coding})]
 
 
-def _raw(model: str, body: bytes) -> list[Ask]:
-    return [Ask("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})]
+def _raw(model: str, body: bytes) -> list[HttpRequest]:
+    return [HttpRequest("POST", f"/v2/models/{model}/infer", body, {"Inference-Header-Content-Length": "0"})]
 
 
 FRAMING = {
@@ -42,6 +42,6 @@ FRAMING = {
     "raw, of the wrong size": _raw("picky", NINE + b"\0"),
     "raw, to a model with two inputs": _raw("add_sub", NINE),
     "raw, empty": _raw("picky", b""),
-    "another content type": [Ask("POST", PATH, BODY, {"Content-Type": "text/plain"})],
+    "another content type": [HttpRequest("POST", PATH, BODY, {"Content-Type": "text/plain"})],
     "an answer and another request": [infer("add_sub", *BOTH), infer("add_sub", *BOTH)],
 }

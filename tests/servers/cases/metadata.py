@@ -1,11 +1,11 @@
 """The metadata of a server and its models."""
 
-from tests.servers.exchange import Ask, get, post
+from tests.servers.exchange import HttpRequest, get, post
 
 METADATA = {
     "live": [get("/v2/health/live")],
     "ready": [get("/v2/health/ready")],
-    "live by HEAD": [Ask("HEAD", "/v2/health/live")],
+    "live by HEAD": [HttpRequest("HEAD", "/v2/health/live")],
     "live by POST": [post("/v2/health/live", {})],
     "server": [get("/v2")],
     "server by POST": [post("/v2", {})],

@@ -1,9 +1,9 @@
 """Sequences: started, continued, ended, and all of that wrongly."""
 
-from tests.servers.exchange import Ask, infer, tensor
+from tests.servers.exchange import HttpRequest, infer, tensor
 
 
-def step(sequence: int | str | None, number: int, *, start: bool = False, end: bool = False) -> Ask:
+def step(sequence: int | str | None, number: int, *, start: bool = False, end: bool = False) -> HttpRequest:
     """One request of a sequence."""
     parameters = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
     given = {name: value for name, value in parameters.items() if value is not None}

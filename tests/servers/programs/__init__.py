@@ -1,1 +1,1 @@
-"""What real servers serve: programs that run in the servers' own environments."""
+"""Programs for real servers, which run in the servers' own environments."""

@@ -21,7 +21,7 @@ def described(name: str, datatype: str, *shape: int) -> dict[str, Any]:
 
 
 class AddSub(Model):
-    """Of v2's tensors, and of v1's rows with two named lists each."""
+    """Adds and subtracts v2's tensors, and v1's rows with two named lists each."""
 
     def __init__(self) -> None:
         super().__init__("add_sub")
@@ -88,7 +88,7 @@ class Doubled(Model):
 
 
 class Shelf(ModelRepository):
-    """With one further model, which is loaded on request."""
+    """A repository with a further model, which is loaded on request."""
 
     def __init__(self) -> None:
         super().__init__("/nowhere")

@@ -86,7 +86,7 @@ class Paths:
 
 
 class Messages:
-    """Of the service whose messages come with Ray."""
+    """The service whose messages are part of Ray."""
 
     def __call__(self, message: Any) -> Any:
         return serve_pb2.UserDefinedResponse(greeting=f"hello {message.name}", num_x2=message.num * 2)

@@ -67,7 +67,7 @@ class Anthropic:
 
 @asynccontextmanager
 async def anthropic() -> AsyncIterator[Anthropic]:
-    """On a free port."""
+    """The stand-in on a free port."""
     state = Anthropic()
     app = web.Application(middlewares=[_in_shape])
     app.add_routes(

@@ -31,17 +31,17 @@ CONTEXT = 2000
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One of them."""
+    """A hosted service and its differences from OpenAI's."""
 
     name: str
     root: str
-    """Where its API is."""
+    """The path of its API."""
     key_header: str = "authorization"
     owner: str = "system"
     forbidden: frozenset[str] = frozenset()
     """Fields of a chat that it refuses."""
     added: Mapping[str, type] = field(default_factory=dict)
-    """Those that it has beyond OpenAI's."""
+    """Fields that it has beyond OpenAI's."""
     usage_always: bool = False
     flat: bool = False
 

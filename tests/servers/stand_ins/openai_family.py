@@ -32,13 +32,13 @@ class Family:
     """Empty: it requires no key."""
     lengths: frozenset[str] = frozenset({"max_tokens", "max_completion_tokens"})
     fields: frozenset[str] = frozenset({"stream_options", "seed"})
-    """Of a chat, beside what all know."""
+    """Fields of a chat that it accepts, beside those that all servers accept."""
     strict: bool = False
-    """Whether a field that it does not know is refused."""
+    """Whether an unknown field is refused."""
     error: str = "nested"
     checks_model: bool = True
     paths: Mapping[str, Any] = field(default_factory=dict)
-    """What else is answered to a GET: an object, or a text."""
+    """Further answers to a GET by path: an object, or a text."""
     done: bool = True
     """Whether its streams end with `[DONE]`."""
 

@@ -42,7 +42,7 @@ PARAMETERS: dict[str, tuple[Any, Callable[[Any], bool], str]] = {
 
 
 class Refused(Exception):
-    """As the router answers: a status, and what kind of error it is."""
+    """A refusal of the router: a status and a kind of error."""
 
     def __init__(self, status: int, kind: str, message: str) -> None:
         super().__init__(message)
@@ -220,7 +220,7 @@ class Tgi:
             raise Refused(422, "validation", f"Input validation error: {message}. Given: {value}")
 
     def _answer(self, prompt: str, given: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-        """With the stop sequence in it, and the end of text as a token of its own, as the real one has them."""
+        """The tokens of the answer, with the stop sequence and a token for the end of text, as in the real server."""
         tokens: list[dict[str, Any]] = []
         for word in words(continuation(prompt)):
             if len(tokens) == given.get("max_new_tokens", 100):

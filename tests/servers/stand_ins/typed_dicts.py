@@ -16,7 +16,7 @@ _PLAIN: dict[Any, tuple[type, ...]] = {
 
 
 def mistakes(value: object, kind: Any, where: str = "") -> Iterator[str]:
-    """What is wrong with `value`, each with its place."""
+    """The mistakes in `value`, each with its place."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return
@@ -46,7 +46,7 @@ def mistakes(value: object, kind: Any, where: str = "") -> Iterator[str]:
 
 
 def _of_several(value: object, kinds: tuple[Any, ...], where: str) -> Iterator[str]:
-    """Of those that an object may be, the one that its `type` or `role` names is the one that counts."""
+    """The mistakes by the kind that the object's `type` or `role` names, of all kinds that it may be."""
     problems = [list(mistakes(value, kind, where)) for kind in kinds]
     if any(not each for each in problems):
         return

@@ -111,5 +111,5 @@ def test_the_file_is_right(complaints: Complaints) -> None:
 )
 def test_a_mistake_has_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:
     assert old in RIGHT
-    found = complaints(RIGHT.replace(old, new, 1))
-    assert any(problem in each for each in found), found
+    reported = complaints(RIGHT.replace(old, new, 1))
+    assert any(problem in each for each in reported), reported

@@ -265,8 +265,8 @@ def test_a_planted_mistake_is_refused_with_its_line(
     complaints: Complaints, old: str, new: str, problem: str | None
 ) -> None:
     assert old in RIGHT
-    found = complaints(RIGHT.replace(old, new, 1))
-    assert found == [] if problem is None else problem in found, found
+    reported = complaints(RIGHT.replace(old, new, 1))
+    assert reported == [] if problem is None else problem in reported, reported
 
 
 def test_a_graph_is_at_most_16_deep(complaints: Complaints) -> None:

@@ -97,11 +97,11 @@ def test_the_file_is_right_and_wholly_checked(complaints: Complaints, tmp_path: 
 )
 def test_a_tensor_that_does_not_fit_is_refused(complaints: Complaints, old: str, new: str, problem: str) -> None:
     assert old in RIGHT
-    found = complaints(RIGHT.replace(old, new, 1))
-    assert problem in found, found
+    reported = complaints(RIGHT.replace(old, new, 1))
+    assert problem in reported, reported
 
 
-def test_what_is_not_declared_is_listed(tmp_path: Path) -> None:
+def test_undeclared_tensors_are_listed(tmp_path: Path) -> None:
     path = tmp_path / "file.yaml"
     path.write_text(
         RIGHT.replace("model: rec", "model: other").replace(

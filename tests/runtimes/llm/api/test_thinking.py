@@ -268,7 +268,7 @@ async def test_contradictory_options_are_refused(fields: dict[str, Any], param: 
 
 
 @pytest.mark.parametrize("fields", [{"reasoning_effort": "low"}, {"thinking_budget": 5}, {"enable_thinking": True}])
-async def test_a_model_that_does_not_think_lists_what_it_ignores(fields: dict[str, Any]) -> None:
+async def test_a_model_that_does_not_think_lists_its_ignored_fields(fields: dict[str, Any]) -> None:
     async with serving("Hi") as running:
         _, headers, answer = await post(running, "/v1/chat/completions", CHAT | fields)
         assert headers["x-headrace-ignored"] == next(iter(fields))

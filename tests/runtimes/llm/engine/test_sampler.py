@@ -73,7 +73,7 @@ def test_every_temperature_draws_a_token(temperature: float, seed: int, spread: 
     assert drawn.token_id == best or temperature >= GREEDY_BELOW
 
 
-def test_a_row_whose_sampling_raises_fails_alone() -> None:
+def test_a_row_with_failed_sampling_fails_alone() -> None:
     """A bias at a token that the logits do not have breaks the step of all rows."""
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
     sound = SamplingParams(max_tokens=1, temperature=1.0, repetition_penalty=1.5, logit_bias={3: 2.0})

@@ -134,7 +134,7 @@ def test_the_command_lists_and_adds(index: Path, tmp_path: Path) -> None:
     assert "the catalogue has no model 'nothing'" in refused.stderr
 
 
-def test_a_server_whose_bundled_model_cannot_be_downloaded_ends_with_the_reason(tmp_path: Path) -> None:
+def test_a_server_ends_with_the_reason_if_its_bundled_model_cannot_be_downloaded(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "runtimes.tensor", "--repository", str(tmp_path / "models"), "--add", "magika"]
     unset = {"PIP_NO_INDEX": "1", "HEADRACE_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(

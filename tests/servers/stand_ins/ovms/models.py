@@ -1,4 +1,4 @@
-"""What it serves: a model that OpenVINO runs, and how it refuses requests of it."""
+"""The served model, run by OpenVINO, and the refusals of its requests."""
 
 from typing import Any, NoReturn
 
@@ -11,7 +11,7 @@ OF_OPENVINO = {"i32": "INT32", "f32": "FP32"}
 
 
 class Refused(Exception):
-    """What is answered instead."""
+    """An error that is sent instead of an answer."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ def add_sub() -> ov.CompiledModel:
 
 
 class Models:
-    """Those that are served, and those that its configuration file has besides: a reload serves them too."""
+    """The served models, and further models of its configuration file, which a reload serves too."""
 
     def __init__(self) -> None:
         self._served = {"add_sub": add_sub()}

@@ -128,7 +128,7 @@ def _inputs(tensors: list[dict[str, Any]], blob: bytes) -> dict[str, np.ndarray]
 
 
 def _answer(inference: dict[str, Any], name: str, outputs: dict[str, np.ndarray]) -> web.Response:
-    """In binary form, where the request requires it for all outputs or for one."""
+    """The response; outputs are in binary form where the request requires it, for all outputs or for one."""
     default = inference.get("parameters", {}).get("binary_data_output", False)
     of_each = {
         one["name"]: one.get("parameters", {}).get("binary_data", default) for one in inference.get("outputs", ())

@@ -95,7 +95,7 @@ def _of_columns(columns: Any, infos: Any) -> dict[str, Any]:
     return {name: _tensor(columns[name], infos[name].dtype, name) for name in infos}
 
 
-def _tensor(value: Any, dtype: int, what: str) -> Any:
+def _tensor(value: Any, dtype: int, where: str) -> Any:
     shape, probe = [], value
     while isinstance(probe, list):
         shape.append(len(probe))
@@ -104,12 +104,12 @@ def _tensor(value: Any, dtype: int, what: str) -> Any:
         probe = probe[0]
     kind = tf.dtypes.as_dtype(dtype)
     flat: list[Any] = []
-    _fill(value, 0, shape, kind, flat, what)
+    _fill(value, 0, shape, kind, flat, where)
     array = np.array(flat, dtype=object if kind == tf.string else kind.as_numpy_dtype)
     return tf.make_tensor_proto(array.reshape(shape), dtype=dtype)
 
 
-def _fill(value: Any, level: int, shape: list[int], kind: Any, flat: list[Any], what: str) -> None:
+def _fill(value: Any, level: int, shape: list[int], kind: Any, flat: list[Any], where: str) -> None:
     if not isinstance(value, list):
         if level != len(shape):
             raise Failure(
@@ -124,11 +124,11 @@ def _fill(value: Any, level: int, shape: list[int], kind: Any, flat: list[Any], 
     if len(value) != shape[level]:
         raise Failure(
             INVALID_ARGUMENT,
-            f"{what}: Encountered list at unexpected size: {len(value)} at level: {level} "
+            f"{where}: Encountered list at unexpected size: {len(value)} at level: {level} "
             f"expected size: {shape[level]}",
         )
     for item in value:
-        _fill(item, level + 1, shape, kind, flat, what)
+        _fill(item, level + 1, shape, kind, flat, where)
 
 
 def _element(value: Any, kind: Any) -> Any:
@@ -242,7 +242,7 @@ def _each(values: Any, change: Any) -> Any:
 
 
 class _Decimal(float):
-    """As short as it may be and still be the same number of its kind; NaN and the infinities by these names."""
+    """A number in its shortest exact form; NaN and the infinities are written by name."""
 
     def __new__(cls, value: float, kind: str) -> _Decimal:
         return super().__new__(
@@ -255,5 +255,5 @@ def write(value: Any) -> str:
 
 
 def decimal(value: float) -> float:
-    """Of a single float."""
+    """A float32 in its shortest exact form."""
     return _Decimal(value, "float32")

@@ -74,7 +74,7 @@ class Version:
         return {name: np.asarray(array) for name, array in zip(names, values, strict=True)}
 
     def of_examples(self, signature: Any, method: str, examples: list[bytes]) -> dict[str, Any]:
-        """What a signature for examples computes."""
+        """The outputs of a signature for examples."""
         if signature.method_name != method:
             kind = "classification" if method == CLASSIFY else "regression"
             was = signature.method_name
@@ -88,7 +88,7 @@ class Version:
 
 
 class Models:
-    """What a server has. A configuration is taken whole."""
+    """The models of a server. A configuration is applied whole."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -54,7 +54,7 @@ def save(folder: Path, net: Net) -> None:
     saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
     for graph in saved.meta_graphs:
         for name in ("classify", "regress"):
-            # What saves these days calls every method `predict`.
+            # Current TensorFlow names every method `predict`.
             graph.signature_def[name].method_name = f"tensorflow/serving/{name}"
     path.write_bytes(saved.SerializeToString())
 
