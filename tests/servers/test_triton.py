@@ -57,19 +57,19 @@ def test_a_decoupled_model_answers_once_for_each_element(client: Any) -> None:
     answers: Queue[Any] = Queue()
     client.start_stream(lambda result, error: answers.put(error or result))
     client.async_stream_infer("repeat", [given("IN", "INT32", np.array([4, 5, 6], dtype=np.int32))])
-    found = [int(answers.get(timeout=PATIENCE).as_numpy("OUT")[0]) for _ in range(3)]
+    values = [int(answers.get(timeout=PATIENCE).as_numpy("OUT")[0]) for _ in range(3)]
     client.stop_stream()
-    assert found == [4, 5, 6]
+    assert values == [4, 5, 6]
 
 
 def test_sequences_are_summed_apart(client: Any) -> None:
     sums: dict[int, list[int]] = {7: [], 8: []}
     for turn in range(3):
-        for sequence, found in sums.items():
+        for sequence, values in sums.items():
             number = given("INPUT", "INT32", np.array([[sequence * (turn + 1)]], dtype=np.int32))
             flags = {"sequence_start": turn == 0, "sequence_end": turn == 2}
             answer = client.infer("accumulate", [number], sequence_id=sequence, **flags)
-            found.append(int(answer.as_numpy("SUM")[0, 0]))
+            values.append(int(answer.as_numpy("SUM")[0, 0]))
     assert sums == {7: [7, 21, 42], 8: [8, 24, 48]}
 
 

@@ -49,8 +49,8 @@ def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def judge(name: str, ours: Sequence[Reply], table: Sequence[Difference]) -> None:
     """All is the same but what is meant to differ, and that does."""
-    found = disagreements(name, RECORDED[name], ours, table)
-    assert not found, "\n".join(found)
+    problems = disagreements(name, RECORDED[name], ours, table)
+    assert not problems, "\n".join(problems)
     own = next((one for one in table if name in {*one.cases, *one.free, *one.leaves_out}), None)
     if own is not None:
         others = [other for other in table if other is not own and name not in other.cases]

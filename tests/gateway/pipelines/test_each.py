@@ -103,8 +103,10 @@ async def test_a_batch_without_rows_has_outputs_without_rows() -> None:
     model = DescribedFake(TensorMetadata("y", "INT64", (-1, 4)), TensorMetadata("t", "BYTES", (1,)))
     one = rig({"steps": [EACH]}, {"a": model}, tensors="a")
     answer = await one.core.handle(one.principal, infer(batch(0)), {}, one.record())
-    found = {name: (each.datatype, each.shape, len(each.data)) for name, each in (await outputs(answer)).items()}
-    assert found == {"y": ("INT64", (0, 4), 0), "t": ("BYTES", (0,), 0)}
+    tensors_of_answer = {
+        name: (each.datatype, each.shape, len(each.data)) for name, each in (await outputs(answer)).items()
+    }
+    assert tensors_of_answer == {"y": ("INT64", (0, 4), 0), "t": ("BYTES", (0,), 0)}
     one.assert_idle()
 
 

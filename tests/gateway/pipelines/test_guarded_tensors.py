@@ -58,24 +58,24 @@ async def received(one: Rig, form: Form) -> tuple[list[Any], BaseException | Non
         request = request_view.request_of(b'{"text_input":"go"}', model="whole", version="", kind="generate_stream")
     else:
         request = replace(infer(Tensor("x", "INT32", (1,), b"\1\0\0\0")), kind="infer_stream", stream=True)
-    found: list[Any] = []
+    responses: list[Any] = []
     try:
         answer = await one.core.handle(one.principal, request, {}, one.record())
         assert answer.form == (OIP_GENERATE if form.generates else OIP_JSON)
         async for piece in answer:
             for event in filter(None, piece.split(b"\n\n")):
                 data = sse.data_of(event)
-                found.append(json.loads(data) if form.generates else oip_responses.decode_response(data, None))
+                responses.append(json.loads(data) if form.generates else oip_responses.decode_response(data, None))
     except ContentFiltered as block:
-        return found, block
-    return found, None
+        return responses, block
+    return responses, None
 
 
-def text_of(found: list[Any]) -> bytes:
+def text_of(responses: list[Any]) -> bytes:
     """The text of all events."""
-    if found and isinstance(found[0], dict):
-        return "".join(each.get("text_output", "") for each in found).encode()
-    texts = [tensor for each in found for tensor in each.outputs if tensor.name == "text_output"]
+    if responses and isinstance(responses[0], dict):
+        return "".join(each.get("text_output", "") for each in responses).encode()
+    texts = [tensor for each in responses for tensor in each.outputs if tensor.name == "text_output"]
     return b"".join(b"".join(split_bytes(tensor.data, 1, "text")) for tensor in texts)
 
 
@@ -99,8 +99,8 @@ async def test_no_cut_of_a_stream_of_tensors_lets_a_byte_leave(
     cut = [whole[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     pieces = [each if isinstance(each, bytes) else each.encode() for each in cut]
     one = guarded(events(pieces, form, marks="" if form.generates else marks), form)
-    found, error = await received(one, form)
-    left = text_of(found)
+    responses, error = await received(one, form)
+    left = text_of(responses)
     if FORBIDDEN in text:
         assert error is not None
         assert text.encode().startswith(left)
@@ -114,14 +114,14 @@ async def test_no_cut_of_a_stream_of_tensors_lets_a_byte_leave(
 @FORMS
 async def test_texts_in_parameters_do_not_leave(form: Form) -> None:
     one = guarded(events([b"fine"], form, note=FORBIDDEN, temperature=0.5, top=3), form)
-    found, error = await received(one, form)
+    responses, error = await received(one, form)
     if form.generates:  # a parameter is a field like an output, so its text is guarded
         assert isinstance(error, ContentFiltered)
-        assert text_of(found) in (b"", b"fine")
-        assert FORBIDDEN not in json.dumps(found)
+        assert text_of(responses) in (b"", b"fine")
+        assert FORBIDDEN not in json.dumps(responses)
         return
     assert error is None
-    assert [dict(each.parameters) for each in found[:1]] == [{"temperature": 0.5, "top": 3}]
+    assert [dict(each.parameters) for each in responses[:1]] == [{"temperature": 0.5, "top": 3}]
     one.assert_idle()
 
 
@@ -129,11 +129,11 @@ async def test_texts_in_parameters_do_not_leave(form: Form) -> None:
 @FORMS
 async def test_other_outputs_pass_with_each_response(form: Form) -> None:
     one = guarded(events([b"ab", b"cd", b"ef"], form), form)
-    found, _ = await received(one, form)
+    responses, _ = await received(one, form)
     if form.generates:
-        assert [each["n"] for each in found[:3]] == [1, 1, 1]
+        assert [each["n"] for each in responses[:3]] == [1, 1, 1]
     else:
-        assert [[tensor.name for tensor in each.outputs] for each in found] == [["text_output", "n"]] * 3 + [
+        assert [[tensor.name for tensor in each.outputs] for each in responses] == [["text_output", "n"]] * 3 + [
             ["text_output"]
         ]
     one.assert_idle()
@@ -160,9 +160,9 @@ async def test_an_output_that_ends_before_the_others_leaves_whole() -> None:
     last = Inferred("m", "1", "", {FINAL: True}, [Tensor("text_output", "BYTES", (1,), join_bytes([b"ef"]))])
     chunks = tuple(sse.encode(oip_responses.encode_response(each)[0]) for each in (first, last))
     one = guarded(chunks, OIP_JSON)
-    found, error = await received(one, OIP_JSON)
+    responses, error = await received(one, OIP_JSON)
     assert error is None
-    texts = [[split_bytes(tensor.data, tensor.shape[0], "") for tensor in each.outputs] for each in found]
+    texts = [[split_bytes(tensor.data, tensor.shape[0], "") for tensor in each.outputs] for each in responses]
     assert texts == [[[b"", b""]], [[b"", b"cd"]], [[b"abef"]]]
-    assert [each.parameters[FINAL] for each in found] == [False, False, True]
+    assert [each.parameters[FINAL] for each in responses] == [False, False, True]
     one.assert_idle()

@@ -92,9 +92,9 @@ async def test_generated_objects_leave_one_by_one(pipeline: dict[str, Any], form
     async with opened(Writer(form, takes_prompts=takes_prompts), pipeline) as door:
         answer = await door.post("/v2/models/whole/generate_stream", {"text_input": "go", "parameters": {"top": 3}})
         assert answer.content_type == "text/event-stream"
-        found = objects(await answer.text())
-        assert [each["text_output"] for each in found] == list(WORDS)
-        assert not any("outputs" in each for each in found)
+        streamed = objects(await answer.text())
+        assert [each["text_output"] for each in streamed] == list(WORDS)
+        assert not any("outputs" in each for each in streamed)
 
 
 @pytest.mark.parametrize("form", [OIP_JSON, OIP_GRPC], ids=["http", "grpc"])

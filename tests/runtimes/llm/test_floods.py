@@ -56,13 +56,13 @@ async def flood(running: Running) -> AsyncIterator[list[int]]:
 async def latencies(running: Running, steps: Steps, count: int) -> list[int]:
     """Steps that each of tenant b's requests takes, one after the other."""
     body = {"model": MODEL, "prompt": "quiet", "max_tokens": OWN_ANSWER}
-    found = []
+    step_counts = []
     for _ in range(count):
         before = steps.count
         status, _, answer = await post(running, "/v1/completions", body, **{"x-headrace-tenant": "b"})
         assert (status, answer["usage"]["completion_tokens"]) == (200, OWN_ANSWER)
-        found.append(steps.count - before)
-    return found
+        step_counts.append(steps.count - before)
+    return step_counts
 
 
 async def test_a_flood_of_answers_delays_another_tenant_by_one_answer_at_most() -> None:

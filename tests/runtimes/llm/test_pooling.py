@@ -54,13 +54,13 @@ def run(engine: Engine) -> dict[int, list[TokenOutput]]:
 def vectors(engine: Engine, texts: list[list[int]], pooling: Pooling) -> list[NDArray[np.float32]]:
     ids = [engine.add(text, ONE, pooling=pooling) for text in texts]
     outputs = run(engine)
-    found = []
+    pooled = []
     for id_ in ids:
         [output] = outputs[id_]
         assert output.finish_reason == "stop"
         assert output.pooled is not None
-        found.append(output.pooled)
-    return found
+        pooled.append(output.pooled)
+    return pooled
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
@@ -180,7 +180,7 @@ def test_every_text_gets_its_vector(
     scheduler = Scheduler(config, BlockManager(blocks, 4, caching=caching))
     for id_, (length, pooling) in enumerate(texts):
         scheduler.add(Sequence(id_, list(range(length)), SamplingParams(max_tokens=12), pooling=pooling))
-    found: dict[int, TokenOutput] = {}
+    pooled: dict[int, TokenOutput] = {}
     for step in range(2000):
         if not scheduler.has_work:
             break
@@ -189,13 +189,13 @@ def test_every_text_gets_its_vector(
         if step == abort:
             scheduler.abort(0)
         scheduler.update(batch, {chunk.sequence_id: Sampled(7) for chunk in batch.chunks})
-        found |= scheduler.update_pooled(batch, Pooler(_Positions()).run(batch.pooled))
+        pooled |= scheduler.update_pooled(batch, Pooler(_Positions()).run(batch.pooled))
         scheduler.check_integrity()
     assert not scheduler.has_work
     for id_, (length, pooling) in enumerate(texts):
-        if id_ in found:
+        if id_ in pooled:
             expected = {"mean": (length - 1) / 2, "last": length - 1, "cls": 0, None: None}[pooling]
-            vector = found[id_].pooled
+            vector = pooled[id_].pooled
             assert vector is not None
             assert vector[0] == pytest.approx(expected, abs=1e-5)
         else:

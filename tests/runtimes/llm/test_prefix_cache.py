@@ -11,14 +11,14 @@ PROMPT = "x" * 40  # a token a character
 
 
 async def cached(running: Running, headers: dict[str, str] | None = None, **fields: Any) -> int:
-    """Tokens of the prompt that were found."""
+    """The number of the prompt's tokens that came from the cache."""
     body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 2, **fields}
     url = f"{running.url}/v1/completions"
     async with aiohttp.ClientSession() as http, http.post(url, json=body, headers=headers) as response:
         reply = await response.json()
         assert response.status == 200, reply
-    found: int = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
-    return found
+    tokens: int = reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return tokens
 
 
 async def test_a_prompt_again_and_one_that_begins_like_it() -> None:
@@ -53,8 +53,8 @@ async def test_the_cache_is_private_to_a_tenant_and_salt(one: dict[str, Any], ot
 
 async def test_tenants_share_where_the_gateway_gives_them_one_salt() -> None:
     async with serving(prefix_cache=True) as running:
-        for tenant, found in (("a", 0), ("b", 32)):
-            assert await cached(running, headers={"x-headrace-tenant": tenant, "x-headrace-salt": ""}) == found
+        for tenant, expected in (("a", 0), ("b", 32)):
+            assert await cached(running, headers={"x-headrace-tenant": tenant, "x-headrace-salt": ""}) == expected
 
 
 async def test_it_can_be_turned_off() -> None:

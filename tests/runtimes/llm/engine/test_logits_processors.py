@@ -48,12 +48,12 @@ def test_a_constraint_and_a_ban_leave_nothing_else_and_a_failing_one_ends_its_ro
     ]
     chunks = [chunk_of(row, (params, [1], []), **how) for row, (params, how) in enumerate(cases)]
     logits[6, 17] = torch.nan
-    found = sample(logits.clone(), chunks)
-    assert found[0].token_id == (3 if logits[0, 3] > logits[0, 8002] else 8002)
-    assert found[1].token_id == 5
-    assert found[3].token_id == int(logits[3, :8499].argmax())
-    assert found[5].token_id == 8499
-    errors = {row: one.error.message for row, one in enumerate(found) if one.error is not None}
+    sampled = sample(logits.clone(), chunks)
+    assert sampled[0].token_id == (3 if logits[0, 3] > logits[0, 8002] else 8002)
+    assert sampled[1].token_id == 5
+    assert sampled[3].token_id == int(logits[3, :8499].argmax())
+    assert sampled[5].token_id == 8499
+    errors = {row: one.error.message for row, one in enumerate(sampled) if one.error is not None}
     assert set(errors) == {2, 4, 6}
     assert "at a loss" in errors[2]
     assert "forbidden" in errors[4]

@@ -80,10 +80,10 @@ def test_a_row_with_failed_sampling_fails_alone() -> None:
     broken = SamplingParams(max_tokens=1, logit_bias={2**31: 1.0})
     chunks = [chunk(how, seed=row) for row, how in enumerate([sound, broken, sound, SamplingParams(max_tokens=1)])]
     alone = [sample(logits[row : row + 1].clone(), [chunks[row]])[0] for row in (0, 2, 3)]
-    found = sample_apart(logits.clone(), chunks, logits.clone)
-    assert [found[row] for row in (0, 2, 3)] == alone
-    assert found[1].token_id == -1
-    assert isinstance(found[1].error, BackendError)
+    apart = sample_apart(logits.clone(), chunks, logits.clone)
+    assert [apart[row] for row in (0, 2, 3)] == alone
+    assert apart[1].token_id == -1
+    assert isinstance(apart[1].error, BackendError)
 
 
 def test_memory_that_runs_out_while_sampling_is_not_a_rows_fault(monkeypatch: pytest.MonkeyPatch) -> None:

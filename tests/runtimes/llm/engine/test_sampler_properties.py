@@ -47,25 +47,25 @@ def test_drawn_tokens_are_allowed_and_independent_of_the_batch(
     logits = logits_of(seed, len(askers), spread)
     chunks = [chunk_of(identity, asker) for identity, asker in enumerate(askers)]
     together = sample(logits.clone(), chunks)
-    for row, (found, asker) in enumerate(zip(together, askers, strict=True)):
-        assert sample(logits[row : row + 1].clone(), chunks[row : row + 1]) == [found]
-        assert_right(found, logits[row], *asker)
+    for row, (sampled, asker) in enumerate(zip(together, askers, strict=True)):
+        assert sample(logits[row : row + 1].clone(), chunks[row : row + 1]) == [sampled]
+        assert_right(sampled, logits[row], *asker)
 
 
 def assert_right(
-    found: Sampled, logits: torch.Tensor, params: SamplingParams, prompt: Sequence[int], generated: Sequence[int]
+    sampled: Sampled, logits: torch.Tensor, params: SamplingParams, prompt: Sequence[int], generated: Sequence[int]
 ) -> None:
-    assert found.error is None
+    assert sampled.error is None
     _, allowed = may_be_drawn(processed(logits.double().numpy(), params, prompt, generated), params, SLACK)
-    assert found.token_id in allowed
+    assert sampled.token_id in allowed
     if params.logprobs is None:
-        assert found.logprobs is None
+        assert sampled.logprobs is None
         return
-    assert found.logprobs is not None
+    assert sampled.logprobs is not None
     plain = logits.double().log_softmax(-1)
-    assert abs(found.logprobs.logprob - float(plain[found.token_id])) < 1e-4
+    assert abs(sampled.logprobs.logprob - float(plain[sampled.token_id])) < 1e-4
     best = plain.topk(max(params.logprobs, 1)).values.tolist()[: params.logprobs]
-    assert [logprob for _, logprob in found.logprobs.top] == pytest.approx(best, abs=1e-4)
+    assert [logprob for _, logprob in sampled.logprobs.top] == pytest.approx(best, abs=1e-4)
 
 
 @settings(deadline=None, max_examples=20)
@@ -78,15 +78,15 @@ def test_many_draws_cover_all_allowed_tokens(params: SamplingParams, seed: int, 
     must, may = may_be_drawn(scores, params, SLACK)
     chunk = chunk_of(0, (params, [0], []))
     places = [replace(chunk, start=place) for place in range(draws)]
-    found = [one.token_id for one in sample(logits.expand(draws, -1).clone(), places)]
-    assert set(found) <= may
+    token_ids = [one.token_id for one in sample(logits.expand(draws, -1).clone(), places)]
+    assert set(token_ids) <= may
     if must != may or params.temperature == 0:  # rounding may decide: the shares are not known
         return
     weights = shares(scores, params)
     ranked = sorted(must, key=lambda token: -weights[token])
     likelier = ranked[: (len(ranked) + 1) // 2]
     share = float(weights[likelier].sum() / weights[ranked].sum())
-    drawn = sum(token in set(likelier) for token in found) / draws
+    drawn = sum(token in set(likelier) for token in token_ids) / draws
     assert abs(drawn - share) <= 6 * (share * (1 - share) / draws) ** 0.5 + 1e-3
 
 
@@ -99,5 +99,5 @@ def test_underflow_does_not_admit_unlikely_tokens() -> None:
         for top_k in (0, 5, 63, 64, 65, 5000):
             params = SamplingParams(max_tokens=9, temperature=0.1, top_k=top_k, **limit)
             chunks = [replace(chunk_of(0, (params, [0], [])), start=place) for place in range(100)]
-            found = {one.token_id for one in sample(logits.expand(100, -1).clone(), chunks)}
-            assert found == {3}, (limit, top_k)
+            token_ids = {one.token_id for one in sample(logits.expand(100, -1).clone(), chunks)}
+            assert token_ids == {3}, (limit, top_k)

@@ -84,7 +84,7 @@ def test_prompts_of_one_tenant_are_computed_in_the_order_of_their_arrival() -> N
 def test_steps_grow_with_the_wait_for_a_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of eight callers wait for their prompts while few decode: a longer step shortens the wait."""
     waits = closed_loop(engine := Clocked(), requests=16, at_once=8, prompt=4000)
-    gaps = [gap for found in engine.gaps.values() for gap in found]
+    gaps = [gap for measured in engine.gaps.values() for gap in measured]
     assert max(gaps) <= 1.3 * LONGEST * TARGET
     monkeypatch.setattr(step_budget, "LONGEST", 1)
     constant = closed_loop(fixed := Clocked(), requests=16, at_once=8, prompt=4000)

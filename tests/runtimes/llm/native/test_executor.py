@@ -202,13 +202,13 @@ CORES = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 def pinned_threads() -> dict[int, int]:
     """The core of each thread of this process that is pinned to one core, by the thread's number."""
-    found = {}
+    core_by_thread = {}
     for task in Path("/proc/self/task").iterdir():
         with suppress(ProcessLookupError):  # it has ended since it was listed
             cores = os.sched_getaffinity(int(task.name))
             if len(cores) == 1:
-                found[int(task.name)] = cores.pop()
-    return found
+                core_by_thread[int(task.name)] = cores.pop()
+    return core_by_thread
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="needs Linux, and two cores to choose between")

@@ -36,5 +36,5 @@ def test_the_native_tests_hold_under_sanitizers() -> None:
 
 
 def _library(compiler: str, name: str) -> str:
-    found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-    return found.stdout.strip()
+    printed = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    return printed.stdout.strip()

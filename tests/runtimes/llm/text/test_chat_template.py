@@ -117,6 +117,6 @@ def test_templates_run_in_a_sandbox(source: str) -> None:
         ChatTemplate(source, BYTES).encode([{"role": "user", "content": "x"}])
 
 
-def test_a_broken_template_is_found_at_the_start() -> None:
+def test_a_broken_template_is_refused_at_the_start() -> None:
     with pytest.raises(UnsupportedTokenizer, match="not valid Jinja"):
         ChatTemplate("{% for %}", BYTES)

@@ -124,7 +124,7 @@ def test_no_file_at_all_is_a_configuration_too(tmp_path: Path) -> None:
     assert read(folder) == ModelConfig("vad", "onnx")
 
 
-def test_the_backend_is_found_by_the_file(tmp_path: Path) -> None:
+def test_the_backend_is_inferred_from_the_file(tmp_path: Path) -> None:
     assert read(a_model(tmp_path, "file: other.pt")).backend == "torch"
     folder = a_model(tmp_path, "max_batch_size: 2", "unknown")
     (folder / "1" / "model.onnx").rename(folder / "1" / "weights.bin")

@@ -166,7 +166,7 @@ def test_a_name_leads_nowhere_else(http: client.InferenceServerClient, name: str
     assert http.is_server_ready()
 
 
-def test_a_copied_model_is_found_and_one_that_is_taken_away_is_gone(tmp_path: Path) -> None:
+def test_a_copied_model_is_loaded_and_a_removed_model_is_unloaded(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     repository.mkdir()
     with serving(repository, "--mode", "poll", "--poll-interval", "100ms") as http:

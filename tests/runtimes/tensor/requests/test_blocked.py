@@ -8,7 +8,7 @@ from runtimes.tensor.requests.blocked import BlockedCopies
 MODELS = ("a", "b", "c")
 
 
-def test_a_circle_is_found_and_a_free_copy_opens_it() -> None:
+def test_a_circle_is_detected_and_a_free_copy_opens_it() -> None:
     blocked = BlockedCopies()
     for name in ("a1", "a2", "b1"):
         blocked.add(name[0], name)
