@@ -40,6 +40,8 @@ MEMBER = "add_sub"
 PIPELINE = "pipeline"
 """The target of the gateway's pipelines."""
 _BOTH: Final = {"INPUT0": "OUTPUT0", "INPUT1": "OUTPUT1"}
+ONE_PROCESS: Final = 'parameters { key: "headrace.processes" value { string_value: "1" } }\n'
+"""Of our ensembles: a process of their own."""
 WARM_UP_S = 2.0
 
 
@@ -65,6 +67,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         default=0.25,
         help="cores that other processes may use before a round is dropped (0.25)",
     )
+    parser.add_argument("--step-by-step", action="store_true", help="our ensembles without processes of their own")
+    parser.add_argument("--same-files", action="store_true", help="ours serves Triton's model files")
     options = parser.parse_args(argv)
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds is at least 1, --seconds above 0")
@@ -75,18 +79,21 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def repository(folder: Path, kind: str) -> Path:
-    """The models and ensembles for `triton` or `headrace`, each as its users write them."""
+def repository(folder: Path, kind: str, source: str = "", more: str = "") -> Path:
+    """The models and ensembles for `triton` or `headrace`, each as its users write them.
+
+    `source` names the server whose model file is copied, if it is the other's; ensembles have `more` beside steps.
+    """
     version = folder / MEMBER / "1"
     version.mkdir(parents=True)
     config = (MODELS / MEMBER / "config.pbtxt").read_text()
     if kind == report.OURS:
         config += ONE_THREAD
     (folder / MEMBER / "config.pbtxt").write_text(config)
-    shutil.copy(MODELS / MEMBER / f"{kind}.py", version / "model.py")
+    shutil.copy(MODELS / MEMBER / f"{source or kind}.py", version / "model.py")
     for name in NAMES:
         (folder / name / "1").mkdir(parents=True)
-        shutil.copy(ENSEMBLES / name / "config.pbtxt", folder / name)
+        (folder / name / "config.pbtxt").write_text((ENSEMBLES / name / "config.pbtxt").read_text() + more)
     return folder
 
 
@@ -103,9 +110,10 @@ def running_triton(folder: Path, core: str) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def running_ours(folder: Path, core: str) -> Iterator[Target]:
+def running_ours(folder: Path, core: str, options: argparse.Namespace) -> Iterator[Target]:
     """Our runtime. Raises `StartError`."""
-    models = repository(folder / "headrace-models", report.OURS)
+    source, more = "triton" if options.same_files else "", "" if options.step_by_step else ONE_PROCESS
+    models = repository(folder / "headrace-models", report.OURS, source, more)
     with headrace.running_headrace(models, core, folder) as target:
         yield target
 
@@ -168,7 +176,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
             folder, load = Path(name), native.build("load")
-            servers = [stack.enter_context(start(folder, core)) for start in (running_ours, running_triton)]
+            servers = [
+                stack.enter_context(running_ours(folder, core, options)),
+                stack.enter_context(running_triton(folder, core)),
+            ]
             gateway = headrace.running_gateway(PIPELINE, servers[1], core, folder, [MEMBER], pipelines())
             servers.append(stack.enter_context(gateway))
             targets = [requests(folder, each) for each in servers]

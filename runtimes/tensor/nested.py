@@ -8,6 +8,7 @@ from math import inf
 from typing import Protocol
 
 from adapters.tensors import Inference, Inferred, Parameters
+from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.models.served_model import ServedModel
 
 
@@ -40,6 +41,15 @@ class Calls(Protocol):
 
     async def infer(self, inference: Inference, deadline: float = inf, served: ServedModel | None = None) -> Computed:
         """One request, one response. Cancelling withdraws it. `deadline` is loop time."""
+        ...
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether requests are traced or logged one by one."""
+        ...
+
+    def executed(self, model: str, version: str, run: MemberRun) -> None:
+        """Count an execution of a model in a process of an ensemble."""
         ...
 
     def stream(

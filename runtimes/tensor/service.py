@@ -16,6 +16,7 @@ from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.nested import Computed
@@ -149,6 +150,24 @@ class InferenceService:
         if parameters and (sequence := parameters.get("sequence_id")):
             return self.manager.lease_sequence(model, version, _id(sequence))
         return self.manager.lease(model, version)
+
+    @property
+    def is_observed(self) -> bool:
+        """See `nested.Calls`."""
+        return bool(self.tracer.settings.any or self.logs.verbose)
+
+    def executed(self, model: str, version: str, run: MemberRun) -> None:
+        """See `nested.Calls`. A version that has left service counts nothing."""
+        served = self.manager.table.leases.get((model, version))
+        if served is None:
+            return
+        statistics = served.statistics
+        if run.counted:
+            statistics.executed(run.requests, run.rows, 0.0, run.seconds)
+        for _ in range(run.requests - run.failed):
+            statistics.succeeded(run.seconds)
+        for _ in range(run.failed):
+            statistics.failed(run.seconds, "BACKEND")
 
     def _lease(self, inference: Inference) -> ServedModel | None:
         return self.lease(inference.model_name, inference.model_version, inference.parameters)

@@ -38,9 +38,17 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
-    with headrace(with_ensembles(for_headrace(tmp_path_factory.mktemp("headrace"), OF_ENSEMBLES))) as server:
+IN_ONE_PROCESS = ("chain", "diamond", "failing_middle", "slow_chain", "texts")
+"""Ensembles that can have processes of their own, and whose steps need not run at the same time."""
+
+
+@pytest.fixture(scope="module", params=["step by step", "in one process"])
+def ours(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headrace]:
+    repository = with_ensembles(for_headrace(tmp_path_factory.mktemp("headrace"), OF_ENSEMBLES))
+    for name in IN_ONE_PROCESS if request.param == "in one process" else ():
+        with (repository / name / "config.pbtxt").open("a") as config:
+            config.write('parameters { key: "headrace.processes" value { string_value: "1" } }\n')
+    with headrace(repository) as server:
         yield server
 
 
@@ -231,6 +239,7 @@ def test_metadata_and_configuration_are_equal(ours: Headrace, theirs: Triton, mo
     (status, mine), (_, other) = call(ours, f"{path}/config"), call(theirs, f"{path}/config")
     assert status == 200
     assert mine["ensemble_scheduling"].pop("max_inflight_requests") == 0  # younger than this Triton
+    mine["parameters"].pop("headrace.processes", None)
     assert mine == other
 
 

@@ -31,6 +31,7 @@ from runtimes.tensor.api.restrictions import Restriction, Restrictions
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
 from runtimes.tensor.catalogue.repository import add
+from runtimes.tensor.ensembles.processes import placement as ensemble_placement
 from runtimes.tensor.ensembles.scheduler import EnsembleSchedulers
 from runtimes.tensor.instances import placement
 from runtimes.tensor.models.loading import Parts
@@ -86,7 +87,13 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
     ensembles = EnsembleSchedulers(table.describe, store)
     schedulers = functools.partial(make_scheduler, store=store, ensembles=ensembles)
     services = ModelServices()
-    parts = Parts(placement.complete, functools.partial(placement.start, services=services), schedulers)
+    starts = (
+        functools.partial(placement.start, services=services),
+        functools.partial(
+            ensemble_placement.start, describe=table.describe, folder_of=table.folder_of, services=services
+        ),
+    )
+    parts = Parts(placement.complete, starts[0], schedulers, starts[1])
     manager = ModelManager(Repository(*options.repositories), parts, options.models, table)
     server = _Server(options, manager, logs, services)
     ensembles.calls = server.service

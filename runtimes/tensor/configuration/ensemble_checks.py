@@ -15,6 +15,8 @@ _NOT_FOR_ENSEMBLES: Final = (
     "dynamic_batching", "sequence_batching", "instance_groups", "warmup", "quantize", "execution_timeout",
     "memory_bytes", "default_model_filename",
 )  # fmt: skip
+_OF_PROCESSES: Final = frozenset({"execution_timeout", "memory_bytes"})
+"""Fields of an ensemble with processes of its own."""
 _HERE: Final = ("ensemble", "steps")
 
 
@@ -40,6 +42,8 @@ def check_ensemble(config: ModelConfig) -> Iterator[Complaint]:
     if ensemble is None:
         if ENSEMBLE in (config.platform, config.backend):
             yield Complaint(("ensemble",), "is required: it has the steps of the ensemble")
+        if config.processes:
+            yield Complaint(("processes",), "is for an ensemble: write instances for another model")
         return
     if config.platform not in ("", ENSEMBLE):
         yield Complaint(("platform",), f"of an ensemble must be {ENSEMBLE}")
@@ -47,8 +51,10 @@ def check_ensemble(config: ModelConfig) -> Iterator[Complaint]:
         yield Complaint(("backend",), "is not for an ensemble: its steps have backends of their own")
     plain = ModelConfig(config.name)
     for field in _NOT_FOR_ENSEMBLES:
-        if getattr(config, field) != getattr(plain, field):
+        if getattr(config, field) != getattr(plain, field) and not (config.processes and field in _OF_PROCESSES):
             yield Complaint((field,), "is not for an ensemble: configure it at the models of its steps")
+    if config.processes and ensemble.max_inflight_requests:
+        yield Complaint(("processes",), "bounds the requests that are computed: leave max_inflight_requests out")
     if not ensemble.steps:
         yield Complaint(_HERE, "is required: an ensemble has at least one step")
         return

@@ -271,6 +271,9 @@ class ModelConfig:
     """The longest that one batch may compute before its instance is replaced as hung; 0: the runtime's own bound."""
     memory_bytes: Annotated[int, At(PARAMETER, yaml="memory", unit="bytes", least=0)] = 0
     """The memory of one loaded version; 0: measured when it is loaded."""
+    processes: Annotated[int, At(PARAMETER, least=0, most=256)] = 0
+    """Of an ensemble: processes of its own, each with a copy of every model of its steps, so that a request passes
+    through all steps in one process; 0: each step waits in the queue of its model."""
     parameters: Annotated[Mapping[str, str], At(codec=codecs.TEXTS)] = field(default_factory=dict)
     """For the backend."""
 

@@ -9,12 +9,14 @@ from math import inf
 from typing import Any, NamedTuple
 
 from adapters.dataflow import run
-from adapters.errors import BackendError, CallerError, DeadlineError, InferenceError
+from adapters.errors import DeadlineError, InferenceError
 from adapters.tensors import Inference, Parameters, RequestedOutput, Tensor
 from config.graph import GraphStep
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.members import Member
+from runtimes.tensor.ensembles.outcomes import answer_of, renamed, step_failure
 from runtimes.tensor.ensembles.passing import passed
+from runtimes.tensor.ensembles.sequence_override import SequenceOverrides
 from runtimes.tensor.ensembles.stages import EnsembleStage, PreparedStep, StagePlan, Stages
 from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.nested import Calls
@@ -63,20 +65,8 @@ class Program:
         return bool(self._rooms)
 
     def failure(self, step: PreparedStep, error: InferenceError) -> InferenceError:
-        """The error of a step as that of the ensemble.
-
-        An error of the caller stays one only if it concerns the ensemble's own inputs.
-        """
-        message = f"in ensemble '{self.name}', {step.name}: {error.message}"
-        if isinstance(error, CallerError):
-            tensors = {name: tensor for name, tensor, _ in step.inputs}
-            own = set(tensors.values()) <= self._inputs
-            tensor = tensors.get(error.param or "")
-            if not (tensor in self._inputs or (tensor is None and own)):
-                return BackendError(message, code="model_failed")
-            error.param = tensor or error.param
-        error.message, error.args = message, (message,)
-        return error
+        """The error of a step as that of the ensemble."""
+        return step_failure(self.name, step, error, self._inputs)
 
 
 class CheckedRequest(NamedTuple):
@@ -98,6 +88,7 @@ class EnsembleRun:
         self.request = request
         self.device_seconds = 0.0
         self._leases: dict[int, ServedModel] = {}
+        self._overrides = SequenceOverrides()
         self._clock = clock(asyncio.get_running_loop())
 
     async def infer(self) -> list[Tensor]:
@@ -133,26 +124,8 @@ class EnsembleRun:
 
     def answer(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """The response. Raises `BackendError` if a step was skipped for lack of an input."""
-        reshapes = self.program.of_outputs
-        answer = []
-        for name in self.request.requested:
-            tensor = values.get(name)
-            if tensor is not None:
-                answer.append(passed(tensor, name, reshapes.get(name)))
-        if len(answer) < len(self.request.requested):
-            self._check_absent(values)
-        return answer
-
-    def _check_absent(self, values: Mapping[str, Tensor]) -> None:
-        """A model may leave out an output that no step needs."""
-        for step in self.request.plan.steps:
-            absent = [tensor for _, tensor, _ in step.inputs if tensor not in values]
-            if absent and all(tensor not in values for _, tensor in step.outputs):
-                raise BackendError(
-                    f"in ensemble '{self.program.name}', {step.name} could not run: no step returned"
-                    f" `{', '.join(absent)}`",
-                    code="model_failed",
-                )
+        program, request = self.program, self.request
+        return answer_of(program.name, values, request.requested, program.of_outputs, request.plan.steps)
 
     # ── one step ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,6 +141,7 @@ class EnsembleRun:
         except InferenceError as error:
             raise program.failure(step, error) from None
         self.device_seconds += computed.device_seconds
+        self._overrides.add(step, computed.parameters)
         return renamed(step, computed.outputs)
 
     def inference(self, step: PreparedStep, values: Mapping[str, Tensor]) -> Inference:
@@ -175,22 +149,18 @@ class EnsembleRun:
         whole = self.request.inference
         tensors = [passed(values[tensor], name, reshape) for name, tensor, reshape in step.inputs if tensor in values]
         outputs: list[RequestedOutput] = list(step.requested)
-        return Inference(step.model, step.version, whole.id, self._parameters(), tensors, outputs)
+        return Inference(step.model, step.version, whole.id, self._parameters(step), tensors, outputs)
 
     def leased(self, step: PreparedStep) -> ServedModel | None:
         return self._leases.get(step.index)
 
-    def _parameters(self) -> Parameters:
-        """Those of the request. A `timeout` is what is left of the whole."""
-        parameters = self.request.inference.parameters
-        if not self.request.has_timeout:
+    def _parameters(self, step: PreparedStep) -> Parameters:
+        """Those of the request. A `timeout` is what is left of the whole; a step before may have named a sequence."""
+        parameters, override = self.request.inference.parameters, self._overrides.of(step)
+        if not (self.request.has_timeout or override):
             return parameters
-        changed: dict[str, Any] = {**parameters}
+        changed: dict[str, Any] = {**parameters, **override}
+        if not self.request.has_timeout:
+            return changed
         changed[TIMEOUT] = max(1, round((self.request.due - self._clock()) * _MICROSECONDS))
         return changed
-
-
-def renamed(step: PreparedStep, outputs: list[Tensor]) -> Values:
-    """The outputs of a step by the names of the ensemble."""
-    by_name = {tensor.name: tensor for tensor in outputs}
-    return {tensor: by_name[name] for name, tensor in step.outputs if name in by_name}

@@ -184,7 +184,7 @@ def decoupled_labels(config: ModelConfig, members: list[Member]) -> dict[str, in
     """
     assert config.ensemble is not None
     labels = {spec.name: 0 for spec in config.inputs}
-    for index in _order(config.ensemble):
+    for index in order_of(config.ensemble):
         member = members[index]
         label = max(labels[tensor] for tensor in member.step.inputs.values())
         if member.config.decoupled:
@@ -193,7 +193,7 @@ def decoupled_labels(config: ModelConfig, members: list[Member]) -> dict[str, in
     return labels
 
 
-def _order(ensemble: Ensemble) -> list[int]:
+def order_of(ensemble: Ensemble) -> list[int]:
     """The steps, each after those that it depends on."""
     edges = predecessors(graph_of(ensemble))
     ordered: dict[str, None] = {}

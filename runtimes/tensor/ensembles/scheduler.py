@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from math import inf
 from typing import Any
 
 from adapters.errors import CallerError, CapacityError, DeadlineError
 from adapters.tensors import Inference, Tensor
+from runtimes.tensor.backends.base import Instance
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.ensembles.execution import TIMEOUT, CheckedRequest, EnsembleRun, Program
 from runtimes.tensor.ensembles.members import Describe, members_of
+from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
 from runtimes.tensor.ensembles.stages import StagePlan
 from runtimes.tensor.ensembles.streaming import StreamExecution
 from runtimes.tensor.nested import Calls
@@ -168,9 +170,11 @@ class EnsembleSchedulers:
         self._describe = describe
         self._store = store
 
-    def __call__(self, config: ModelConfig, recorder: Recorder) -> ModelScheduler:
+    def __call__(self, config: ModelConfig, recorder: Recorder, instances: Sequence[Instance] = ()) -> ModelScheduler:
         assert self.calls is not None
-        scheduler = EnsembleScheduler(config, self._describe, self.calls, recorder)
+        scheduler: ModelScheduler = EnsembleScheduler(config, self._describe, self.calls, recorder)
+        if instances:
+            scheduler = ProcessScheduler(config, instances, scheduler, self._describe, self.calls, recorder)
         if not config.response_cache.enable:
             return scheduler
         return Cached(scheduler, self._store, config.response_cache.ttl, recorder)

@@ -12,7 +12,8 @@ from typing import Final
 
 from adapters.errors import InferenceError
 from adapters.tensors import Tensor
-from runtimes.tensor.ensembles.execution import EnsembleRun, Values, renamed
+from runtimes.tensor.ensembles.execution import EnsembleRun, Values
+from runtimes.tensor.ensembles.outcomes import renamed
 from runtimes.tensor.ensembles.stages import PreparedStep
 from runtimes.tensor.scheduling.responses import Responses
 

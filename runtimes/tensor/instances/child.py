@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -112,8 +113,11 @@ def main() -> int:
             completed = complete_config(backend(job.backend), job.config, job.folder)
             channel.blob(frames.COMPLETED, encode_config(completed))
             return 0
-        if job.description:
+        if job.description or job.members:
             process.connection = RequestChannel(channel.socket)
+        if job.members:
+            _serve_ensemble(job, channel, outputs)
+            return 0
         runner = _load(job, channel)
     except ModelLoadError as error:
         channel.blob(frames.REFUSED, str(error).encode(errors="replace"))
@@ -156,10 +160,27 @@ def _load(job: Job, channel: ProcessChannel) -> Runner:
     started = time.monotonic()
     before = resident_bytes()
     result = loaded(job)
-    grown = max(0, resident_bytes() - before)
-    report = LoadReport(time.monotonic() - started, grown, os.getpid(), result.quantization)
-    channel.blob(frames.LOADED, msgspec.msgpack.encode(report))
+    _report(channel, started, before, result.quantization)
     return Runner(job.config, result.model, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _report(channel: ProcessChannel, started: float, before: int, quantization: Mapping[str, float | str]) -> None:
+    """The model is loaded."""
+    grown = max(0, resident_bytes() - before)
+    report = LoadReport(time.monotonic() - started, grown, os.getpid(), quantization)
+    channel.blob(frames.LOADED, msgspec.msgpack.encode(report))
+
+
+def _serve_ensemble(job: Job, channel: ProcessChannel, progress: int) -> None:
+    """Load all models of an ensemble, and execute its requests."""
+    from runtimes.tensor.ensembles.processes import loading as ensemble_loading  # not for other models
+
+    started, before = time.monotonic(), resident_bytes()
+    steps = ensemble_loading.load(job)
+    _report(channel, started, before, {})
+    assert process.connection is not None
+    ensemble_loading.serve(steps, process.connection, progress)
+    steps.close()
 
 
 def _serve(channel: ProcessChannel, runner: Runner) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 import msgspec
 
+from adapters.errors import InferenceError
 from runtimes.tensor.backends.base import Done, InstanceEnded, InstanceLost
 from runtimes.tensor.instances.copy import Copy
 from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
@@ -116,6 +117,10 @@ class RequestCopy(Copy):
     def _fail(self, error: InstanceLost) -> None:
         requests, self._requests = self._requests, {}
         for request, on_end in requests.values():
-            request.failed(for_caller(error))
+            request.failed(self._lost_error(error))
             on_end(request)
         super()._fail(error)
+
+    def _lost_error(self, error: InstanceLost) -> InferenceError:
+        """A new error for each request."""
+        return for_caller(error)

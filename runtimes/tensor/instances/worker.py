@@ -14,6 +14,20 @@ LOAD_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
+class MemberJob:
+    """A model of an ensemble, to load into the ensemble's process."""
+
+    steps: tuple[int, ...]
+    version: str
+    config: ModelConfig
+    """Complete."""
+    folder: Path
+    device: Device
+    description: str = ""
+    """See `Job`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A model to load, and where."""
 
@@ -28,6 +42,8 @@ class Job:
     """Bytes that a process may allocate; 0 for no bound."""
     description: str = ""
     """The configuration in Triton's JSON, for a model that receives requests whole."""
+    members: tuple[MemberJob, ...] = ()
+    """The models of an ensemble, which is loaded as a whole."""
 
 
 class Listener(Protocol):

@@ -34,6 +34,8 @@ class Parts:
     start: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]]
     """All copies, loaded; none when it fails or is cancelled."""
     scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], ModelScheduler]
+    start_ensemble: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]] | None = None
+    """The processes of an ensemble that has some of its own."""
 
 
 class Loader:
@@ -78,7 +80,7 @@ class Loader:
         file = config.default_model_filename or await asyncio.to_thread(usual_file, config.backend, folder)
         for place, message, _ in check(config):
             raise ModelLoadError(f"{'.'.join(map(str, place))}: {message}")
-        instances = await self._parts.start(config, folder) if config.ensemble is None else ()
+        instances = await self._start(config, folder)
         try:
             for instance in instances:
                 await warm_up(config, instance, source.folder.path)
@@ -97,6 +99,15 @@ class Loader:
             memory_bytes=config.memory_bytes or sum(instance.report.memory_bytes for instance in instances),
             last_used=asyncio.get_running_loop().time(),
         )
+
+    async def _start(self, config: ModelConfig, folder: Path) -> Sequence[Instance]:
+        """The copies of a complete model. Raises `ModelLoadError`."""
+        if config.ensemble is None:
+            return await self._parts.start(config, folder)
+        if not config.processes:
+            return ()
+        assert self._parts.start_ensemble is not None
+        return await self._parts.start_ensemble(config, folder)
 
 
 async def _end(instances: Sequence[Instance]) -> None:

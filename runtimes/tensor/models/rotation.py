@@ -33,6 +33,8 @@ class Rotation:
         self._drain_seconds = drain_seconds
         self._sources: dict[ServedModel, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._endings: set[asyncio.Task[None]] = set()
+        """Versions that end. They end in any case: nothing cancels them."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run it until it ends, or everything does."""
@@ -53,7 +55,7 @@ class Rotation:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._table.leases.clear()
-        await asyncio.gather(*(self._end(served) for served in tuple(self._sources)))
+        await asyncio.gather(*(self._end(served) for served in tuple(self._sources)), *self._endings)
         for model in self._table.models.values():
             await self._release_source(model)
 
@@ -210,6 +212,12 @@ class Rotation:
         source = self._sources.pop(served, None)
         if source is None:
             return
+        ending = asyncio.create_task(self._close(served, source), name=f"end {served.name} {served.version}")
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+        await asyncio.shield(ending)
+
+    async def _close(self, served: ServedModel, source: Source) -> None:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await served.aclose()
@@ -226,7 +234,7 @@ class Rotation:
         for model in self._table.models.values():
             for record in model.versions.values():
                 served = record.served
-                if served is not None and served.hold is not None and served.is_idle and not served.config.ensemble:
+                if served is not None and served.hold is not None and served.is_idle and _has_memory(served):
                     yield Occupant(served.hold, served.last_used)
 
     async def _evict(self, hold: MemoryHold) -> None:
@@ -239,3 +247,8 @@ class Rotation:
                     log.info("%s version %d is unloaded to make room", model.name, record.number)
                     await self._end(served)
                     return
+
+
+def _has_memory(served: ServedModel) -> bool:
+    """Whether its end makes room: an ensemble without processes has no memory."""
+    return served.config.ensemble is None or served.config.processes > 0

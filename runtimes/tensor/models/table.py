@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from pathlib import Path
 
 from adapters.errors import NotFound, Unavailable
 from adapters.wire.oip.bodies import IndexEntry
@@ -78,6 +79,13 @@ class ModelTable:
         if not record.usable or record.config is None:
             raise not_ready(name, record)
         return str(record.number), record.config
+
+    def folder_of(self, name: str, version: str) -> Path:
+        """The folder of a loaded version. Raises `NotFound` or `Unavailable`."""
+        _, record = self.find(name, version)
+        if not record.usable or record.source is None:
+            raise not_ready(name, record)
+        return record.source.folder.version(record.number)
 
     def versions(self, name: str) -> list[str]:
         """The numbers of those that answer, in order."""

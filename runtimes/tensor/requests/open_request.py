@@ -12,7 +12,7 @@ import numpy as np
 from adapters.tensors import Data, Inference, Tensor, join_bytes
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.requests.messages import WINDOW, InferenceHead, TensorHead, Value
-from runtimes.tensor.requests.outcomes import INTERNAL, ModelOutputs, error_of
+from runtimes.tensor.requests.outcomes import INTERNAL, NOT_ITERATIVE, ModelOutputs, error_of
 from runtimes.tensor.scheduling.delivery import Delivery
 from runtimes.tensor.scheduling.pending import Pending, PreparedRequest, RequestOwner
 from runtimes.tensor.scheduling.responses import Responses
@@ -24,9 +24,6 @@ _RESERVED: Final = frozenset(
 """Parameters of the protocol, which models receive in other ways."""
 
 _AT_ONCE: Final = Delivery()
-_NOT_ITERATIVE: Final = (
-    "the model has rescheduled a request, which needs `sequence_batching { iterative_sequence: true }`"
-)
 
 
 class ExecutingCopy(Protocol):
@@ -95,7 +92,7 @@ class OpenRequest(Pending):
 
     def rescheduled(self) -> None:
         """The model wants to execute it again."""
-        self.failed(error_of(INTERNAL, _NOT_ITERATIVE), final=False)
+        self.failed(error_of(INTERNAL, NOT_ITERATIVE), final=False)
 
     def ended(self) -> None:
         """The model has ended the request."""

@@ -43,6 +43,11 @@ _CODES: Final = {
 }
 
 
+NOT_ITERATIVE: Final = (
+    "the model has rescheduled a request, which needs `sequence_batching { iterative_sequence: true }`"
+)
+
+
 class ModelOutputs(list[Tensor]):
     """The outputs of one response, with its parameters."""
 

@@ -87,25 +87,13 @@ class Batcher(Dispatcher):
         batch = Batch([member.prepared.inputs for member in members], [member.rows for member in members])
         if self._batch_inputs:
             batch.members = self._batch_inputs.added(batch.members, [m.prepared.shapes or {} for m in members])
-        if self._sizes:
-            self._fill(batch, execution)
+        execution.rows += filled(batch, self._sizes, execution.rows)
         done = functools.partial(self._done, instance, execution, members)
         try:
             instance.start(batch, done)
         except Exception as error:
             _LOG.exception("instance %s could not take a batch", instance.name)
             done(error)
-
-    def _fill(self, batch: Batch, execution: Execution) -> None:
-        """Pad up to a size that the model is compiled for, with copies of a row that it takes."""
-        at = bisect_left(self._sizes, execution.rows)
-        missing = self._sizes[at] - execution.rows if at < len(self._sizes) else 0
-        if missing:
-            last, rows = batch.members[-1], batch.rows[-1]
-            filler = {name: rows_of(array, rows, 0, 1) for name, array in last.items()}
-            batch.members = [*batch.members, *[filler] * missing]
-            batch.rows = [*batch.rows, *[1] * missing]
-            execution.rows += missing
 
     def _done(
         self, instance: Instance, execution: Execution, members: list[Pending], result: Tensors | BaseException
@@ -161,6 +149,19 @@ class Batcher(Dispatcher):
     def _settle(self) -> None:
         self._delivery.release()
         super()._settle()
+
+
+def filled(batch: Batch, sizes: Sequence[int], rows: int) -> int:
+    """Pad a batch up to a size that the model is compiled for, with copies of a row that it takes. Returns the number
+    of added rows."""
+    at = bisect_left(sizes, rows)
+    missing = sizes[at] - rows if at < len(sizes) else 0
+    if missing:
+        last, count = batch.members[-1], batch.rows[-1]
+        filler = {name: rows_of(array, count, 0, 1) for name, array in last.items()}
+        batch.members = [*batch.members, *[filler] * missing]
+        batch.rows = [*batch.rows, *[1] * missing]
+    return missing
 
 
 def rows_of(array: Array, rows: int, start: int, stop: int) -> Array:

@@ -72,7 +72,7 @@ def make_scheduler(
     instances: Sequence[Instance],
     recorder: Recorder | None = None,
     store: ResponseStore | None = None,
-    ensembles: Callable[[ModelConfig, Recorder], ModelScheduler] | None = None,
+    ensembles: Callable[[ModelConfig, Recorder, Sequence[Instance]], ModelScheduler] | None = None,
 ) -> ModelScheduler:
     """The scheduler that the configuration selects. It does not own the instances; `store` has the responses of models
     with a cache, and `ensembles` makes the schedulers of ensembles.
@@ -81,7 +81,7 @@ def make_scheduler(
     """
     if config.ensemble is not None:
         assert ensembles is not None
-        return ensembles(config, recorder or NoRecorder())
+        return ensembles(config, recorder or NoRecorder(), instances)
     whole = bool(instances) and isinstance(instances[0], RequestInstance)
     if config.sequence_batching is not None:
         if config.sequence_batching.iterative_sequence and not whole:

@@ -62,6 +62,17 @@ def pieces_of(tensor: Tensor) -> Sequence[Array | CutTexts]:
     return tensor.pieces if isinstance(tensor, UnfinishedTensor) else (np.frombuffer(tensor.data, _BYTE),)
 
 
+def finished_here(tensor: Tensor) -> Data:
+    """The data of an output, in a process of a model, which has no loop that waits."""
+    pieces = [
+        np.frombuffer(cut_texts(piece.texts.data, piece.texts.shape, piece.corner), _BYTE)
+        if isinstance(piece, CutTexts)
+        else piece
+        for piece in pieces_of(tensor)
+    ]
+    return _copied(pieces)
+
+
 async def _finished(tensor: UnfinishedTensor) -> Tensor:
     pieces = [await _cut(piece) if isinstance(piece, CutTexts) else piece for piece in tensor.pieces]
     data = await off_loop(lambda: _copied(pieces))

@@ -15,6 +15,7 @@ import msgspec
 from adapters.tensors import Data
 from runtimes.tensor.requests import messages
 from runtimes.tensor.requests.messages import ExecutedHead, InferenceHead, ModelMessage, ResponseHead
+from runtimes.tensor.requests.outcomes import NOT_ITERATIVE
 from runtimes.tensor.triton_api import calls, process
 from runtimes.tensor.triton_api.channel import RequestChannel
 from runtimes.tensor.triton_api.errors import INTERNAL, TritonModelException
@@ -74,6 +75,25 @@ class TritonModel:
         except BaseException as error:  # SystemExit too: the model's code does not decide when we end
             self._failed(requests, error)
             channel.send(messages.EXECUTED, message.number, ExecutedHead())
+
+    def responses(self, requests: list[BackendRequest]) -> list[BackendResponse | None]:
+        """Execute requests of an ensemble's step: what `execute` returns for each. Senders have the other responses."""
+        try:
+            returned = self._call(requests)
+            if returned is None:
+                return [None] * len(requests)
+            self._check(requests, returned)
+            responses: list[BackendResponse | None] = returned
+            for request, response in zip(requests, responses, strict=True):
+                sender = request.get_response_sender()
+                if response is not None:
+                    sender.count(response, final=True)
+                elif request.is_rescheduled:
+                    sender.fail(INTERNAL, NOT_ITERATIVE)
+        except BaseException as error:
+            self._failed(requests, error)
+            return [None] * len(requests)
+        return responses
 
     def _requests(self, channel: RequestChannel, message: ModelMessage) -> list[BackendRequest]:
         requests, offset = [], 0

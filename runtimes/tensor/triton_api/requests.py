@@ -77,11 +77,17 @@ class BackendRequest:
         self._sender: BackendResponseSender | None = None
 
     @classmethod
-    def received(cls, head: Any, inputs: list[BackendTensor], sender: BackendResponseSender) -> BackendRequest:
-        """A request from the server."""
+    def received(
+        cls,
+        head: Any,
+        inputs: list[BackendTensor],
+        sender: BackendResponseSender,
+        requested: Sequence[str] | None = None,
+    ) -> BackendRequest:
+        """A request from the server; the required outputs are `requested`, or those of the head."""
         request = cls.__new__(cls)
         request._model, request._version = "", -1
-        request._inputs, request._requested = inputs, list(head.requested)
+        request._inputs, request._requested = inputs, list(head.requested if requested is None else requested)
         request._id, request._correlation = head.id, head.correlation
         request._flags, request._timeout = head.flags, head.timeout
         request._parameters, request._trace = head.parameters, InferenceTrace(head.trace)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from adapters.tensors import Data
 from runtimes.tensor.requests import messages
 from runtimes.tensor.requests.messages import ResponseHead, TensorHead, Value
-from runtimes.tensor.triton_api.channel import RequestChannel
 from runtimes.tensor.triton_api.errors import INTERNAL, TritonError, TritonModelException
 from runtimes.tensor.triton_api.tensors import BackendTensor
 
@@ -49,6 +48,10 @@ class BackendResponse:
     def error(self) -> TritonError | None:
         return self._error
 
+    @property
+    def has_parameters(self) -> bool:
+        return bool(self._parameters)
+
     def parameters(self) -> str:
         """As JSON; empty if there are none."""
         return json.dumps(self._parameters) if self._parameters else ""
@@ -82,13 +85,29 @@ def heads(tensors: Iterable[BackendTensor]) -> tuple[tuple[TensorHead, ...], lis
     return tuple(made), parts
 
 
+class ResponseChannel(Protocol):
+    """Receives the responses of a sender."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    @property
+    def forked(self) -> bool: ...
+
+    def send(self, kind: int, number: int, header: object, tensors: Sequence[Data] = ()) -> None: ...
+
+    def wait(self, ready: Callable[[], bool | None]) -> bool | None: ...
+
+    def poll(self) -> None: ...
+
+
 class BackendResponseSender:
     """Sends the responses to one request, from any thread, also after `execute` has returned.
 
     `send` waits while the client has not read the responses before.
     """
 
-    def __init__(self, channel: RequestChannel, number: int, requested: frozenset[str], *, decoupled: bool) -> None:
+    def __init__(self, channel: ResponseChannel, number: int, requested: frozenset[str], *, decoupled: bool) -> None:
         self._channel = channel
         self.number = number
         self._requested = requested

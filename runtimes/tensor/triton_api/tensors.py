@@ -45,6 +45,18 @@ class BackendTensor:
         tensor._device, tensor._owner = (dlpack.CPU, 0), None
         return tensor
 
+    @classmethod
+    def of_array(cls, name: str, datatype: str, array: Array) -> BackendTensor:
+        """A tensor of a contiguous array, which has the datatype."""
+        tensor = cls.received(name, datatype, array.shape, b"")
+        tensor._array = array
+        return tensor
+
+    @property
+    def array(self) -> Array | None:
+        """The array that the tensor was made of; None for another tensor."""
+        return self._array
+
     def name(self) -> str:
         return self._name
 

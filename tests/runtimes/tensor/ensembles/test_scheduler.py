@@ -20,6 +20,7 @@ from runtimes.tensor.configuration.model_config import (
     TensorSpec,
 )
 from runtimes.tensor.ensembles.members import completed
+from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.ensembles.scheduler import EnsembleScheduler, EnsembleSchedulers
 from runtimes.tensor.ensembles.streaming import WINDOW
 from runtimes.tensor.models.served_model import ServedModel
@@ -60,8 +61,13 @@ class Models:
     read: int = 0
     most_running: int = 0
 
+    is_observed = False
+
     def describe(self, name: str, version: str) -> tuple[str, ModelConfig]:
         return "1", self.configs[name]
+
+    def executed(self, model: str, version: str, run: MemberRun) -> None:
+        raise NotImplementedError  # none of them has a process of its own
 
     def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
         return None

@@ -1,0 +1,90 @@
+"""Loads the members of an ensemble into one process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.ensembles.members import Member
+from runtimes.tensor.ensembles.processes.arrays import ArrayMember
+from runtimes.tensor.ensembles.processes.calls import MemberModel
+from runtimes.tensor.ensembles.processes.execution import EnsembleSteps
+from runtimes.tensor.ensembles.processes.progress import Progress
+from runtimes.tensor.ensembles.processes.requests import RequestMember
+from runtimes.tensor.instances.quantization import loaded
+from runtimes.tensor.instances.worker import Job, MemberJob
+from runtimes.tensor.requests import messages
+from runtimes.tensor.triton_api import calls, process
+from runtimes.tensor.triton_api.channel import RequestChannel
+from runtimes.tensor.triton_api.model import TritonModel
+
+
+def load(job: Job) -> EnsembleSteps:
+    """The steps of the job's ensemble, ready to execute. Raises `ModelLoadError`, or what a model raises."""
+    ensemble = job.config.ensemble
+    assert ensemble is not None
+    _check_modules(job.members)
+    models: dict[int, MemberModel] = {}
+    configs = {}
+    for member in job.members:
+        try:
+            model = _loaded(job, member)
+        except Exception as error:
+            raise ModelLoadError(f"its model `{member.config.name}` cannot be loaded: {error}") from error
+        models.update(dict.fromkeys(member.steps, model))
+        configs.update(dict.fromkeys(member.steps, member.config))
+    members = [Member(index, step, configs[index]) for index, step in enumerate(ensemble.steps)]
+    return EnsembleSteps(job.config, members, [models[member.index] for member in members])
+
+
+def serve(steps: EnsembleSteps, channel: RequestChannel, fd: int) -> None:
+    """Execute requests until the server closes the connection. `fd` is the file of the progress."""
+    channel.handlers[messages.CALL_RESPONSE] = calls.arrived
+    process.executing = True
+    process.executor = threading.get_ident()
+    steps.serve(channel, Progress(fd))
+
+
+def _loaded(job: Job, member: MemberJob) -> MemberModel:
+    """One member. Modules of its folder are its own."""
+    process.description, process.folder = member.description, member.folder
+    process.instance = f"{member.config.name}_{job.name}"
+    own = [str(member.folder), str(member.folder.parent)]
+    others, before = list(sys.path), frozenset(sys.modules)
+    sys.path[:] = [*own, *others]
+    try:
+        result = loaded(Job(process.instance, member.config.backend, member.config, member.folder, member.device))
+    finally:
+        sys.path[:] = [*others, *own]
+        # The model's file is a module of the same name in every version's folder: the next member imports its own.
+        for name in [name for name in sys.modules if name not in before and name.partition(".")[0].isdecimal()]:
+            del sys.modules[name]
+    if isinstance(result.model, TritonModel):
+        return RequestMember(member.config, result.model, member.folder)
+    return ArrayMember(member.config, result.model, lambda text: print(text, file=sys.stderr, flush=True))
+
+
+def _check_modules(members: tuple[MemberJob, ...]) -> None:
+    """Raises `ModelLoadError` for modules of one name beside two models: one process imports a name once."""
+    owners: dict[str, str] = {}
+    for member in members:
+        file = member.config.default_model_filename or "model.py"
+        for name in set(_modules(member.folder, file)):
+            other = owners.setdefault(name, member.config.name)
+            if other != member.config.name:
+                raise ModelLoadError(
+                    f"`{other}` and `{member.config.name}` both have a module `{name}`, and one process imports it"
+                    " once: rename one of them, or leave `processes` out"
+                )
+
+
+def _modules(folder: Path, model_file: str) -> Iterator[str]:
+    """Names that Python code of a model may import from its version's folder and from the model's."""
+    for path in (*folder.iterdir(), *folder.parent.iterdir()):
+        if path.suffix == ".py" and path.name != model_file:
+            yield path.stem
+        elif path.is_dir() and path.name.isidentifier() and path.name != "__pycache__" and any(path.glob("*.py")):
+            yield path.name

@@ -1,0 +1,627 @@
+"""Ensembles with processes of their own, beside the same ensembles step by step: real models in real processes."""
+
+import asyncio
+import contextlib
+import functools
+import os
+import random
+import signal
+import textwrap
+from collections.abc import AsyncIterator, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError, InferenceError
+from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes
+from runtimes.tensor.api.log_settings import LogSettings
+from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.api.trace_settings import TraceSettings
+from runtimes.tensor.configuration.model_config import ModelConfig
+from runtimes.tensor.ensembles.processes import placement as ensemble_placement
+from runtimes.tensor.ensembles.processes.scheduler import ProcessScheduler
+from runtimes.tensor.ensembles.scheduler import EnsembleScheduler, EnsembleSchedulers
+from runtimes.tensor.instances import placement
+from runtimes.tensor.models.loading import Parts
+from runtimes.tensor.models.manager import ManagerOptions, ModelManager
+from runtimes.tensor.models.repository import Repository
+from runtimes.tensor.models.table import ModelTable
+from runtimes.tensor.nested import Computed
+from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.response_store import ResponseStore
+from runtimes.tensor.scheduling.scheduler import make_scheduler
+from runtimes.tensor.service import InferenceService
+from runtimes.tensor.shared_memory import SharedMemory
+from tests.runtimes.tensor.backends.onnx_models import identity
+from tests.runtimes.tensor.configuration.test_ensemble_checks import random_ensemble
+
+pytestmark = pytest.mark.timeout(300)
+PATIENCE = 60.0
+UTILS = """
+import os, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def value(request, name="x"):
+    return pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+
+def response(array):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.asarray(array, np.float32))])
+
+class TritonPythonModel:
+"""
+PLAIN = """
+import os, sys, time
+import numpy as np
+
+class Model:
+"""
+
+
+class Server:
+    """A repository of one folder, and its models in service."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        store, table, self.services = ResponseStore(1 << 20), ModelTable(), ModelServices()
+        ensembles = EnsembleSchedulers(table.describe, store)
+        parts = Parts(
+            placement.complete,
+            functools.partial(placement.start, services=self.services),
+            functools.partial(make_scheduler, store=store, ensembles=ensembles),
+            functools.partial(
+                ensemble_placement.start,
+                describe=table.describe,
+                folder_of=table.folder_of,
+                services=self.services,
+            ),
+        )
+        self.manager = ModelManager(Repository(folder), parts, ManagerOptions(mode="explicit"), table)
+        self.tracer = Tracer(TraceSettings(str(folder / "traces.json")))
+        self.service = InferenceService(self.manager, SharedMemory(), self.tracer, LogSettings())
+        self.services.bind(self.service, self.manager)
+        ensembles.calls = self.service
+
+    def add(self, name: str, body: str, head: str = PLAIN, config: str = "") -> None:
+        """A model of `x` to `y`, rows of two floats, unless the configuration has others."""
+        version = self.folder / name / "1"
+        version.mkdir(parents=True, exist_ok=True)
+        (version / "model.py").write_text(head + textwrap.indent(textwrap.dedent(body), "    "))
+        tensors = "inputs: [{name: x, datatype: FP32, dims: [2]}]\noutputs: [{name: y, datatype: FP32, dims: [2]}]\n"
+        base = "max_batch_size: 8\ndynamic_batching: true\nbackend: python\n" + tensors
+        (version.parent / "model.yaml").write_text(config or base)
+
+    def add_ensemble(self, name: str, steps: Sequence[str], processes: int = 1, more: str = "") -> None:
+        """A chain of models, of `x` to `y`."""
+        lines = [
+            f"    - {{model: {step}, inputs: {{x: t{at}}}, outputs: {{y: t{at + 1}}}}}" for at, step in enumerate(steps)
+        ]
+        (self.folder / name / "1").mkdir(parents=True, exist_ok=True)
+        (self.folder / name / "model.yaml").write_text(
+            f"max_batch_size: 8\nprocesses: {processes}\n{more}"
+            f"inputs: [{{name: t0, datatype: FP32, dims: [2]}}]\n"
+            f"outputs: [{{name: t{len(steps)}, datatype: FP32, dims: [2]}}]\nensemble:\n  steps:\n" + "\n".join(lines)
+        )
+
+    async def load(self, *names: str) -> None:
+        for name in names:
+            await self.manager.load(name)
+
+    async def infer(self, name: str, rows: Any, deadline: float = inf, **parameters: Any) -> np.ndarray[Any, Any]:
+        computed = await self.service.infer(request(name, rows, **parameters), deadline)
+        return floats(computed.outputs[0])
+
+    def counts(self, name: str) -> tuple[int, int, int, int]:
+        """Inferences, executions, successes and failures of a model."""
+        report = self.manager.table.models[name].versions[1].statistics.report(name, "1")
+        parts = report["inference_stats"]
+        return report["inference_count"], report["execution_count"], parts["success"]["count"], parts["fail"]["count"]
+
+    def scheduler(self, name: str) -> Any:
+        return self.manager.table.leases[name, ""].scheduler
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Server]:
+    server = Server(folder)
+    await server.manager.look()
+    try:
+        yield server
+    finally:
+        await server.manager.aclose()
+
+
+def request(name: str, rows: Any, **parameters: Any) -> Inference:
+    array = np.asarray(rows, np.float32).reshape(-1, 2)
+    return Inference(name, inputs=[Tensor("t0", "FP32", array.shape, array.tobytes())], parameters=parameters)
+
+
+def floats(tensor: Tensor) -> np.ndarray[Any, Any]:
+    return np.frombuffer(tensor.data, np.float32).reshape(tensor.shape)
+
+
+DOUBLE = "def infer(self, inputs):\n    return {'y': inputs['x'] * 2}"
+ADD_ONE = "def execute(self, requests):\n    return [response(value(one) + 1) for one in requests]"
+
+
+# ── outcomes ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_members_of_all_kinds_share_a_process(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("one_more", ADD_ONE, UTILS)
+        identity(tmp_path / "same" / "1", TensorProto.FLOAT, ("batch", 2))
+        server.add_ensemble("fused", ["double", "same", "one_more", "double"])
+        server.add_ensemble("steps", ["double", "same", "one_more", "double"], processes=0)
+        (tmp_path / "same" / "model.yaml").write_text("backend: onnx\nmax_batch_size: 8\n")
+        await server.load("fused", "steps")
+        assert isinstance(server.scheduler("fused"), ProcessScheduler)
+        assert isinstance(server.scheduler("steps"), EnsembleScheduler)
+        rows = [[1, 2], [3, 4], [-5, 0.5]]
+        assert (await server.infer("fused", rows)).tolist() == ((np.array(rows) * 2 + 1) * 2).tolist()
+        before = [server.counts(name) for name in ("double", "same", "one_more")]
+        assert before == [(6, 2, 2, 0), (3, 1, 1, 0), (3, 1, 1, 0)]
+        assert (await server.infer("steps", rows)).tolist() == (await server.infer("fused", rows)).tolist()
+
+
+ANY = """
+def infer(self, inputs):
+    whole = sum((number + 1) * array for number, (_, array) in enumerate(sorted(inputs.items())))
+    inputs["I0"][:] = -1  # a model may write to its inputs
+    if not hasattr(self, "made"):
+        self.made = {}
+    outputs = {}
+    for number, name in enumerate(NAMES):  # and use the memory of its outputs again
+        made = self.made.setdefault((name, len(whole)), np.empty_like(whole))
+        made[:] = np.sin(whole + number)
+        outputs[name] = made
+    return outputs
+"""
+ANY_OF_TRITON = """
+def execute(self, requests):
+    responses = []
+    for request in requests:
+        arrays = [tensor.as_numpy() for tensor in sorted(request.inputs(), key=lambda one: one.name())]
+        whole = sum((number + 1) * array for number, array in enumerate(arrays))
+        arrays[0][:] = -1
+        made = [pb_utils.Tensor(name, np.sin(whole + number)) for number, name in enumerate(NAMES)]
+        responses.append(pb_utils.InferenceResponse(made))
+    return responses
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_graph_computes_the_same_in_one_process(tmp_path: Path, seed: int) -> None:
+    """Random graphs of models that write to their inputs and use their outputs' memory again."""
+    rng = random.Random(seed)
+    config = random_ensemble(rng)
+    async with serving(tmp_path) as server:
+        add_members(server, config, rng)
+        for name, processes in (("fused", 1), ("steps", 0)):
+            write_ensemble(tmp_path, name, config, processes)
+        await server.load("fused", "steps")
+        for _ in range(12):
+            batch = [a_request(config, rng) for _ in range(rng.randint(1, 6))]
+            answers = []
+            for name in ("fused", "steps"):
+                computed = await asyncio.gather(
+                    *(server.service.infer(Inference(name, inputs=one.inputs, outputs=one.outputs)) for one in batch)
+                )
+                answers.append([plain(one) for one in computed])
+            assert answers[0] == answers[1]
+        members = {step.model for step in config.ensemble.steps} if config.ensemble else set()
+        for member in members:
+            inferences, _, successes, failures = server.counts(member)
+            assert inferences % 2 == successes % 2 == failures == 0, "both ways count the same requests"
+
+
+def add_members(server: Server, config: ModelConfig, rng: random.Random) -> None:
+    assert config.ensemble is not None
+    for step in config.ensemble.steps:
+        is_triton = rng.random() < 0.5
+        names = f"NAMES = {sorted(step.outputs)!r}\n"
+        tensors = [
+            f"{field}: [{', '.join(f'{{name: {name}, datatype: FP32, dims: [2]}}' for name in sorted(mapped))}]"
+            for field, mapped in (("inputs", step.inputs), ("outputs", step.outputs))
+        ]
+        batching = "dynamic_batching: true\n" if rng.random() < 0.7 else ""
+        text = "\n".join(["backend: python", "max_batch_size: 8", *tensors, batching])
+        server.add(step.model, ANY_OF_TRITON if is_triton else ANY, names + (UTILS if is_triton else PLAIN), text)
+
+
+def write_ensemble(folder: Path, name: str, config: ModelConfig, processes: int) -> None:
+    assert config.ensemble is not None
+    lines = [f"max_batch_size: 8\nprocesses: {processes}"]
+    for field, specs in (("inputs", config.inputs), ("outputs", config.outputs)):
+        lines.append(f"{field}: [{', '.join(f'{{name: {one.name}, datatype: FP32, dims: [2]}}' for one in specs)}]")
+    lines.append("ensemble:\n  steps:")
+    for step in config.ensemble.steps:
+        mapped = [
+            f"{field}: {{{', '.join(f'{name}: {tensor}' for name, tensor in names.items())}}}"
+            for field, names in (("inputs", step.inputs), ("outputs", step.outputs))
+        ]
+        lines.append(f"    - {{model: {step.model}, {', '.join(mapped)}}}")
+    (folder / name / "1").mkdir(parents=True)
+    (folder / name / "model.yaml").write_text("\n".join(lines))
+
+
+def a_request(config: ModelConfig, rng: random.Random) -> Inference:
+    rows = rng.choice([1, 1, 1, 2, 3, 8])
+    array = np.random.default_rng(rng.getrandbits(32)).normal(size=(rows, 2)).astype(np.float32)
+    inputs = [Tensor(spec.name, "FP32", array.shape, (array + at).tobytes()) for at, spec in enumerate(config.inputs)]
+    names = [spec.name for spec in config.outputs]
+    chosen = rng.sample(names, rng.randint(0, len(names)))
+    return Inference("", inputs=inputs, outputs=[RequestedOutput(name) for name in chosen])
+
+
+def plain(computed: Computed) -> list[tuple[str, tuple[int, ...], bytes]]:
+    return [(one.name, one.shape, bytes(one.data)) for one in computed.outputs]
+
+
+async def test_requests_of_one_turn_take_each_step_together(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("one_more", ADD_ONE, UTILS)
+        server.add_ensemble("fused", ["double", "one_more"])
+        await server.load("fused")
+        answers = await asyncio.gather(*(server.infer("fused", [at, -at]) for at in range(8)))
+        assert [answer.tolist() for answer in answers] == [[[2 * at + 1, 1 - 2 * at]] for at in range(8)]
+        assert server.counts("fused") == (8, 1, 8, 0)
+        assert server.counts("double") == (8, 1, 8, 0)
+        assert server.counts("one_more") == (8, 1, 8, 0)
+
+
+async def test_a_model_without_batching_gets_requests_one_by_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        config = (
+            "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+            "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
+        )
+        server.add("count", "def infer(self, inputs):\n    return {'y': inputs['x'] * len(inputs['x'])}", config=config)
+        server.add_ensemble("fused", ["double", "count"])
+        await server.load("fused")
+        answers = await asyncio.gather(*(server.infer("fused", [at, at]) for at in range(4)))
+        assert [answer.tolist() for answer in answers] == [[[2 * at, 2 * at]] for at in range(4)]
+        assert server.counts("double")[1] == 1
+        assert server.counts("count")[1] == 4
+
+
+async def test_more_rows_than_a_batch_run_step_by_step(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add_ensemble("fused", ["double", "double"])
+        await server.load("fused")
+        rows = np.arange(40, dtype=np.float32).reshape(20, 2)
+        assert (await server.infer("fused", rows)).tolist() == (rows * 4).tolist()
+
+
+async def test_texts_pass_unchanged(tmp_path: Path) -> None:
+    config = (
+        "backend: python\nmax_batch_size: 4\ninputs: [{name: x, datatype: BYTES, dims: [-1]}]\n"
+        "outputs: [{name: y, datatype: BYTES, dims: [-1]}]\ndynamic_batching: true\n"
+    )
+    async with serving(tmp_path) as server:
+        server.add("same", "def infer(self, inputs):\n    return {'y': inputs['x']}", config=config)
+        server.add(
+            "as_is",
+            "def execute(self, requests):\n"
+            "    return [pb_utils.InferenceResponse([pb_utils.Tensor('y', value(one))]) for one in requests]",
+            UTILS,
+            config,
+        )
+        (tmp_path / "fused" / "1").mkdir(parents=True)
+        (tmp_path / "fused" / "model.yaml").write_text(
+            "max_batch_size: 4\nprocesses: 1\ninputs: [{name: a, datatype: BYTES, dims: [-1]}]\n"
+            "outputs: [{name: c, datatype: BYTES, dims: [-1]}]\nensemble: {steps: ["
+            "{model: same, inputs: {x: a}, outputs: {y: b}}, {model: as_is, inputs: {x: b}, outputs: {y: c}}]}\n"
+        )
+        await server.load("fused")
+        texts = [b"", b"a", "bé".encode(), b"x" * 100_000]
+        inference = Inference("fused", inputs=[Tensor("a", "BYTES", (1, 4), join_bytes(texts))])
+        (output,) = (await server.service.infer(inference)).outputs
+        assert (output.shape, bytes(output.data)) == ((1, 4), join_bytes(texts))
+
+
+# ── the interface of models ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_models_see_their_own_folder_name_and_request(tmp_path: Path) -> None:
+    body = """
+    def initialize(self, args):
+        self.names = args["model_name"], args["model_version"], os.path.basename(args["model_repository"])
+        assert args["model_instance_name"].startswith(args["model_name"] + "_"), args
+
+    def execute(self, requests):
+        name = os.path.basename(os.path.dirname(pb_utils.get_model_dir()))
+        assert self.names == (name, "1", name), (self.names, name)
+        assert all(one.request_id() == "id-7" and '"own": 3' in one.parameters() for one in requests)
+        return [response(value(one) + 1) for one in requests]
+    """
+    async with serving(tmp_path) as server:
+        server.add("first", body, UTILS)
+        server.add("second", body, UTILS)
+        server.add_ensemble("fused", ["first", "second", "first"])
+        await server.load("fused")
+        inference = request("fused", [1, 1], own=3)
+        inference.id = "id-7"
+        assert floats((await server.service.infer(inference)).outputs[0]).tolist() == [[4, 4]]
+
+
+async def test_responses_by_sender_and_by_a_thread(tmp_path: Path) -> None:
+    by_thread = """
+    def execute(self, requests):
+        for one in requests:
+            threading.Thread(target=self.send, args=(one.get_response_sender(), value(one))).start()
+        return [None] * len(requests)
+
+    def send(self, sender, array):
+        time.sleep(0.01)
+        sender.send(response(array * 3), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    """
+    async with serving(tmp_path) as server:
+        server.add("thread", by_thread, UTILS)
+        server.add("none", "def execute(self, requests):\n    return [None] * len(requests)", UTILS)
+        server.add("late", f"async {ADD_ONE}".replace("+ 1", "+ 0"), UTILS)
+        server.add_ensemble("fused", ["thread", "late", "thread"])
+        server.add_ensemble("silent", ["thread", "none"])
+        await server.load("fused", "silent")
+        answers = await asyncio.gather(*(server.infer("fused", [at, 1]) for at in range(5)))
+        assert [answer.tolist() for answer in answers] == [[[9 * at, 9]] for at in range(5)]
+        with pytest.raises(BackendError, match=r"step 1 \(`none`\): the model has sent no response"):
+            await server.infer("silent", [1, 1])
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+async def test_a_response_names_the_sequence_of_the_steps_behind_it(tmp_path: Path, processes: int) -> None:
+    """As Triton's ensembles have it: each step reports the sequence that it sees."""
+    choose = """
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("y", np.float32([[one.correlation_id(), one.flags()]]))],
+                parameters={"sequence_id": 7, "sequence_end": True} if one.correlation_id() == 3 else {},
+            )
+            for one in requests
+        ]
+    """
+    async with serving(tmp_path) as server:
+        server.add("choose", choose, UTILS)
+        server.add("see", choose.replace("== 3", "is None"), UTILS)
+        server.add_ensemble("ensemble", ["choose", "see", "see"], processes)
+        server.add_ensemble("first", ["choose"], processes)
+        await server.load("ensemble", "first")
+        place = {"sequence_id": 3, "sequence_start": True}
+        assert (await server.infer("first", [0, 0], **place)).tolist() == [[3, 1]]
+        assert (await server.infer("ensemble", [0, 0], **place)).tolist() == [[7, 3]]
+        assert (await server.infer("ensemble", [0, 0], sequence_id=5)).tolist() == [[5, 0]]
+
+
+async def test_a_member_calls_another_model(tmp_path: Path) -> None:
+    call = """
+    def execute(self, requests):
+        made = []
+        for one in requests:
+            ask = pb_utils.InferenceRequest(model_name="double", requested_output_names=["y"],
+                                            inputs=[pb_utils.Tensor("x", value(one))])
+            answer = ask.exec()
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+            made.append(response(pb_utils.get_output_tensor_by_name(answer, "y").as_numpy()))
+        return made
+    """
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("caller", call, UTILS)
+        server.add_ensemble("fused", ["caller", "double", "caller"])
+        await server.load("fused")
+        assert (await server.infer("fused", [1, 2])).tolist() == [[8, 16]]
+
+
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("interface", ["plain", "triton"])
+async def test_only_the_request_that_a_step_fails_fails(tmp_path: Path, interface: str) -> None:
+    plain_body = """
+    def infer(self, inputs):
+        if (inputs["x"] < 0).any():
+            raise ValueError("no root")
+        return {"y": inputs["x"] ** 0.5}
+    """
+    triton_body = """
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse(error=pb_utils.TritonError("ValueError: no root"))
+            if (value(one) < 0).any() else response(value(one) ** 0.5) for one in requests
+        ]
+    """
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        body, head = (plain_body, PLAIN) if interface == "plain" else (triton_body, UTILS)
+        server.add("root", body, head)
+        server.add_ensemble("fused", ["double", "root", "double"])
+        server.add_ensemble("steps", ["double", "root", "double"], processes=0)
+        await server.load("fused", "steps")
+        for name in ("fused", "steps"):
+            tasks = [asyncio.ensure_future(server.infer(name, [at, at])) for at in (2, -2, 8, -8, 18)]
+            await asyncio.wait(tasks)
+            assert [task.result().tolist() for task in tasks[::2]] == [[[4, 4]], [[8, 8]], [[12, 12]]]
+            for task in tasks[1::2]:
+                error = task.exception()
+                assert isinstance(error, BackendError)
+                assert error.code == "model_failed"
+                assert error.message == f"in ensemble '{name}', step 1 (`root`): ValueError: no root"
+            assert server.counts(name)[2:] == (3, 2)
+        assert server.counts("root")[2:] == (6, 4)
+        assert server.counts("double")[0] == 16, "the third step ran for three requests of each five"
+
+
+async def test_a_member_that_dies_is_named_and_replaced(tmp_path: Path) -> None:
+    body = "def infer(self, inputs):\n    os._exit(3) if inputs['x'][0, 0] < 0 else None\n    return {'y': inputs['x']}"
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("fragile", body)
+        server.add_ensemble("fused", ["double", "fragile", "double"])
+        await server.load("fused")
+        assert (await server.infer("fused", [1, 1])).tolist() == [[4, 4]]
+        with pytest.raises(CapacityError, match=r"^in ensemble 'fused', step 1 \(`fragile`\): The copy of the model"):
+            await server.infer("fused", [-1, 1])
+        async with asyncio.timeout(PATIENCE):
+            assert (await server.infer("fused", [2, 2])).tolist() == [[8, 8]]
+        assert server.manager.table.leases["fused", ""].instances[0].restarts == 1
+        assert server.manager.table.leases["fragile", ""].instances[0].restarts == 0, "it has a process of its own"
+
+
+async def test_a_process_that_is_killed_between_requests_is_replaced(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add_ensemble("fused", ["double", "double"], processes=2)
+        await server.load("fused")
+        instances = server.manager.table.leases["fused", ""].instances
+        assert len(instances) == 2
+        for instance in instances:
+            os.kill(instance.report.pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                with contextlib.suppress(InferenceError):
+                    answers = await asyncio.gather(*(server.infer("fused", [at, at]) for at in range(20)))
+                    break
+        assert [answer.tolist() for answer in answers] == [[[4 * at, 4 * at]] for at in range(20)]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "late", "timeout"])
+async def test_steps_after_the_end_of_a_request_do_not_run(tmp_path: Path, how: str) -> None:
+    begun, may_end = tmp_path / "begun", tmp_path / "may_end"
+    wait = f"""
+    def infer(self, inputs):
+        if inputs["x"][0, 0] == 1:
+            open({str(begun)!r}, "w").close()
+            while not os.path.exists({str(may_end)!r}):
+                time.sleep(0.01)
+        return {{"y": inputs["x"]}}
+    """
+    (tmp_path / "models").mkdir()
+    async with serving(tmp_path / "models") as server:
+        server.add("wait", wait)
+        server.add("double", DOUBLE)
+        server.add_ensemble("fused", ["wait", "double", "double"])
+        await server.load("fused")
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 0.3 if how == "late" else inf
+        parameters = {"timeout": 300_000} if how == "timeout" else {}
+        task = asyncio.ensure_future(server.infer("fused", [1, 1], deadline, **parameters))
+        async with asyncio.timeout(PATIENCE):
+            while not begun.exists():
+                await asyncio.sleep(0.01)
+        if how == "cancelled":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            with pytest.raises(DeadlineError, match=r"^in ensemble 'fused', step 0 \(`wait`\): The request's deadline"):
+                await task
+        may_end.touch()
+        assert (await server.infer("fused", [3, 3])).tolist() == [[12, 12]]
+        assert server.counts("wait")[0] == 2
+        assert server.counts("double")[0] == 2, "only the second request took the steps behind the first"
+
+
+async def test_a_client_mistake_stays_one_at_the_first_step_only(tmp_path: Path) -> None:
+    """The second model has fixed dimensions, which the first one's output has not."""
+    loose = (
+        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [-1]}]\n"
+        "outputs: [{name: y, datatype: FP32, dims: [-1]}]\n"
+    )
+    async with serving(tmp_path) as server:
+        server.add("loose", "def infer(self, inputs):\n    return {'y': inputs['x']}", config=loose)
+        server.add("double", DOUBLE)
+        for name, processes in (("fused", 1), ("steps", 0)):
+            for order, steps in (("own", ["double", "loose"]), ("between", ["loose", "double"])):
+                server.add_ensemble(f"{name}_{order}", steps, processes)
+                path = tmp_path / f"{name}_{order}" / "model.yaml"
+                path.write_text(path.read_text().replace("dims: [2]", "dims: [-1]"))
+        messages = []
+        for name in ("fused", "steps"):
+            await server.load(f"{name}_own", f"{name}_between")
+            array = np.ones((1, 3), np.float32)
+            for order, kind in (("own", CallerError), ("between", BackendError)):
+                inference = Inference(f"{name}_{order}", inputs=[Tensor("t0", "FP32", (1, 3), array.tobytes())])
+                with pytest.raises(kind) as caught:
+                    await server.service.infer(inference)
+                messages.append(str(caught.value).replace("steps_", "fused_"))
+                if kind is CallerError:
+                    assert caught.value.param == "t0"
+        assert messages[:2] == messages[2:]
+
+
+async def test_a_traced_request_runs_step_by_step(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("pid", "def infer(self, inputs):\n    return {'y': inputs['x'] * 0 + os.getpid() % 65536}")
+        server.add_ensemble("fused", ["pid"])
+        await server.load("fused")
+        own = server.manager.table.leases["pid", ""].instances[0].report.pid % 65536
+        assert (await server.infer("fused", [1, 1]))[0, 0] != own
+        server.tracer.update({"trace_level": ["TIMESTAMPS"], "trace_rate": "1"})
+        assert (await server.infer("fused", [1, 1]))[0, 0] == own
+        await server.tracer.aclose()
+
+
+# ── loading ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_models_that_do_not_fit_one_process_are_refused(tmp_path: Path) -> None:
+    base = (
+        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+        "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
+    )
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("many", "def infer(self, inputs):\n    yield {'y': inputs['x']}", config=base + "decoupled: true\n")
+        server.add("open", DOUBLE, config=base + "sequence_batching: {}\n")
+        server.add("bounded", DOUBLE, config=base + "parameters: {memory_limit: 4GB}\n")
+        server.add("broken", "def __init__(self):\n    raise OSError('no weights')\n" + DOUBLE)
+        server.add_ensemble("inner", ["double"], processes=0)
+        expected = {
+            "many": "step 1 (`many`) sends any number of responses",
+            "open": "step 1 (`open`) has sequences",
+            "bounded": "step 1 (`bounded`) has the parameter `memory_limit`",
+        }
+        for name, message in expected.items():
+            server.add_ensemble("fused", ["double", name])
+            with pytest.raises(CallerError) as caught:
+                await server.load("fused")
+            assert message in str(caught.value)
+
+
+async def test_modules_of_one_name_are_refused_and_those_of_others_are_found(tmp_path: Path) -> None:
+    body = "def infer(self, inputs):\n    import {0}\n    return {{'y': {0}.changed(inputs['x'])}}"
+    async with serving(tmp_path) as server:
+        for name, module, change in (("a", "first", "* 3"), ("b", "second", "+ 4"), ("c", "first", "- 1")):
+            server.add(name, body.format(module))
+            (tmp_path / name / "1" / f"{module}.py").write_text(f"def changed(x):\n    return x {change}\n")
+        server.add_ensemble("fused", ["a", "b"])
+        server.add_ensemble("refused", ["a", "c"])
+        await server.load("fused")
+        assert (await server.infer("fused", [1, 2])).tolist() == [[7, 10]]
+        with pytest.raises(CallerError, match="`a` and `c` both have a module `first`"):
+            await server.load("refused")
+
+
+async def test_the_ensemble_follows_its_models(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add_ensemble("fused", ["double", "double"])
+        await server.load("fused")
+        assert (await server.infer("fused", [1, 1])).tolist() == [[4, 4]]
+        server.add("double", DOUBLE.replace("2", "5"))
+        await server.load("double")
+        assert (await server.infer("fused", [1, 1])).tolist() == [[25, 25]]
+        await server.manager.unload("double")
+        with pytest.raises(InferenceError, match="not in service"):
+            await server.infer("fused", [1, 1])
