@@ -223,18 +223,18 @@ def worst_path(
     pipeline: Pipeline, snapshot: Snapshot, request: ModelRequest, price: Price | None
 ) -> tuple[Amounts, Money | None]:
     """The amounts and the cost to reserve for a request to a pipeline: those of its most expensive path."""
-    tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
     currency = next((each.currency for each in snapshot.prices.values()), "")
 
     def of_model(model: str, estimate: Estimate) -> Bound:
         own = snapshot.prices.get(model)
-        picos = 0 if own is None else own.estimate(request.prompt_tokens, request.max_tokens, request.n).picos
+        picos = 0 if own is None else own.cost(estimate.prompt, estimate.output).picos
         if (inner := snapshot.pipelines.get(model)) is None:
-            return Bound(tokens, estimate.rows, picos)
+            return Bound(estimate.prompt + estimate.output, estimate.rows, picos)
         bound = inner.bound(estimate)
         return bound if own is None else Bound(bound.tokens, bound.rows, picos)
 
-    bound = pipeline.bound(Estimate(of_model, request.rows))
+    output = expected_output(request.max_tokens, request.n)
+    bound = pipeline.bound(Estimate(of_model, request.rows, request.prompt_tokens, output, request.n))
     if price is not None:
         cost: Money | None = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
     else:

@@ -144,20 +144,31 @@ class Bound:
 
 
 class Estimate:
-    """Returns the bound of one call of a model, for a request with a number of rows."""
+    """Returns the bound of one call of a model, for a request of a size: its rows, tokens and choices."""
 
-    __slots__ = ("_of_model", "rows")
+    __slots__ = ("_of_model", "choices", "output", "prompt", "rows")
 
-    def __init__(self, of_model: Callable[[str, Estimate], Bound], rows: int) -> None:
+    def __init__(
+        self, of_model: Callable[[str, Estimate], Bound], rows: int, prompt: int = 0, output: int = 0, choices: int = 0
+    ) -> None:
         self._of_model = of_model
         self.rows = rows
+        self.prompt = prompt
+        """Tokens of the prompt."""
+        self.output = output
+        """Tokens of the longest answer, of all choices."""
+        self.choices = choices
 
     def __call__(self, model: str) -> Bound:
         return self._of_model(model, self)
 
     def of_rows(self, rows: int) -> Estimate:
         """The same for another number of rows."""
-        return Estimate(self._of_model, rows)
+        return Estimate(self._of_model, rows, self.prompt, self.output, self.choices)
+
+    def of_text(self, prompt: int, output: int) -> Estimate:
+        """The same for a text of the gateway's own with one answer."""
+        return Estimate(self._of_model, 1, prompt, output, 1)
 
 
 class PipelineNode(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable
 
 import msgspec
@@ -18,6 +19,7 @@ from gateway.pipelines.model import described
 from gateway.pipelines.outgoing import values_of
 from gateway.pipelines.scope import Bound, Estimate, StepScope
 from gateway.pipelines.values import UnusableValueError, tensor_of
+from policies.limits.price import OUTPUT_ESTIMATE
 from policies.pipelines.window import CHARACTERS_PER_TOKEN, windows_of
 
 AT_ONCE = 8
@@ -97,6 +99,9 @@ class Examiner:
             raise scope.fail(error) from None
         return scope.request.infer(self._model, Inference(self._model, inputs=[tensor]))
 
-    def bound(self, estimate: Estimate) -> Bound:
-        """The bound of one window: the number of windows is not known."""
-        return estimate(self._model)
+    def bound(self, estimate: Estimate, tokens: int, texts: int) -> Bound:
+        """The bound of all windows of texts with so many tokens. Texts of tensors have an unknown number, so none."""
+        window, step = self.window // CHARACTERS_PER_TOKEN, (self.window - self.overlap) // CHARACTERS_PER_TOKEN
+        count = max(texts, 1) + math.ceil(tokens / step)
+        prompt, output = (0, 0) if self._takes_tensors else (window, OUTPUT_ESTIMATE)
+        return estimate.of_text(prompt, output)(self._model).times(count)

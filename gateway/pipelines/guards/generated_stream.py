@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -18,6 +19,10 @@ from policies.pipelines.window import GuardWindow, HeldToolCalls, ToolCallOverfl
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
 """The texts of a delta, each guarded by windows of its own."""
 _HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
+_CALLS = {"function": "arguments", "custom": "input"}
+"""The kinds of tool calls, and the field of each that holds the argument."""
+_OLDER = -1
+"""The index of a `function_call`."""
 _DONE = b"data: [DONE]\n\n"
 MAX_CHOICES = 128
 
@@ -105,7 +110,7 @@ class GuardedStream(Stream):
             self._out.append(sse.encode(_encode({**self._head, "choices": [], "usage": body["usage"]})))
 
     async def _take_choice(self, choice: Object) -> None:
-        index = choice.get("index", 0)
+        index = _index(choice, 0)
         if index not in self._choices and len(self._choices) >= MAX_CHOICES:
             raise StepFailed("The answer has more choices than a guard examines.", step=self._scope.path)
         guarded = self._choices.setdefault(index, _GuardedChoice(self._examiner.window, self._examiner.overlap))
@@ -125,17 +130,23 @@ class GuardedStream(Stream):
         calls = delta.get("tool_calls")
         for place, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict):
-                function = call.get("function")
-                function = function if isinstance(function, dict) else {}
-                index = call.get("index", place)
-                self._feed_call(guarded, index, function)
-                guarded.call_deltas.append({**call, "index": index})
+                index = _index(call, place)
+                held: Object = {"index": index, **_only(call, "id", "type")}
+                for kind, argument in _CALLS.items():
+                    if isinstance(part := call.get(kind), dict):
+                        held[kind] = self._held(guarded, index, part, argument)
+                guarded.call_deltas.append({"tool_calls": [held]})
+        if isinstance(part := delta.get("function_call"), dict):  # OpenAI's older form of the only call
+            guarded.call_deltas.append({"function_call": self._held(guarded, _OLDER, part, "arguments")})
 
-    def _feed_call(self, guarded: _GuardedChoice, index: int, function: Object) -> None:
+    def _held(self, guarded: _GuardedChoice, index: int, part: Object, argument: str) -> Object:
+        """A part of a call that is held, with its known fields only."""
+        fields = {name: _text(part[name]) for name in ("name", argument) if part.get(name) is not None}
         try:
-            guarded.calls.feed(index, str(function.get("name") or ""), str(function.get("arguments") or ""))
+            guarded.calls.feed(index, fields.get("name", ""), fields.get(argument, ""))
         except ToolCallOverflowError as error:
             raise StepFailed(f"A guard cannot hold the answer: {error}.", step=self._scope.path) from None
+        return fields
 
     # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,9 +176,9 @@ class GuardedStream(Stream):
                 self._write(index, {name: rest})
         for call in guarded.calls.complete():
             await self._examine(call.text)
-        if guarded.call_deltas:
-            self._write(index, {"tool_calls": guarded.call_deltas})
-            guarded.call_deltas = []
+        deltas, guarded.call_deltas = guarded.call_deltas, []
+        for delta in deltas:
+            self._write(index, delta)
 
     async def _end_all(self) -> None:
         for index, guarded in self._choices.items():
@@ -185,3 +196,17 @@ class GuardedStream(Stream):
         guarded.has_role = True
         body = {**self._head, "choices": [{**choice, "logprobs": None, "finish_reason": finish}]}
         self._out.append(sse.encode(_encode(body)))
+
+
+def _index(value: Object, default: int) -> int:
+    index = value.get("index")
+    return index if isinstance(index, int) else default
+
+
+def _only(value: Object, *names: str) -> Object:
+    return {name: value[name] for name in names if isinstance(value.get(name), str)}
+
+
+def _text(value: Any) -> str:
+    """A text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else _encode(value).decode()

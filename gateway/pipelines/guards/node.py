@@ -10,6 +10,7 @@ import msgspec
 from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
+from adapters.upstreams.inferred import decode
 from adapters.wire import decoding
 from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.guards.generated_stream import GuardedStream
@@ -17,10 +18,15 @@ from gateway.pipelines.guards.tensor_stream import GuardedTensorStream
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Value, elements_of
 
-_NOT_TEXT = frozenset(("logprobs", "finish_reason", "role", "id", "type", "index"))
+_NOT_TEXT = frozenset(("finish_reason", "role", "id", "type", "index"))
 """Fields of a choice without a text of the model."""
+_LOGPROBS = "logprob"
+"""A part of the names of fields with log-probabilities, whose tokens may have other texts than the answer."""
+_PASSED = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"))
+"""Fields of an answer that leave a guard."""
 
 _object = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class GuardNode:
@@ -45,6 +51,7 @@ class GuardNode:
             if answer is not None and answer.body is None:
                 return Output(answer=await self._stream(answer, scope).begun())
             await self._examine(await _texts(guarded), scope)
+            await _reduce(guarded)
         except BaseException:
             await guarded.aclose()
             raise
@@ -67,7 +74,10 @@ class GuardNode:
         return GuardedStream(answer, self._examiner, scope, tolerant=self._tolerant)
 
     def bound(self, estimate: Estimate) -> Bound:
-        return self._examiner.bound(estimate)
+        """All windows of the request, or of the longest answer."""
+        if self.subject:
+            return self._examiner.bound(estimate, estimate.output, estimate.choices)
+        return self._examiner.bound(estimate, estimate.prompt, 1)
 
 
 async def _texts(output: Output) -> list[str]:
@@ -75,7 +85,33 @@ async def _texts(output: Output) -> list[str]:
     answer = output.answer
     if answer is not None and answer.body is not None and answer.form.wire == "openai":
         return list(_strings(decoding.decode(_object, answer.body).get("choices")))
+    if answer is not None and answer.body is not None and answer.form.wire in ("oip-http", "oip-grpc"):
+        inferred = await decode(answer)
+        parameters = [inferred.parameters, *(tensor.parameters for tensor in inferred.outputs)]
+        texts = [text for tensor in inferred.outputs for text in _of_value(tensor)]
+        return [*texts, *(value for each in parameters for value in each.values() if isinstance(value, str))]
     return [text for value in (await output.read()).values() for text in _of_value(value)]
+
+
+async def _reduce(output: Output) -> None:
+    """Remove from a whole answer of a text what was not examined: log-probabilities, and fields beside the choices."""
+    answer = output.answer
+    if answer is None or answer.body is None or answer.form.wire != "openai":
+        return
+    body = decoding.decode(_object, answer.body)
+    if not isinstance(choices := body.get("choices"), list):
+        return
+    reduced = {name: value for name, value in body.items() if name in _PASSED}
+    reduced["choices"] = [_without_logprobs(choice) for choice in choices]
+    if reduced != body:
+        await output.read()  # other steps may refer to the log-probabilities
+        answer.body = _encode(reduced)
+
+
+def _without_logprobs(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    return {name: None if _LOGPROBS in name else value for name, value in choice.items()}
 
 
 def _of_value(value: Value) -> Iterator[str]:
@@ -97,5 +133,5 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(each)
     elif isinstance(value, dict):
         for name, each in value.items():
-            if name not in _NOT_TEXT:
+            if name not in _NOT_TEXT and _LOGPROBS not in name:
                 yield from _strings(each)

@@ -3,10 +3,9 @@
 import asyncio
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -20,7 +19,7 @@ from adapters.tensors import Inferred, Tensor, split_bytes
 from adapters.types import Form, Usage
 from adapters.wire.oip import responses as oip_responses
 from tests.gateway.pipelines.rigs import chat_fake, chunks, rig
-from tests.support.gateways import Rig, chat, listening
+from tests.support.gateways import Rig, chat
 
 FORBIDDEN = "SECRET"
 
@@ -221,44 +220,3 @@ async def test_a_malformed_answer_is_the_server_s_failure() -> None:
         with pytest.raises(BackendError):
             await one.core.handle(one.principal, chat("whole"), {}, one.record())
         one.assert_idle()
-
-
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
-    "/v1/messages": {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 99},
-    "/v1/responses": {"input": "hi", "store": False},
-}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """The texts of deltas in an event of any of the three APIs."""
-    if isinstance(value, dict):
-        for name, each in value.items():
-            if isinstance(each, str) and name in ("content", "text", "delta"):
-                yield each
-            else:
-                yield from _texts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-
-
-@pytest.mark.parametrize("path", BODIES)
-async def test_no_door_lets_a_byte_of_a_forbidden_span_leave(path: str) -> None:
-    """Each way of cutting the answer into chunks of one size, over a real socket."""
-    text = f"this is fine, and the word is {FORBIDDEN}, which is not"
-    cuts = [[text[at : at + size] for at in range(0, len(text), size)] for size in range(1, 9)]
-    scripts = [Script(chunks=chunks(*cut)) for cut in cuts]
-    one = guarded(FakeAdapter(*scripts), window=4, overlap=2)
-    async with listening(one) as url, aiohttp.ClientSession() as http:
-        http.headers["authorization"] = f"Bearer {one.key.plaintext}"
-        for _ in cuts:
-            async with http.post(url + path, json={"model": "whole", "stream": True, **BODIES[path]}) as response:
-                received = await response.text()
-            events = [json.loads(line[5:]) for line in received.splitlines() if line.startswith("data: {")]
-            left = "".join(part for event in events for part in _texts(event))
-            assert "this is fine" in left
-            assert "SEC" not in received
-            assert "RET" not in received
-            assert "which is not" not in received
-            assert "content_filter" in received or "blocked" in received

@@ -166,3 +166,19 @@ async def test_an_output_that_ends_before_the_others_leaves_whole() -> None:
     assert texts == [[[b"", b""]], [[b"", b"cd"]], [[b"abef"]]]
     assert [each.parameters[FINAL] for each in responses] == [False, False, True]
     one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("of_tensor", [False, True])
+async def test_a_text_in_a_parameter_of_a_whole_answer_is_examined(of_tensor: bool) -> None:
+    note = {"note": FORBIDDEN}
+    tensor = Tensor("text_output", "BYTES", (1,), join_bytes([b"fine"]), note if of_tensor else {})
+    inferred = Inferred("m", "1", "", {} if of_tensor else note, [tensor])
+    for form, body in (
+        (OIP_JSON, oip_responses.encode_response(inferred)[0]),
+        (OIP_GRPC, encode_infer_response(inferred)),
+    ):
+        one = guarded((body,), form)
+        with pytest.raises(ContentFiltered):
+            await one.core.handle(one.principal, infer(COUNT), {}, one.record())
+        one.assert_idle()
