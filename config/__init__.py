@@ -10,7 +10,7 @@ loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
 node.py          cursor over plain data of any shape, for the checks
 extras.py        the optional packages that a configuration needs
-graph.py         a graph of named steps: cycles, depth, steps that cannot start
+graph.py         a graph of named steps: predecessors, cycles, needed steps
 place.py         a place in the file, and the schema at that place
 external.py      ${ENV}, file: secrets, PEM files
 sentences.py     errors of the schema in plain English

@@ -1,4 +1,4 @@
-"""A static graph of steps, and facts about it: cycles, depth, steps that cannot start, steps that outputs need.
+"""A static graph of steps, and facts about it: predecessors, cycles, steps that outputs need.
 
 A step names the values that it needs and those that it produces; a value connects its producers to its consumers. All
 functions are pure. `adapters.dataflow` runs such a graph.
@@ -6,7 +6,7 @@ functions are pure. `adapters.dataflow` runs such a graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
@@ -53,27 +53,6 @@ def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
     except CycleError as error:
         return tuple(error.args[1][:-1])
     return ()
-
-
-def depth(edges: Mapping[str, Iterable[str]]) -> int:
-    """The number of nodes on the longest path of a graph without cycles. `edges` has the predecessors of each node."""
-    depths: dict[str, int] = {}
-    for node in TopologicalSorter(edges).static_order():
-        depths[node] = 1 + max((depths[before] for before in edges.get(node, ())), default=0)
-    return max(depths.values(), default=0)
-
-
-def blocked(steps: Sequence[GraphStep], given: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Steps that can never start, with the inputs that they never receive. `given` are the values of a request.
-
-    Cycles block their steps and all that depend on them.
-    """
-    present = set(given)
-    waiting = list(steps)
-    while ready := [step for step in waiting if present.issuperset(step.inputs)]:
-        present.update(value for step in ready for value in step.outputs)
-        waiting = [step for step in waiting if not present.issuperset(step.inputs)]
-    return {step.name: tuple(value for value in step.inputs if value not in present) for step in waiting}
 
 
 def needed(steps: Sequence[GraphStep], outputs: Iterable[str]) -> tuple[GraphStep, ...]:

@@ -78,7 +78,7 @@ class GeneratedText:
         flat = values_of(
             GeneratedAnswer(text, finish, self._refusal or None, self._logprobs, count, len(self._tool_calls))
         )
-        nested: Object = {"text": text, "tokens": count}
+        nested: Object = {"tokens": count}
         for path, value in flat.items():
             inner = nested
             for part in path[:-1]:

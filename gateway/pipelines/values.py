@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -101,10 +100,3 @@ def _data(name: str, datatype: str, elements: Sequence[Any]) -> bytes:
         return struct.pack(f"<{len(elements)}{form}", *elements)
     except (struct.error, OverflowError, ValueError) as error:
         raise UnusableValueError(f"`{name}` has an element outside of {datatype}: {error}") from None
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether a tensor has no NaN and no infinity. Only small tensors are examined."""
-    if tensor.datatype not in ("FP16", "FP32", "FP64") or element_count(tensor.shape) > MAX_PLAIN:
-        return True
-    return all(map(math.isfinite, elements_of(tensor)))

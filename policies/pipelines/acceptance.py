@@ -6,35 +6,15 @@ Quantiles of the tokens' log-probabilities are better signals than their sum or 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isnan, nan
+from math import isnan, nan
 
-from config.expressions import BOOL, FLOAT, STRING, Expression, ExpressionError, NumberType, StringType, Variable
 from config.expressions.types import Path, Value
 
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99)
 """Percentiles that conditions read, as ``logprob.p01`` to ``logprob.p99``."""
 FINISH_REASONS = ("stop", "length", "tool_calls", "content_filter")
-MAX_REASON = 200
-"""Characters of one value in a reason."""
-_LOGPROB = Variable(NumberType(integer=False, high=0.0))
-_COUNT = Variable(NumberType(True, 0, inf))
-VARIABLES: Mapping[Path, Variable] = {
-    ("answer",): Variable(STRING),
-    ("finish",): Variable(StringType(FINISH_REASONS)),
-    ("refusal",): Variable(BOOL),
-    ("length", "characters"): _COUNT,
-    ("length", "tokens"): _COUNT,
-    ("tool_calls",): _COUNT,
-    ("agreement",): Variable(NumberType(False, 0.0, 1.0)),
-    ("score",): Variable(FLOAT),
-    ("logprob", "min"): _LOGPROB,
-    ("logprob", "mean"): _LOGPROB,
-    **{("logprob", f"p{percent:02}"): _LOGPROB for percent in QUANTILES},
-}
-"""Variables of a condition. All are required: an answer without one of them, such as a server's answer without
-log-probabilities, does not fulfil a condition that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +34,9 @@ class GeneratedAnswer:
 
 
 def values_of(answer: GeneratedAnswer) -> dict[Path, Value]:
-    """The variables of an answer, except `agreement` and `score`. Values that the answer lacks are absent."""
+    """The values of an answer. Values that the answer lacks are absent."""
     values: dict[Path, Value] = {
-        ("answer",): answer.text,
+        ("text",): answer.text,
         ("refusal",): is_refusal(answer),
         ("length", "characters"): len(answer.text),
         ("tool_calls",): answer.tool_calls,
@@ -117,26 +97,3 @@ def is_refusal(answer: GeneratedAnswer) -> bool:
         return True
     begin = answer.text[: 2 * REFUSAL_CHARACTERS].replace("\u2019", "'").lower()
     return _REFUSAL.match(" ".join(begin.split())[:REFUSAL_CHARACTERS]) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class Acceptance:
-    """Whether an answer fulfils a condition, and the values that determine this."""
-
-    accepted: bool
-    reason: str
-
-
-def accept(condition: Expression, values: Mapping[Path, Value]) -> Acceptance:
-    """Evaluate a condition. A condition that has no result, because a value is absent or NaN, is not fulfilled."""
-    try:
-        accepted = condition.evaluate(values) is True
-    except ExpressionError as error:
-        return Acceptance(False, str(error))
-    read = [path for path in condition.references if path in values]
-    return Acceptance(accepted, ", ".join(f"{'.'.join(path)} = {_shown(values[path])}" for path in read))
-
-
-def _shown(value: Value) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "…"

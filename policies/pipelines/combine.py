@@ -4,14 +4,13 @@ A part is the answer of one member. Members without an answer are absent from th
 renormalised over the present ones. A NaN in a part is an error of its member, never a part of a result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from config.expressions.types import TensorType
 from policies.pipelines.votes import UNIT, Voter
 
 Array = NDArray[Any]
@@ -20,7 +19,6 @@ MAX_BYTES = 256 * 1024 * 1024
 """Bytes of a combined tensor."""
 MAX_VOTES = 4 * 1024 * 1024
 """Rows of a vote, times the square of the members: about 50 ms."""
-_FLOATS = frozenset({"FP16", "FP32", "FP64", "BF16"})
 
 
 class CombineError(Exception):
@@ -206,33 +204,3 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     if -len(sizes) <= axis < len(sizes):
         del sizes[axis]
     return tuple(sizes)
-
-
-def mismatches(how: Combination, members: Mapping[str, TensorType], axis: int = 0) -> list[str]:
-    """Why outputs of these types can never be combined, as far as the types are known: for `headrace check`."""
-    problems = []
-    if how in ("mean", "weighted"):
-        wrong = {name: type_ for name, type_ in members.items() if type_.datatype not in (*_FLOATS, None)}
-        problems += [f"a mean requires floats, {name} has {type_.datatype}" for name, type_ in wrong.items()]
-    if how == "vote":
-        wrong = {name: type_ for name, type_ in members.items() if type_.datatype in ("BOOL", "BYTES")}
-        problems += [f"a vote requires scores or integer labels, {name} has {t.datatype}" for name, t in wrong.items()]
-    if how in ("mean", "weighted", "concat"):
-        problems += _different(how, members, axis)
-    return problems
-
-
-def _different(how: Combination, members: Mapping[str, TensorType], axis: int) -> list[str]:
-    problems: list[str] = []
-    (name, first), *others = members.items()
-    for other, type_ in others:
-        if None not in (first.datatype, type_.datatype) and first.datatype != type_.datatype:
-            problems.append(f"{name} has {first.datatype}, {other} has {type_.datatype}")
-        if first.shape is None or type_.shape is None:
-            continue
-        pairs = list(zip(first.shape, type_.shape, strict=False))
-        if how == "concat" and -len(pairs) <= axis < len(pairs):
-            del pairs[axis]
-        if len(first.shape) != len(type_.shape) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
-            problems.append(f"{name} has the shape {list(first.shape)}, {other} has {list(type_.shape)}")
-    return problems

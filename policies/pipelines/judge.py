@@ -18,8 +18,6 @@ _MARK = re.compile(r"\[\[\s*(A|B|C|tie)\s*\]\]", re.IGNORECASE)
 _LABEL = re.compile(r"(?:verdict|winner|better|best|choice|answer)\s{0,4}(?:is)?\s{0,4}:?\s{0,4}[\"'*`(]{0,4}"
                     r"(A|B|tie)\b", re.IGNORECASE)  # fmt: skip
 _BARE = re.compile(r"[\"'*`(\[\s]{0,8}(A|B|C|tie)[\"'*`)\].\s]{0,8}", re.IGNORECASE)
-_NUMBER_MARK = re.compile(r"\[\[\s*([0-9]{1,4})\s*\]\]")
-_BARE_NUMBER = re.compile(r"[\"'*`(\[\s]{0,8}([0-9]{1,4})[\"'*`)\].\s]{0,8}")
 _WORDS: dict[str, Verdict] = {"a": "first", "b": "second", "c": "tie", "tie": "tie"}
 _KEYS = ("verdict", "winner", "choice", "best", "answer")
 
@@ -42,18 +40,6 @@ def parse_verdict(text: str) -> Verdict | None:
         return _WORDS[match[1].lower()]
     labels = _LABEL.findall(text)
     return _WORDS[labels[-1].lower()] if labels else None
-
-
-def parse_choice(text: str, count: int) -> int | None:
-    """The place of the best of `count` answers, which the judge numbers from 1; None if the text has none."""
-    text = text[-MAX_TEXT:].strip()
-    marks = _NUMBER_MARK.findall(text)
-    value = marks[-1] if marks else _json_value(text)
-    if value is None and (match := _BARE_NUMBER.fullmatch(text.rpartition("\n")[2])):
-        value = match[1]
-    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,4}", str(value)):
-        return None
-    return int(str(value)) - 1 if 1 <= int(str(value)) <= count else None
 
 
 def _json_value(text: str) -> object:

@@ -25,11 +25,11 @@ Reason = Literal["REJECTED", "CANCELED", "BACKEND", "OTHER"]
 class Sized:
     """Executions of one batch size."""
 
-    __slots__ = ("count", "infer", "input", "output")
+    __slots__ = ("count", "infer")
 
     def __init__(self) -> None:
         self.count = 0
-        self.input = self.infer = self.output = 0.0
+        self.infer = 0.0
 
 
 class ResponseStatistics:
@@ -58,12 +58,13 @@ class ModelStatistics:
     """Statistics of one version of a model since it was loaded.
 
     A request that the cache answers is a success without an execution. Times of a batch count for each request in
-    it, as in Triton: the times of a request's parts add up to the time of the request.
+    it, as in Triton: the times of a request's parts add up to the time of the request. Joining of inputs and splitting
+    of outputs are part of `infer`, because the copies do both while they compute; the report has 0 for them.
     """
 
     __slots__ = (
         "batches", "cache_hits", "cache_misses", "durations", "executions", "failures", "hit_seconds", "infer",
-        "inferences", "input", "last_inference", "miss_seconds", "output", "queue", "queued", "requests",
+        "inferences", "last_inference", "miss_seconds", "queue", "queued", "requests",
         "responses", "waits",
     )  # fmt: skip
 
@@ -73,7 +74,7 @@ class ModelStatistics:
         """Responses of a decoupled model, by their index."""
         self.queued = 0
         """Requests that were part of an execution."""
-        self.queue = self.input = self.infer = self.output = 0.0
+        self.queue = self.infer = 0.0
         self.batches: dict[int, Sized] = {}
         self.durations = Histogram(BOUNDS)
         """Durations of successful requests, from decoded to answered."""
@@ -84,25 +85,19 @@ class ModelStatistics:
         self.hit_seconds = self.miss_seconds = 0.0
         self.last_inference = 0.0
 
-    def executed(
-        self, requests: int, rows: int, queued: float, computed: float, *, input: float = 0.0, output: float = 0.0
-    ) -> None:
-        """One batch was answered. `queued` is the sum over its requests; `input`, `output`: joining and splitting."""
+    def executed(self, requests: int, rows: int, queued: float, computed: float) -> None:
+        """One batch was answered. `queued` is the sum over its requests."""
         self.executions += 1
         self.inferences += rows
         self.queued += requests
         self.queue += queued
         self.infer += computed * requests
-        self.input += input * requests
-        self.output += output * requests
         self.waits.add(queued / requests if requests else 0.0)
         sized = self.batches.get(rows)
         if sized is None:
             sized = self.batches[rows] = Sized()
         sized.count += 1
         sized.infer += computed
-        sized.input += input
-        sized.output += output
 
     def succeeded(self, seconds: float) -> None:
         """A request was answered."""
@@ -156,9 +151,9 @@ class ModelStatistics:
             "success": _part(self.requests, self.durations.sum),
             "fail": _part(failed, sum(failures.sum for failures in self.failures.values())),
             "queue": _part(self.queued, self.queue),
-            "compute_input": _part(self.queued, self.input),
+            "compute_input": _part(self.queued, 0.0),
             "compute_infer": _part(self.queued, self.infer),
-            "compute_output": _part(self.queued, self.output),
+            "compute_output": _part(self.queued, 0.0),
             "cache_hit": _part(self.cache_hits, self.hit_seconds),
             "cache_miss": _part(self.cache_misses, self.miss_seconds),
         }
@@ -167,9 +162,9 @@ class ModelStatistics:
 def _batch(size: int, sized: Sized) -> dict[str, Any]:
     return {
         "batch_size": size,
-        "compute_input": _part(sized.count, sized.input),
+        "compute_input": _part(sized.count, 0.0),
         "compute_infer": _part(sized.count, sized.infer),
-        "compute_output": _part(sized.count, sized.output),
+        "compute_output": _part(sized.count, 0.0),
     }
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from config.graph import GraphStep, blocked, cycle, depth, needed, predecessors
+from config.graph import GraphStep, cycle, needed, predecessors
 
 
 def test_a_cycle_is_named_in_its_order() -> None:
@@ -21,29 +21,6 @@ def test_a_cycle_is_named_in_its_order() -> None:
 
 def test_a_step_that_needs_its_own_output_is_a_cycle() -> None:
     assert cycle(predecessors([GraphStep("a", ("x",), ("x",))])) == ("a",)
-
-
-def test_the_depth_is_the_longest_path() -> None:
-    diamond = [
-        GraphStep("top", ("in",), ("t",)),
-        GraphStep("left", ("t",), ("l",)),
-        GraphStep("right", ("t",), ("r",)),
-        GraphStep("longer", ("r",), ("s",)),
-        GraphStep("join", ("l", "s"), ("out",)),
-    ]
-    assert depth(predecessors(diamond)) == 4
-    assert depth({}) == 0
-
-
-def test_blocked_steps_name_the_values_that_they_never_receive() -> None:
-    steps = [
-        GraphStep("start", ("in",), ("a",)),
-        GraphStep("typo", ("b",), ("c",)),
-        GraphStep("after", ("a", "c"), ("d",)),
-        GraphStep("may", ("a",), ("e",), optional=("b",)),
-    ]
-    assert blocked(steps, {"in"}) == {"typo": ("b",), "after": ("c",)}
-    assert blocked(steps, {"in", "b"}) == {}
 
 
 def test_steps_that_no_output_needs_are_left_out_and_checks_are_not() -> None:
@@ -67,14 +44,9 @@ def test_facts_of_random_graphs_agree_with_each_other() -> None:
             for i in range(rng.randint(1, 8))
             if len(values) >= 2
         ]
-        given = {"v0"}
         edges = predecessors(steps)
-        stuck = blocked(steps, given)
-        for name in cycle(edges):
-            # A step of a cycle starts only if its input has another producer.
-            step = next(step for step in steps if step.name == name)
-            others = [other for other in steps if other.name != name and set(other.outputs) & set(step.inputs)]
-            assert name in stuck or others or not set(step.inputs) - given or name in edges[name]
+        circle = cycle(edges)
+        assert all(before in edges[after] for before, after in zip(circle, (*circle[1:], *circle[:1]), strict=True))
         everything = needed(steps, values)
         assert list(everything) == steps
         for value in values:

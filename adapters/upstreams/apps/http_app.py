@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from config.schema.config import PoolConfig
 
 MAX_ANSWER = 64 * 1024 * 1024
-MAX_ERROR_BODY = 64 * 1024
 _FIELDS = encode_fields([("user-agent", "headrace")])
 
 

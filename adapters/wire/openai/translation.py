@@ -36,7 +36,6 @@ _NULL = Raw(b"null")
 _encode = msgspec.json.Encoder().encode
 _whole = msgspec.json.Decoder(Fields).decode
 _list = msgspec.json.Decoder(list[Fields]).decode
-_any = msgspec.json.Decoder(Any).decode
 _text = msgspec.json.Decoder(str | None).decode
 _flag = msgspec.json.Decoder(bool | int | None).decode
 

@@ -1,6 +1,6 @@
 """Codec of TensorFlow Serving's `Predict` over gRPC, and of the model's name in its messages."""
 
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -11,7 +11,6 @@ from adapters.wire.protos.tfserving import serving
 from adapters.wire.tfserving import tensors as tfserving_tensors
 from adapters.wire.tfserving.predict_v1 import SERVING, SIGNATURE
 
-M = TypeVar("M")
 _MOST = 2**63 - 1
 
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from config.expressions import TensorType
 from policies.pipelines import combine, votes
 from policies.pipelines.combine import CombineError, MemberTensor
 
@@ -94,23 +93,3 @@ def test_parts_that_do_not_fit_name_the_member(call: str, values: tuple[Any, ...
     assert message in caught.value.message
     assert caught.value.member in ("", "m0", "m1")
     assert not caught.value.member or caught.value.message.startswith(caught.value.member)
-
-
-@pytest.mark.parametrize(
-    ("how", "types", "problems"),
-    [
-        ("mean", (TensorType("INT32", (1,)), TensorType("INT32", (1,))), 2),
-        ("weighted", (TensorType("FP32", (None, 3)), TensorType("FP32", (1, None))), 0),
-        ("mean", (TensorType("FP32", (None, 3)), TensorType("FP32", (1, 4))), 1),
-        ("mean", (TensorType("FP32", (3,)), TensorType("FP64", (3,))), 1),
-        ("mean", (TensorType("FP32", (3,)), TensorType("FP32", (3, 1))), 1),
-        ("concat", (TensorType("FP32", (2, 3)), TensorType("FP32", (4, 3))), 0),
-        ("concat", (TensorType("FP32", (2, 3)), TensorType("FP32", (4, 5))), 1),
-        ("vote", (TensorType("BYTES", (3,)), TensorType("FP32", (3, 2))), 1),
-        ("first", (TensorType("BYTES", (3,)), TensorType("FP32", (3, 2))), 0),
-        ("mean", (TensorType(), TensorType("FP32")), 0),
-    ],
-)
-def test_types_that_never_fit_are_reported_at_load(how: Any, types: tuple[TensorType, ...], problems: int) -> None:
-    members = {f"m{i}": type_ for i, type_ in enumerate(types)}
-    assert len(combine.mismatches(how, members)) == problems

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.pipelines.judge import BestOf, Verdict, of_both_orders, parse_choice, parse_verdict
+from policies.pipelines.judge import BestOf, Verdict, of_both_orders, parse_verdict
 
 VERDICTS: tuple[Verdict | None, ...] = ("first", "second", "tie", None)
 verdicts = st.sampled_from(VERDICTS)
@@ -34,26 +34,14 @@ def test_verdicts(text: str, verdict: Verdict | None) -> None:
     assert parse_verdict(text) == verdict
 
 
-@pytest.mark.parametrize(
-    ("text", "place"),
-    [("[[2]]", 1), ("3", 2), ("Best: \n 1.", 0), ('{"best": 2}', 1), ("[[4]]", None), ("0", None), ("none", None),
-     ('{"best": true}', None), ("\u0664", None)],
-)  # fmt: skip
-def test_choices(text: str, place: int | None) -> None:
-    assert parse_choice(text, 3) == place
-
-
-@given(st.text(max_size=200), st.integers(1, 9))
-def test_any_text_is_read(text: str, count: int) -> None:
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
     assert parse_verdict(text) in VERDICTS
-    choice = parse_choice(text, count)
-    assert choice is None or 0 <= choice < count
 
 
 @pytest.mark.parametrize("text", ["verdict" + " " * 200_000, "[[" * 100_000, "answer is " * 20_000, "(" * 200_000])
 def test_hostile_texts_take_bounded_work(text: str) -> None:
     assert parse_verdict(text) is None
-    assert parse_choice(text, 3) is None
 
 
 def test_both_orders_agree_or_tie() -> None:
