@@ -70,13 +70,13 @@ bench-pipelines: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_pipelines $(ARGS)
 
 soak-llm: $(VENV)/.dev
-	$(BIN)/python -m loadtests.soak_llm $(ARGS)
+	$(BIN)/python -m loadtests.soaks.llm $(ARGS)
 
 bench-balancing: $(VENV)/.dev
-	$(BIN)/python -m loadtests.simulate_balancing $(ARGS)
+	$(BIN)/python -m loadtests.simulations.balancing $(ARGS)
 
 simulate-rollouts: $(VENV)/.dev
-	$(BIN)/python -m loadtests.simulate_rollouts $(ARGS)
+	$(BIN)/python -m loadtests.simulations.rollouts $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

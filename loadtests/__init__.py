@@ -15,8 +15,8 @@
 
 ``accuracy_llm``   the accuracy of weights and KV caches in few bits, on this repository's text
 
-``simulate_balancing``  balancing policies on virtual time; ``simulated_fleet``: its servers and its clock
-``simulate_rollouts``  false alarms and power of the tests of rollouts; ``rollout_runs``: many rollouts in numpy
+``simulations``    policies on simulated servers and virtual time
+``soaks``          long runs that look for wrong responses and leaks
 
 ``mock_upstream.c`` answers without computing, ``load.c`` sends load; ``http1.h`` frames messages for both.
 """

@@ -1,1 +1,1 @@
-"""Every kind of server behind one gateway, under constant load and killed at random: see `loadtests/soak_fleet.py`."""
+"""Every kind of server behind one gateway, under constant load and killed at random: see `loadtests/soaks/fleet.py`."""

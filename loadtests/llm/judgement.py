@@ -7,7 +7,7 @@ from http.client import HTTPConnection
 from statistics import median
 
 from loadtests.llm.mixed import Seen
-from loadtests.soak_tensor import Process
+from loadtests.soaks.tensor import Process
 
 GROWTH = 1.03
 TIMEOUT_S = 30

@@ -1,5 +1,5 @@
 """The tensor runtime under load while its processes are killed and its models hang. `HEADRACE_CHAOS_SECONDS=60` lasts
-longer, `python -m loadtests.soak_tensor` for twenty minutes and looks for leaks."""
+longer, `python -m loadtests.soaks.tensor` for twenty minutes and looks for leaks."""
 
 import asyncio
 import contextlib

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from config.schema.config import BalanceConfig
-from loadtests.simulate_balancing import WAYS, main
-from loadtests.simulated_fleet import ATTEMPTS, SLOTS, SimulatedFleet, Turn
+from loadtests.simulations.balancing import WAYS, main
+from loadtests.simulations.fleet import ATTEMPTS, SLOTS, SimulatedFleet, Turn
 
 
 def turns(count: int, gap: float, output: float) -> list[Turn]:

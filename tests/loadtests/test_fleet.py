@@ -16,7 +16,7 @@ from loadtests.fleet.member import Member, System
 from loadtests.fleet.systems import SYSTEMS
 from loadtests.fleet.work import ADDERS
 from loadtests.servers import Launch, free_ports
-from loadtests.soak_fleet import parse, report
+from loadtests.soaks.fleet import parse, report
 from loadtests.tensors.targets import is_ready
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import gammaln
 
-from loadtests import rollout_runs, simulate_rollouts
-from loadtests.rollout_runs import LAG, STEPS
+from loadtests.simulations import rollout_runs, rollouts
+from loadtests.simulations.rollout_runs import LAG, STEPS
 from policies.sequential.event_test import EventCount, e_value, log_rise
 from policies.sequential.sample_ratio import Assigned, log_mismatch
 
@@ -24,8 +24,8 @@ RESEARCHED = {
 @pytest.mark.parametrize("share", rollout_runs.SHARES)
 def test_equal_arms_alarm_in_at_most_alpha_of_the_runs(scenario: str, share: str) -> None:
     highest = rollout_runs.highest_e(scenario, 0.01, share, 200, 2000, seed=7)
-    for alpha in simulate_rollouts.ALPHAS:
-        assert np.sum(highest >= -np.log(alpha)) <= simulate_rollouts.most(alpha, 200)
+    for alpha in rollouts.ALPHAS:
+        assert np.sum(highest >= -np.log(alpha)) <= rollouts.most(alpha, 200)
 
 
 def test_the_simulated_e_value_is_that_of_the_gateway() -> None:
@@ -70,11 +70,11 @@ def test_the_proof_of_equal_arms_takes_as_many_events_as_computed() -> None:
 
 def test_the_controls_alarm_too_often_and_their_remedies_do_not() -> None:
     """A z-test that is read at every event, and each event of users of whom few have most, are not valid."""
-    bound = simulate_rollouts.most(0.05, 200)
+    bound = rollouts.most(0.05, 200)
     assert rollout_runs.z_test(200, 5000, seed=1) > bound
     every, once = rollout_runs.heavy_users(200, 5000, seed=1)
     assert every > bound >= once
-    assert rollout_runs.mismatches(200, 5000, seed=1) <= simulate_rollouts.most(0.001, 200)
+    assert rollout_runs.mismatches(200, 5000, seed=1) <= rollouts.most(0.001, 200)
 
 
 def test_the_simulated_sample_ratio_test_is_that_of_the_gateway() -> None:
@@ -92,13 +92,13 @@ def test_a_claim_that_does_not_hold_is_reported() -> None:
         {"scenario": "drift", "base": 0.01, "share": "5%", "alarms": {"5%": 129, "1%": 33}},
     ]
     right = {"z-test at every event": 900, "every event of heavy users": 700, "one event per user": 50}
-    assert simulate_rollouts.failures(rows, right, 2000) == ["steady at 0.01 and 5%: {'5%': 130, '1%': 5}"]
+    assert rollouts.failures(rows, right, 2000) == ["steady at 0.01 and 5%: {'5%': 130, '1%': 5}"]
     wrong = {"z-test at every event": 3, "one event per user": 400, "sample ratio": 40}
-    assert len(simulate_rollouts.failures(rows[1:], wrong, 2000)) == 3
+    assert len(rollouts.failures(rows[1:], wrong, 2000)) == 3
 
 
 def test_the_program_prints_its_tables_and_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    simulate_rollouts.main(["--runs", "4", "--peeks", "2000", "--jobs", "1"])
+    rollouts.main(["--runs", "4", "--peeks", "2000", "--jobs", "1"])
     printed = capsys.readouterr().out
     figures = json.loads(printed.splitlines()[-1])
     assert len(figures["alarms"]) == 48

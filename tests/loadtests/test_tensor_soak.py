@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.soak_tensor import Process, parse, quarters, verdict
+from loadtests.soaks.tensor import Process, parse, quarters, verdict
 from loadtests.tensors.clients import Seen
 
 MIB = float(1 << 20)

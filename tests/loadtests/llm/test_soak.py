@@ -10,8 +10,8 @@ import pytest
 from loadtests.llm.judgement import IDLE, at_rest, metrics, rising, verdict
 from loadtests.llm.mixed import KINDS, Clients, Seen
 from loadtests.llm.workloads import Word
-from loadtests.soak_llm import launch, parse
-from loadtests.soak_tensor import Process
+from loadtests.soaks.llm import launch, parse
+from loadtests.soaks.tensor import Process
 from runtimes.llm.__main__ import _parser
 from tests.runtimes.llm.server_fixtures import MODEL, Running, serving, until_idle
 

@@ -1,5 +1,5 @@
 """Twenty minutes of load on the tensor runtime and a gateway before it, while processes of the models are killed:
-`python -m loadtests.soak_tensor --help`. Ends with status 1 when an answer was wrong or something leaks.
+`python -m loadtests.soaks.tensor --help`. Ends with status 1 when an answer was wrong or something leaks.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def quarters(values: Sequence[float]) -> tuple[float, float]:
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.soak_tensor", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m loadtests.soaks.tensor", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="how long (20)")
     parser.add_argument("--clients", type=int, default=8, help="requests at a time, on each way (8)")
     parser.add_argument("--kill-every", type=float, default=5.0, help="seconds between two kills (5)")

@@ -1,5 +1,5 @@
 """Twenty minutes of mixed load on the LLM runtime: answers of many lengths, greedy, sampled and bound to a grammar,
-embeddings, clients that leave, requests that are wrong: `python -m loadtests.soak_llm --help`. Ends with status 1 when
+embeddings, clients that leave, requests that are wrong: `python -m loadtests.soaks.llm --help`. Ends with status 1 when
 an answer was wrong, memory grows, or a page of the KV cache is lost.
 """
 
@@ -22,7 +22,7 @@ from loadtests.llm.mixed import KINDS, Clients
 from loadtests.llm.targets import running
 from loadtests.llm.workloads import vocabulary
 from loadtests.servers import Launch, StartError, free_port
-from loadtests.soak_tensor import SAMPLE_S, Process
+from loadtests.soaks.tensor import SAMPLE_S, Process
 from runtimes.llm.weights.store import resolve
 
 NAME = "runtime"
@@ -31,7 +31,7 @@ METRICS = ("prompt_tokens", "generation_tokens", "num_preemptions", "prefix_cach
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.soak_llm", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m loadtests.soaks.llm", description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0, help="how long (20)")
     parser.add_argument("--clients", type=int, default=24, help="requests at a time (24)")
     parser.add_argument("--weights", default="auto", help="as `python -m runtimes.llm --weights` (auto)")

@@ -1,5 +1,5 @@
 """Real servers of every kind behind one gateway, under locust, while they are killed and started again at random:
-`python -m loadtests.soak_fleet --help`. Ends with status 1 when an answer was not true or something leaks.
+`python -m loadtests.soaks.fleet --help`. Ends with status 1 when an answer was not true or something leaks.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from loadtests.fleet.member import POLL_S, Member
 from loadtests.fleet.systems import SYSTEMS
 from loadtests.headrace import create_key
 from loadtests.servers import REPOSITORY, START_TIMEOUT_S, Launch, StartError, child, environment, free_ports, log_tail
-from loadtests.soak_tensor import SAMPLE_S, Process, quarters
+from loadtests.soaks.tensor import SAMPLE_S, Process, quarters
 from loadtests.tensors.repositories import for_headrace
 from loadtests.tensors.targets import is_ready
 from loadtests.venvs import InstallError, ensure
@@ -41,7 +41,7 @@ IDLE_S = 60.0
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m loadtests.soak_fleet", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m loadtests.soaks.fleet", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
     parser.add_argument("--users", type=int, default=20, help="locust's users (20)")
     parser.add_argument("--kill-every", type=float, default=30.0, help="seconds between two kills, about (30)")
@@ -61,7 +61,7 @@ def apart() -> None:
     if shutil.which("unshare") is None:
         raise StartError("no unshare on PATH (util-linux)")
     os.execvpe(
-        enter[0], [*enter, sys.executable, "-m", "loadtests.soak_fleet", *sys.argv[1:]], {**os.environ, APART: "1"}
+        enter[0], [*enter, sys.executable, "-m", "loadtests.soaks.fleet", *sys.argv[1:]], {**os.environ, APART: "1"}
     )
 
 
@@ -145,7 +145,7 @@ def locust_tables(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, st
 
 def report(rows: Sequence[dict[str, str]], failures: Sequence[dict[str, str]], facts: Mapping[str, Any]) -> str:
     """As Markdown."""
-    lines = ["# Results of `soak_fleet`", "", "Servers, gateway and locust share two cores.", ""]
+    lines = ["# Results of `soaks.fleet`", "", "Servers, gateway and locust share two cores.", ""]
     lines += ["| request | requests | not answered | median | 99 % |", "|---|---|---|---|---|"]
     for row in rows:
         name = row["Name"] if row["Name"] != "Aggregated" else "all"

@@ -1,9 +1,9 @@
 """Compares the ways to balance: the same day of chats, with the same faults, for each. On virtual time.
 
-    python -m loadtests.simulate_balancing [--endpoints 200] [--gateways 6] [--requests 50000] [--seed 1]
+    python -m loadtests.simulations.balancing [--endpoints 200] [--gateways 6] [--requests 50000] [--seed 1]
 
 Several gateways send to the same servers, and none knows what the others have in flight. Pools, pickers,
-breakers and slow start are the gateway's own; only servers and time are simulated (`simulated_fleet`). The same
+breakers and slow start are the gateway's own; only servers and time are simulated (`fleet`). The same
 arguments give the same figures, on every machine.
 """
 
@@ -15,7 +15,7 @@ from statistics import mean
 from typing import Any
 
 from config.schema.config import BalanceConfig
-from loadtests.simulated_fleet import SimulatedFleet, Turn
+from loadtests.simulations.fleet import SimulatedFleet, Turn
 
 SHARED: dict[str, Any] = {"panic": "50%", "slow_start": "20s"}
 WAYS = {

@@ -1,6 +1,6 @@
 """Checks the error rates of rollouts by simulation: false alarms, power, and tests that must fail. In a few minutes.
 
-    python -m loadtests.simulate_rollouts [--runs 2000] [--peeks 100000] [--jobs 2] [--seed 1]
+    python -m loadtests.simulations.rollouts [--runs 2000] [--peeks 100000] [--jobs 2] [--seed 1]
 
 Every run is a rollout whose e-value is read after each event. The same arguments give the same figures on every
 machine. The exit status is 1 if a test alarms too often, or if a control that must alarm does not.
@@ -17,7 +17,7 @@ from math import sqrt
 
 import numpy as np
 
-from loadtests.rollout_runs import (
+from loadtests.simulations.rollout_runs import (
     BASES,
     SCENARIOS,
     SHARES,

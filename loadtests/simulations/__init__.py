@@ -1,0 +1,7 @@
+"""Policies of the gateway on simulated servers and virtual time.
+
+``balancing``     balancing policies among servers of the ``fleet``: `python -m loadtests.simulations.balancing`
+``fleet``         simulated servers, and their clock
+``rollouts``      false alarms and power of the tests of rollouts: `python -m loadtests.simulations.rollouts`
+``rollout_runs``  many rollouts in numpy
+"""
