@@ -1,6 +1,8 @@
 """A value of a wrong shape in any field is a problem of that field, never a traceback."""
 
+import copy
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from config.schema.section import Section
 from tests.config.conftest import RIGHT, Complaints
 
 VALUES = ("text", 7, 0.5, True, ["text"], [{"text": "text"}], {"text": "text"}, {"text": ["text"]}, [[7]])
+RIGHT_DATA = yaml.safe_load(RIGHT)
 FORMS: tuple[tuple[Place, type[Section], dict[str, str]], ...] = (
     *((("pools", 0, "runtime"), section, {"kind": kind}) for kind, section in KINDS.items()),
     *((("pools", 0, "protocol"), section, {"name": name}) for name, section in BUILT_IN.items()),
@@ -34,14 +37,14 @@ def _sections() -> list[tuple[Place, type[Section], dict[str, str]]]:
 
 
 def _file(place: Place, value: object) -> str:
-    """A valid file with a value at a place."""
-    data = here = yaml.safe_load(RIGHT)
+    """A valid file with a value at a place, as JSON, which is YAML and thirty times faster to write."""
+    data = here = copy.deepcopy(RIGHT_DATA)
     for step, following in itertools.pairwise(place):
         if isinstance(here, dict) and not isinstance(here.get(step), dict | list):
             here[step] = [{}] if isinstance(following, int) else {}
         here = here[step]
     here[place[-1]] = value
-    return yaml.safe_dump(data)
+    return json.dumps(data)
 
 
 @pytest.mark.parametrize(("place", "section", "given"), _sections(), ids=str)
