@@ -1,7 +1,7 @@
 """The distribution of test files over pytest's worker processes.
 
 A file stays in one process, so its module fixtures are built once. Files that share a server stay together. Files that
-measure time or memory run last, in one process, after the other processes have ended.
+measure time run last, in one process, after the other processes have ended.
 """
 
 from collections.abc import Mapping
@@ -74,7 +74,6 @@ ALONE = frozenset(
         "tests/adapters/http1/test_turns.py",
         "tests/adapters/http2/test_turns.py",
         "tests/adapters/wire/test_failure_text.py",
-        "tests/e2e/test_memory.py",
         "tests/e2e/test_memory_bounds.py",
         "tests/gateway/fronts/test_large_bodies.py",
         "tests/loadtests/test_cpu_accounting.py",
@@ -85,7 +84,7 @@ ALONE = frozenset(
         "tests/runtimes/tensor/instances/test_threads.py",
     }
 )
-"""Files with a test that measures time, CPU seconds or memory."""
+"""Files with a test that measures time or CPU seconds, or whose clients give up on a busy machine."""
 
 LONG = ("tests/conformance/", "tests/e2e/", "tests/servers/", "tests/loadtests/", "tests/runtimes/")
 """Folders of files that take long. A long file that starts last leaves the other processes idle."""
