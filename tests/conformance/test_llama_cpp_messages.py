@@ -34,7 +34,7 @@ def subject(server: Started) -> Subject:
         stream=requests.chat(NAME, stream=True),
         pieces=5,
         mistake=requests.chat(NAME, temperature="warm"),
-        long=requests.chat(NAME, stream=True, max_tokens=900),
+        long=requests.chat(NAME, "Write all numbers from one to one thousand, as words.", stream=True, max_tokens=900),
         running=gauge(metrics, "llamacpp:requests_processing"),
         signals=metrics,
         lacks={

@@ -14,7 +14,7 @@ from adapters.conformance.subject import Subject, pool
 from adapters.conformance.suite import CHECKS, FEATURES, examine
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
-from tests.support.upstreams import stream, whole
+from tests.support.upstreams import Events, stream, whole
 
 JSON = [("content-type", "application/json")]
 
@@ -136,6 +136,33 @@ async def test_work_for_a_client_that_left_is_detected(monkeypatch: pytest.Monke
 
     cells = await examined(Model(), "cancellation", running=always, long=requests.chat("m", stream=True))
     assert cells["cancellation"].why == "the server continues, though the client disconnected"
+
+
+async def test_a_long_request_that_ends_between_two_looks_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a stream is noticed, also if the server has never reported the request as running."""
+    model = Model()
+    streams: list[Events] = []
+
+    def answer(text: str) -> Response:
+        streams.append(Events(text.split(" "), gap=60.0 if streams else 0.0))
+        return Response(200, [("content-type", "text/event-stream")], streams[-1])
+
+    async def running() -> float:
+        return float(len(streams) > 1 and not streams[-1].closed)
+
+    monkeypatch.setattr("tests.adapters.conformance.test_suite.stream", answer)
+    cells = await examined(model, "cancellation", running=running, long=requests.chat("m", stream=True))
+    assert cells["cancellation"].why == ""
+    assert len(streams) == 2
+
+
+async def test_a_server_that_never_reports_a_long_request_fails() -> None:
+    async def never() -> float:
+        return 0.0
+
+    long = requests.chat("m", stream=True)
+    cells = await examined(Model(), "cancellation", running=never, long=long)
+    assert cells["cancellation"].why == "each of 3 long requests ended before the server reported it as running"
 
 
 async def test_an_adapter_that_raises_anything_else_fails() -> None:
