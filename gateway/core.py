@@ -21,7 +21,7 @@ from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, hide_model_error, rewritten
+from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, hide_model_error, rewritten, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
@@ -81,7 +81,10 @@ class Core:
         request, facts, decision = self._decide(snapshot, principal, request, headers, record)
         check_fields(request, decision, record)
         if decision.rewrite is not None:
-            request = rewritten(decision.rewrite, request)
+            request = await rewritten(decision.rewrite, request)
+        is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
+        if is_sequence and record.model in snapshot.shared_models:
+            request = await separated(request, principal.tenant)
         now = self.clock()
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
@@ -94,10 +97,7 @@ class Core:
             reservation = self.ledger.reserve(facts, record.allowances, amounts, cost, now)
         record.shadowed = reservation.shadowed
         plan, home = snapshot.plan(decision), ""
-        is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
         if is_sequence:
-            if record.model in snapshot.shared_models:
-                request = request.codec.separate(request, principal.tenant)
             place = self._sequences.place(principal.tenant, record.model, request, snapshot.pools)
             if place is not None:
                 plan, record.arm, home = snapshot.pools[place.pool], place.arm, place.endpoint

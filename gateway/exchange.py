@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 
+from adapters import offload
 from adapters.errors import CallerError, ComputationLost, ModelFailed
-from adapters.requests import ModelRequest, R
+from adapters.offload import codecs
+from adapters.requests import InferRequest, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal
@@ -67,13 +69,23 @@ def check_fields(request: ModelRequest, decision: Decision, record: Record) -> N
         ignored.enforce(decision.strict, dropped)
 
 
-def rewritten(rewrite: Rewrite, request: R) -> R:
+async def rewritten(rewrite: Rewrite, request: ModelRequest) -> ModelRequest:
     """The request as the route rewrites it. This precedes the reservation, whose amounts it may change."""
+    codec = request.codec
     try:
-        codec = request.codec
+        if isinstance(request, InferRequest) and request.size >= offload.SCANNED:
+            before = await codecs.fields_of(request)
+            return await codecs.rewritten(request, rewrite(before, lambda name: codec.accepts(request, name)))
         return codec.rewrite(request, rewrite(codec.fields(request), lambda name: codec.accepts(request, name)))
     except NotANumber as error:
         raise CallerError(str(error), param=error.field) from None
+
+
+async def separated(request: ModelRequest, tenant: str) -> ModelRequest:
+    """The request with an id of its sequence that no other tenant can use."""
+    if isinstance(request, InferRequest) and request.size >= offload.SCANNED:
+        return await codecs.separated(request, tenant)
+    return request.codec.separate(request, tenant)
 
 
 def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from adapters.assembly import join
-from adapters.offload.pool import LARGE, run
+from adapters.offload.pool import LARGE, run, scan
+from adapters.payloads import Fields
 from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred
 from adapters.types import Verb
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata
-from adapters.wire.oip.payloads import header_length
+from adapters.wire.oip.payloads import HttpPayload, header_length
 from adapters.wire.tfserving import predict_v1_responses, predict_v1_view
 
 
@@ -90,6 +93,29 @@ async def inference_of_values(request: InferRequest, declared: ModelMetadata) ->
 
 def _of_values(request: InferRequest, declared: ModelMetadata) -> tuple[Inference, int | None]:
     return predict_v1_view.inference(request, declared), request.payload.rows
+
+
+async def fields_of(request: InferRequest) -> Fields:
+    """The fields that a route may rewrite. Raises `CallerError`."""
+    return await scan(request.size, request.codec.fields, undecoded(request))
+
+
+async def rewritten(request: InferRequest, fields: Fields) -> InferRequest:
+    """The request with other fields. Raises `CallerError`."""
+    return _changed(request, await scan(request.size, request.codec.rewrite, undecoded(request), fields))
+
+
+async def separated(request: InferRequest, tenant: str) -> InferRequest:
+    """The request with an id of its sequence that no other tenant can use."""
+    return _changed(request, await scan(request.size, request.codec.separate, undecoded(request), tenant))
+
+
+def _changed(request: InferRequest, derived: InferRequest) -> InferRequest:
+    """A request for what was derived from its undecoded form."""
+    payload = derived.payload
+    if isinstance(payload, HttpPayload) and isinstance(request.payload, HttpPayload):
+        payload = replace(payload, accepts=request.payload.accepts)
+    return replace(request, model=derived.model, payload=payload, codec=derived.codec)
 
 
 def undecoded(request: InferRequest) -> InferRequest:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import NotFound
-from adapters.requests import ModelQuery, ModelRequest, R
+from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, rewritten
+from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, rewritten, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.budgets import Budgets
@@ -85,12 +85,15 @@ class ClientModelCalls:
         if isinstance(request, ModelQuery):
             return await snapshot.plan(decision).call(request, call)
         if decision.rewrite is not None:
-            request = rewritten(decision.rewrite, request)
+            request = await rewritten(decision.rewrite, request)
+        inner = snapshot.pipelines.get(resolved.rules.model)
+        is_sequence = bool(request.sequence) and inner is None
+        if is_sequence and len(snapshot.allowed) > 1:  # any tenant's pipeline may contain the model
+            request = await separated(request, self._principal.tenant)
         price = None if self._priced else snapshot.prices.get(resolved.rules.model)
         allowances = self._further(facts, resolved.rules.model, now)
         amounts, reservation = self._estimate(resolved, request), None
         cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
-        inner = snapshot.pipelines.get(resolved.rules.model)
         use = Use(0 if inner is not None else amounts[1], 0 if cost is None else cost.picos)
         self._budgets.reserve(resolved.rules.model, use)
         try:
@@ -112,11 +115,10 @@ class ClientModelCalls:
         )
         held = Held(reservation, self._budgets, use)
         settle = _Settlement(services, resolved, request, part, price, held, contains_steps=inner is not None)
-        is_sequence = bool(request.sequence) and inner is None
         try:
             plan = snapshot.plan(decision)
             if is_sequence:
-                plan, request = self._at_home(resolved.rules.model, request, part, plan)
+                plan = self._at_home(resolved.rules.model, request, part, plan)
             answer = await plan.call(request, part)
         except BaseException as error:
             settle.failed(error)
@@ -130,18 +132,13 @@ class ClientModelCalls:
         answer.when_ended(lambda answer, _: settle(answer.usage))
         return answer
 
-    def _at_home(self, model: str, request: R, call: Call, plan: Upstream) -> tuple[Upstream, R]:
-        """The upstream for a request of a sequence, and the request with an id that no other tenant can use.
-
-        Any tenant's pipeline may contain the model. Sets the endpoint of the call.
-        """
-        if len(self._snapshot.allowed) > 1:
-            request = request.codec.separate(request, self._principal.tenant)
+    def _at_home(self, model: str, request: ModelRequest, call: Call, plan: Upstream) -> Upstream:
+        """The upstream for a request of a sequence. Sets the endpoint of the call."""
         place = self._services.sequences.place(self._principal.tenant, model, request, self._snapshot.pools)
         if place is None:
-            return plan, request
+            return plan
         call.home = place.endpoint
-        return self._snapshot.pools[place.pool], request
+        return self._snapshot.pools[place.pool]
 
     def _decide(self, resolved: ResolvedModel, request: ModelRequest, call: Call) -> tuple[Facts, Decision]:
         services = self._services

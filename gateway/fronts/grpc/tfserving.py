@@ -5,6 +5,7 @@ transcoded to the body of TensorFlow Serving's REST API.
 """
 
 from adapters import offload
+from adapters.assembly import join
 from adapters.base import Answer
 from adapters.errors import BackendError, CallerError, Forbidden, Unsupported
 from adapters.http2.call import GrpcCall
@@ -66,7 +67,7 @@ class TfServingFront:
         request = tfserving_view.request_of(summary, message, model=model, version=version, timeout=timeout)
         answer = await self._answer(principal, call, record, request)
         if answer.form.wire == "tfserving-grpc":
-            encoded = (answer.body or b"") + tfserving_view.renamed("PredictResponse", summary.model)
+            encoded = await join((answer.body or b"", tfserving_view.renamed("PredictResponse", summary.model)))
         else:
             response = await decode(answer)
             size = sum([len(tensor.data) for tensor in response.outputs])
