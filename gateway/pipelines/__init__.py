@@ -8,6 +8,7 @@ budgets.py    the budgets of a request to a pipeline
 step.py       one step: its inputs, its time, its record, its failure
 request.py    the client's request: its values, and requests of steps made from it
 outgoing.py   values of an answer, and an answer from values
+large_bodies.py  decodes and encodes large bodies in a worker process
 passed.py     the stream of the last step as the pipeline's
 part.py       one part of a node, such as a member of an ensemble: recorded like a step
 conditions.py compiled conditions, and the values that they read

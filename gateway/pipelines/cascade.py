@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
+from adapters import offload
 from adapters.answer import Answer
 from adapters.errors import CallerError, ClientGone, ContextTooLong, DeadlineError, InferenceError
 from adapters.requests import CompletionRequest, GenerateRequest
 from gateway.pipelines.conditions import Condition
-from gateway.pipelines.generated import HeldStream, Object, without_logprobs
+from gateway.pipelines.generated import HeldStream
+from gateway.pipelines.large_bodies import body_without_logprobs
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.part import run_part
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
-
-_object = msgspec.json.Decoder(Object).decode
 
 
 class CascadeStage(NamedTuple):
@@ -72,7 +70,7 @@ class CascadeNode:
             else:
                 values = await output.read()
             if await condition.accepts(scope, values):
-                return _stripped(output) if adds else output
+                return await _stripped(output) if adds else output
         except BaseException:
             await output.aclose()
             raise
@@ -114,10 +112,10 @@ def _requests_logprobs(scope: StepScope) -> bool:
     return raw is not None and bytes(raw) not in (b"null", b"false")
 
 
-def _stripped(output: Output) -> Output:
+async def _stripped(output: Output) -> Output:
     """A whole answer without the log-probabilities that only the condition needed."""
     answer = output.answer
     if answer is None or answer.body is None or answer.form.wire != "openai":
         return output
-    answer.body = without_logprobs(_object(answer.body))
+    answer.body = await offload.parse(answer.body, body_without_logprobs, answer.body)
     return output

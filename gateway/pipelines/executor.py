@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import DeadlineError, Unsupported
@@ -13,10 +14,11 @@ from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
+from gateway.pipelines.large_bodies import with_usage
 from gateway.pipelines.metadata import PipelineMetadata
 from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.part import run_recorded
-from gateway.pipelines.passed import PassedStream, has_several, with_usage
+from gateway.pipelines.passed import PassedStream, has_several
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
 
@@ -94,8 +96,8 @@ class Pipeline:
         else:
             answer.usage = usage
             if call.step is None and answer.form.wire == "openai" and has_several(call.trace):
-                answer.body = with_usage(answer.body, usage)
-            answer = as_stream(incoming.request, answer)
+                answer.body = await offload.parse(answer.body, with_usage, answer.body, usage)
+            answer = await as_stream(incoming.request, answer)
         if call.step is None and (unusual := _unusual(call)):  # the outermost pipeline names the steps of all
             answer.headers += ((STEPS, unusual),)
         return answer

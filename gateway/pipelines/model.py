@@ -55,7 +55,7 @@ class ModelNode:
             if self._takes_tensors:
                 tensors = await self._tensors(inputs or {}, scope)
                 return await incoming.inferring(self.model, tensors, live=scope.is_live)
-            return incoming.chat(self.model, inputs or {}, live=scope.is_live)
+            return await incoming.chat(self.model, inputs or {}, live=scope.is_live)
         except UnusableValueError as error:
             raise scope.fail(error) from None
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import msgspec
-
+from adapters import offload
 from adapters.base import Answer
 from adapters.errors import BackendError, StepFailed
 from adapters.requests import (
@@ -21,17 +20,12 @@ from adapters.stream import OnePiece
 from adapters.tensors import Inference, Inferred, Tensor, requested_outputs
 from adapters.types import OPENAI, Usage
 from adapters.upstreams.inferred import answer_of, decode
-from adapters.wire import decoding, sse
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
-from adapters.wire.openai.chat import DONE
 from adapters.wire.text.generated_text import TextEncoder
-from gateway.pipelines.generated import GeneratedText
+from gateway.pipelines.large_bodies import answer_values, events
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
-
-_object = msgspec.json.Decoder(dict[str, Any]).decode
-_encode = msgspec.json.Encoder().encode
 
 
 async def values_of(answer: Answer) -> Values:
@@ -43,12 +37,7 @@ async def values_of(answer: Answer) -> Values:
         return {tensor.name: tensor for tensor in (await decode(answer)).outputs}
     if answer.form.wire != "openai":
         raise StepFailed(f"An answer of the kind `{answer.form.wire}` has no values for other steps.")
-    body = decoding.decode(_object, answer.body)
-    if isinstance(body.get("data"), list):
-        return {"embedding": [entry.get("embedding") for entry in body["data"] if isinstance(entry, dict)]}
-    text = GeneratedText()
-    text.take(body)
-    return text.values(answer.usage.completion_tokens)
+    return await offload.parse(answer.body, answer_values, answer.body, answer.usage.completion_tokens)
 
 
 async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -> Answer:
@@ -95,34 +84,15 @@ def _generated(request: GenerateRequest, text: str, usage: Usage) -> Answer:
     return OnePiece(events, content_type="text/event-stream", usage=usage, form=OPENAI)
 
 
-def as_stream(request: ModelRequest, answer: Answer) -> Answer:
+async def as_stream(request: ModelRequest, answer: Answer) -> Answer:
     """A whole answer as the stream that the client requests, such as the best of several drafts; or as it is."""
     if not isinstance(request, ChatRequest | CompletionRequest) or not request.stream or answer.body is None:
         return answer
-    body, is_chat = decoding.decode(_object, answer.body), isinstance(request, ChatRequest)
-    name = "chat.completion.chunk" if is_chat else "text_completion"
-    head = {**{key: value for key, value in body.items() if key not in ("choices", "usage")}, "object": name}
-    bodies = [{**head, "choices": [_streamed(choice) if is_chat else choice]} for choice in _choices(body)]
-    if request.include_usage:
-        bodies.append({**head, "choices": [], "usage": body.get("usage")})
-    events = b"".join([sse.encode(_encode(each)) for each in bodies]) + sse.encode(DONE)
-    made = OnePiece(events, content_type="text/event-stream", usage=answer.usage, form=OPENAI)
+    is_chat, usage = isinstance(request, ChatRequest), request.include_usage
+    streamed = await offload.parse(answer.body, events, answer.body, is_chat=is_chat, include_usage=usage)
+    made = OnePiece(streamed, content_type="text/event-stream", usage=answer.usage, form=OPENAI)
     made.pool, made.endpoint, made.headers = answer.pool, answer.endpoint, answer.headers
     return made
-
-
-def _choices(body: dict[str, Any]) -> list[dict[str, Any]]:
-    choices = body.get("choices")
-    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-
-
-def _streamed(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice whose message is the only delta of a stream. Its tool calls have an index there."""
-    message = choice.get("message")
-    delta = dict(message) if isinstance(message, dict) else {}
-    if isinstance(calls := delta.get("tool_calls"), list):
-        delta["tool_calls"] = [{"index": at, **call} for at, call in enumerate(calls) if isinstance(call, dict)]
-    return {**{key: value for key, value in choice.items() if key != "message"}, "delta": delta}
 
 
 def _only(values: Values, name: str) -> Any:

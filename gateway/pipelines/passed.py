@@ -10,16 +10,11 @@ from adapters.answer import Answer
 from adapters.call import Call, CallTrace
 from adapters.stream import Stream
 from adapters.types import Usage
-from adapters.wire import decoding, sse
+from adapters.wire import sse
 from gateway.pipelines.generated import events_of
+from gateway.pipelines.large_bodies import counts
 
-_object = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
-
-
-def with_usage(body: bytes, usage: Usage) -> bytes:
-    """A whole body of OpenAI's APIs with another usage. Raises `BackendError` for a malformed body."""
-    return _encode({**decoding.decode(_object, body), "usage": _counts(usage)})
 
 
 def has_several(trace: CallTrace) -> bool:
@@ -60,12 +55,7 @@ class PassedStream(Stream):
             return event
         prompt, completion = own.get("prompt_tokens") or 0, own.get("completion_tokens") or 0
         total = Usage(earlier.prompt_tokens + prompt, earlier.completion_tokens + completion)
-        return sse.encode(_encode({**body, "usage": _counts(total)}))
+        return sse.encode(_encode({**body, "usage": counts(total)}))
 
     async def _drop(self) -> None:
         await self._inner.aclose()
-
-
-def _counts(usage: Usage) -> dict[str, int]:
-    prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": usage.total_tokens}

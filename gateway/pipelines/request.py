@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
@@ -28,6 +29,7 @@ from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
 from gateway.pipelines.generated import content_text
+from gateway.pipelines.large_bodies import check_values
 from gateway.pipelines.values import UnusableValueError, Value, Values, elements_of, plain, text_of
 
 Describe = Callable[[Call], Awaitable[ModelMetadata]]
@@ -36,6 +38,10 @@ Describe = Callable[[Call], Awaitable[ModelMetadata]]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 _STREAM = ("stream", "stream_options")
+_TEXTS = ("messages", "prompt", "input")
+"""The fields with the texts of a request."""
+_SOURCES = {"images": "messages"}
+"""The field of each value that is not a field."""
 
 
 class PipelineRequest:
@@ -81,6 +87,7 @@ class PipelineRequest:
             return tensor
         assert isinstance(request, GenerateRequest)
         if name not in self._fields:
+            await self._check(_SOURCES.get(name, name))
             self._fields[name] = _field(request, name)
         return self._fields[name]
 
@@ -94,9 +101,19 @@ class PipelineRequest:
             except UnusableValueError as error:
                 raise CallerError(f"A guard of the model cannot read the request: {error}.") from None
         assert isinstance(request, GenerateRequest)
+        await self._check("text")
         if isinstance(request, ChatRequest):
             return ["\n".join(_strings(_messages(request)))]
         return list(_strings(_field(request, "prompt" if isinstance(request, CompletionRequest) else "input")))
+
+    async def _check(self, name: str) -> None:
+        """Raise `CallerError` for a field with too many values to decode them on the event loop."""
+        assert isinstance(self.request, GenerateRequest)
+        fields = _TEXTS if name == "text" else (name,)
+        for field in fields:
+            raw = self.request.fields.get(field)
+            if raw is not None and len(view := memoryview(raw)) >= offload.LARGE:
+                await offload.parse(view, check_values, view, field)
 
     async def for_model(self, model: str, *, live: bool) -> ModelRequest:
         """The same request for another model, without a stream unless it is `live`."""
@@ -131,7 +148,7 @@ class PipelineRequest:
         parameters = {name: value for name, value in client.parameters.items() if name not in FRAMING}
         return self.infer(model, Inference(model, "", client.id, parameters, tensors), live=live)
 
-    def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
+    async def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
         """A chat, or a completion for a client's completion, with some fields set by a step.
 
         `prompt` is the text of the only message, `system` that of the system message before it; any other input is the
@@ -140,6 +157,8 @@ class PipelineRequest:
         request = self.request
         if isinstance(request, GenerateRequest):
             request.payload.report(self._call.ignored)
+            if "system" in inputs:
+                await self._check("messages")
         fields: dict[str, Any] = {"model": model}
         fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
         if "input" in inputs and not inputs.keys() & {"prompt", "system", "messages"}:

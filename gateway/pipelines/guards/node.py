@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import msgspec
-
+from adapters import offload
 from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
 from adapters.upstreams.inferred import decode
-from adapters.wire import decoding
 from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.guards.generated_stream import GuardedStream
 from gateway.pipelines.guards.tensor_stream import GuardedTensorStream
+from gateway.pipelines.large_bodies import answer_texts, examined_parts, strings
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Value, elements_of
-
-_NOT_TEXT = frozenset(("finish_reason", "role", "id", "type", "index"))
-"""Fields of a choice without a text of the model."""
-_LOGPROBS = "logprob"
-"""A part of the names of fields with log-probabilities, whose tokens may have other texts than the answer."""
-_PASSED = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"))
-"""Fields of an answer that leave a guard."""
-
-_object = msgspec.json.Decoder(dict[str, Any]).decode
-_encode = msgspec.json.Encoder().encode
 
 
 class GuardNode:
@@ -84,7 +72,7 @@ async def _texts(output: Output) -> list[str]:
     """Every text of a whole answer that a client could read: contents, reasoning, refusals, tool calls, tensors."""
     answer = output.answer
     if answer is not None and answer.body is not None and answer.form.wire == "openai":
-        return list(_strings(decoding.decode(_object, answer.body).get("choices")))
+        return await offload.parse(answer.body, answer_texts, answer.body)
     if answer is not None and answer.body is not None and answer.form.wire in ("oip-http", "oip-grpc"):
         inferred = await decode(answer)
         parameters = [inferred.parameters, *(tensor.parameters for tensor in inferred.outputs)]
@@ -98,40 +86,17 @@ async def _reduce(output: Output) -> None:
     answer = output.answer
     if answer is None or answer.body is None or answer.form.wire != "openai":
         return
-    body = decoding.decode(_object, answer.body)
-    if not isinstance(choices := body.get("choices"), list):
-        return
-    reduced = {name: value for name, value in body.items() if name in _PASSED}
-    reduced["choices"] = [_without_logprobs(choice) for choice in choices]
-    if reduced != body:
+    body = await offload.parse(answer.body, examined_parts, answer.body)
+    if body is not None:
         await output.read()  # other steps may refer to the log-probabilities
-        answer.body = _encode(reduced)
-
-
-def _without_logprobs(choice: Any) -> Any:
-    if not isinstance(choice, dict):
-        return choice
-    return {name: None if _LOGPROBS in name else value for name, value in choice.items()}
+        answer.body = body
 
 
 def _of_value(value: Value) -> Iterator[str]:
     if not isinstance(value, Tensor):
-        yield from _strings(value)
+        yield from strings(value)
     elif value.datatype == "BYTES":
         try:
             yield "\n".join(elements_of(value))
         except UnusableValueError as error:
             raise StepFailed(f"A guard cannot read the answer: {error}.") from None
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """All texts inside a JSON value, except for the tokens of log-probabilities, which are the text again."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
-    elif isinstance(value, dict):
-        for name, each in value.items():
-            if name not in _NOT_TEXT and _LOGPROBS not in name:
-                yield from _strings(each)
