@@ -15,7 +15,7 @@ from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Param
 from runtimes.tensor import delivery, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
-from runtimes.tensor.api.trace import Tracer
+from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
 from runtimes.tensor.ensembles.processes.messages import MemberRun
 from runtimes.tensor.models.manager import ModelManager
 from runtimes.tensor.models.served_model import ServedModel
@@ -47,6 +47,7 @@ class InferenceService:
         served = served or self._lease(inference) or await self._wait(inference, deadline)
         answer: Computed | None = None
         pending: asyncio.Future[list[Tensor]] | None = None
+        trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
         try:
             if served.config.decoupled:
                 raise not_implemented(
@@ -54,7 +55,11 @@ class InferenceService:
                     " generate_stream."
                 )
             special = await self._prepare(inference)
-            pending = served.scheduler.infer(inference, deadline)
+            if trace is None:
+                pending = served.scheduler.infer(inference, deadline)
+            else:
+                with parent_of_steps(trace):
+                    pending = served.scheduler.infer(inference, deadline)
             outputs, parameters = await pending, NO_PARAMETERS
             if type(outputs) is not list:
                 if isinstance(outputs, ModelOutputs):
@@ -72,8 +77,8 @@ class InferenceService:
         finally:
             if not is_nested:
                 served.release()
-            if self.tracer.settings.any or self.logs.verbose:
-                self._record(inference, served, began, pending, answer)
+            if trace is not None or self.logs.verbose:
+                self._record(trace, served, began, pending, answer)
         return answer
 
     async def stream(
@@ -115,9 +120,11 @@ class InferenceService:
         responses: Responses | None = None
         last: Computed | None = None
         reported, count, statistics = 0.0, 0, served.statistics
+        trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
         try:
             special = await self._prepare(inference)
-            responses = served.scheduler.stream(inference, deadline)
+            with parent_of_steps(trace):
+                responses = served.scheduler.stream(inference, deadline)
             async for outputs in responses:
                 final, parameters = False, NO_PARAMETERS
                 if isinstance(outputs, ModelOutputs):
@@ -142,8 +149,8 @@ class InferenceService:
         finally:
             if responses is not None:
                 responses.cancel()
-                if self.tracer.settings.any or self.logs.verbose:
-                    self._record(inference, served, began, responses.ended, last)
+                if trace is not None or self.logs.verbose:
+                    self._record(trace, served, began, responses.ended, last)
 
     def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
         """Lease a version in service, to be released once; None if no version is in service."""
@@ -194,7 +201,7 @@ class InferenceService:
 
     def _record(
         self,
-        inference: Inference,
+        trace: RequestTrace | None,
         served: ServedModel,
         began: float,
         pending: asyncio.Future[list[Tensor]] | None,
@@ -205,7 +212,6 @@ class InferenceService:
         if self.logs.verbose:
             how = "answered" if answer is not None else "not answered"
             log.debug("%s %s %s after %.3f ms", served.name, served.version, how, (ended - began) * 1000)
-        trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
         if trace is None:
             return
         moments = {"REQUEST_START": began, "QUEUE_START": began}

@@ -9,7 +9,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +31,19 @@ class RequestTrace:
 
     __slots__ = ("entries", "id", "last", "traced")
 
-    def __init__(self, id_: int, traced: Traced, inference: Inference, version: str, *, last: bool) -> None:
+    def __init__(
+        self, id_: int, traced: Traced, inference: Inference, version: str, *, last: bool, parent: int = 0
+    ) -> None:
+        """`parent` is the trace of the ensemble that the request is a step of; 0 for none."""
         self.id = id_
         self.last = last
         self.traced = traced
-        head = {"id": id_, "model_name": inference.model_name, "model_version": int(version)}
-        self.entries: list[dict[str, Any]] = [{**head, "request_id": inference.id} if inference.id else head]
+        head: dict[str, Any] = {"id": id_, "model_name": inference.model_name, "model_version": int(version)}
+        if inference.id:
+            head["request_id"] = inference.id
+        if parent:
+            head["parent_id"] = parent
+        self.entries: list[dict[str, Any]] = [head]
         if traced.tensors:
             self._tensors("TENSOR_QUEUE_INPUT", inference.inputs)
 
@@ -51,6 +60,19 @@ class RequestTrace:
 
     def _tensors(self, activity: str, tensors: Iterable[Tensor]) -> None:
         self.entries += [{"id": self.id, "activity": activity, "tensor": _tensor(tensor)} for tensor in tensors]
+
+
+_parent: ContextVar[RequestTrace | None] = ContextVar("parent_trace", default=None)
+
+
+@contextmanager
+def parent_of_steps(trace: RequestTrace | None) -> Iterator[None]:
+    """Requests of tasks that begin here are steps of this trace's request."""
+    token = _parent.set(trace)
+    try:
+        yield
+    finally:
+        _parent.reset(token)
 
 
 class Tracer:
@@ -74,7 +96,13 @@ class Tracer:
         return entry
 
     def begin(self, inference: Inference, version: str) -> RequestTrace | None:
-        """The trace of a request if it is traced, else None. Only called while `settings.any`."""
+        """The trace of a request if it is traced, else None. Only called while `settings.any`.
+
+        Steps of a traced ensemble are traced with it, as in Triton.
+        """
+        if (parent := _parent.get()) is not None:
+            self._ids += 1
+            return RequestTrace(self._ids, parent.traced, inference, version, last=False, parent=parent.id)
         traced = self.settings.of(inference.model_name)
         if not traced.on:
             return None

@@ -24,6 +24,8 @@ class Copy:
     def __init__(self, job: Job, make: MakeWorker, execution_timeout: float) -> None:
         self.name = job.name
         self.ready = False
+        self.is_loading = False
+        """Whether the model is loaded for the first time, and not again after a loss."""
         self.on_ready: Callable[[], None] = _nobody
         self.on_stuck: Callable[[float], None] = _nobody
         self.report = LoadReport()
@@ -45,7 +47,11 @@ class Copy:
 
     async def load(self) -> None:
         """Raises `ModelLoadError`. Once, before anything else."""
-        self.report = await self._worker.load()
+        self.is_loading = True
+        try:
+            self.report = await self._worker.load()
+        finally:
+            self.is_loading = False
         self._loaded_at = self._loop.time()
         self.ready = True
 

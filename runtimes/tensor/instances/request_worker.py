@@ -29,6 +29,9 @@ MAX_QUERIES = 64
 class RequestListener(Listener, Protocol):
     """Receives the events of a worker, on the loop."""
 
+    is_loading: bool
+    """Whether its model is loaded for the first time."""
+
     def executed(self, message: ModelMessage) -> None: ...
 
     def sent(self, message: ModelMessage) -> None: ...
@@ -125,7 +128,9 @@ class RequestWorker(ProcessWorker):
 
     async def _answer_query(self, number: int, query: Query) -> None:
         try:
-            reply = QueryReply(await self._services.answer(query.operation, query.arguments))
+            reply = QueryReply(
+                await self._services.answer(query.operation, query.arguments, is_loading=self._requests.is_loading)
+            )
         except Exception as error:
             reply = QueryReply(error=str(error) or type(error).__name__)
         self._reply(number, reply)

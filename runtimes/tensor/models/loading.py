@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +47,19 @@ class Loader:
         self._describe = describe
         self._seconds = seconds
         self._slots = asyncio.Semaphore(parallel)
+        self._returning: set[asyncio.Task[bool]] = set()
+
+    @asynccontextmanager
+    async def lent_slot(self) -> AsyncIterator[None]:
+        """While a model that is loading waits for the load of another, its slot is for others."""
+        self._slots.release()
+        try:
+            yield
+        finally:
+            returning = asyncio.create_task(self._slots.acquire())
+            self._returning.add(returning)
+            returning.add_done_callback(self._returning.discard)
+            await asyncio.shield(returning)  # the slot returns even if the wait is cancelled
 
     async def load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
         """Raises `ModelLoadError`; then, and when it is cancelled, nothing of it stays."""

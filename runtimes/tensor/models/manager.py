@@ -63,6 +63,7 @@ class ModelManager:
         """The models, readable without waiting."""
         self._repository = repository
         loader = Loader(parts, self.table.describe, seconds=options.load_seconds, parallel=options.parallel_loads)
+        self.lent_slot = loader.lent_slot
         self._rotation = Rotation(self.table, loader, options.memory_budget, options.drain_seconds)
         self._leases = self.table.leases
         self._loads: dict[asyncio.Task[None], str] = {}

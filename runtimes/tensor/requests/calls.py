@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -63,7 +64,8 @@ class ModelCalls:
             for tensor, part in zip(head.inputs, parts, strict=True)
         ]
         call = self._calls[number] = OpenCall()
-        call.task = asyncio.get_running_loop().create_task(self._run(number, head, inputs, call))
+        work = self._run(number, head, inputs, call)
+        call.task = asyncio.get_running_loop().create_task(work, context=Context())  # of no other request
         call.task.add_done_callback(lambda _: self._ended(number, is_blocking=head.blocking))
 
     def _ended(self, number: int, *, is_blocking: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 from adapters.tensors import Inference, Inferred
@@ -16,6 +17,10 @@ class RepositoryControl(Protocol):
     """Loads and unloads models. Everything raises `InferenceError`."""
 
     def is_ready(self, name: str, version: str = "") -> bool: ...
+
+    def lent_slot(self) -> AbstractAsyncContextManager[None]:
+        """While a model that is loading waits for the load of another."""
+        ...
 
     async def load(self, name: str, override: Override | None = None) -> None: ...
 
@@ -43,14 +48,18 @@ class ModelServices:
         assert self._calls is not None
         return self._calls.stream(inference, deadline)
 
-    async def answer(self, operation: str, arguments: Mapping[str, Any]) -> Any:
-        """The value of an operation on the repository. Raises `InferenceError`."""
+    async def answer(self, operation: str, arguments: Mapping[str, Any], *, is_loading: bool = False) -> Any:
+        """The value of an operation on the repository. Raises `InferenceError`.
+
+        `is_loading`: the model that requests it is loading itself.
+        """
         assert self._repository is not None
         model = str(arguments["model"])
         if operation == "model ready":
             return self._repository.is_ready(model, str(arguments["version"]))
         if operation == "load model":
-            await self._repository.load(model, _override(arguments))
+            async with self._repository.lent_slot() if is_loading else nullcontext():
+                await self._repository.load(model, _override(arguments))
         elif operation == "unload model":
             await self._repository.unload(model)
         else:

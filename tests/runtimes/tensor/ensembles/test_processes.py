@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import random
 import signal
@@ -80,7 +81,7 @@ class Server:
                 services=self.services,
             ),
         )
-        self.manager = ModelManager(Repository(folder), parts, ManagerOptions(mode="explicit"), table)
+        self.manager = ModelManager(Repository(folder), parts, ManagerOptions(mode="explicit", parallel_loads=2), table)
         self.tracer = Tracer(TraceSettings(str(folder / "traces.json")))
         self.service = InferenceService(self.manager, SharedMemory(), self.tracer, LogSettings())
         self.services.bind(self.service, self.manager)
@@ -572,6 +573,27 @@ async def test_a_traced_request_runs_step_by_step(tmp_path: Path) -> None:
         await server.tracer.aclose()
 
 
+async def test_traces_of_steps_name_the_trace_of_their_ensemble(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add_ensemble("inner", ["double"], processes=0)
+        server.add_ensemble("outer", ["inner", "double"])
+        file = tmp_path / "outer" / "model.yaml"
+        text = file.read_text().replace("processes: 1", "processes: 0")
+        file.write_text(
+            text.replace("inner, inputs: {x: t0}, outputs: {y: t1}", "inner, inputs: {t0: t0}, outputs: {t1: t1}")
+        )
+        await server.load("outer")
+        server.tracer.update({"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}, "outer")
+        await server.infer("outer", [1, 1])
+        await server.infer("inner", [1, 1])
+        await server.tracer.aclose()
+        heads = [entry for entry in json.loads((tmp_path / "traces.json").read_text()) if "model_name" in entry]
+        assert {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads} == {
+            (1, "outer", 0), (2, "inner", 1), (3, "double", 2), (4, "double", 1),
+        }  # fmt: skip
+
+
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -625,3 +647,23 @@ async def test_the_ensemble_follows_its_models(tmp_path: Path) -> None:
         await server.manager.unload("double")
         with pytest.raises(InferenceError, match="not in service"):
             await server.infer("fused", [1, 1])
+
+
+async def test_models_that_load_others_while_they_load_share_two_places(tmp_path: Path) -> None:
+    """Three at once, each of which waits for a load of its own, with two places among all loads."""
+    loading = """
+    def initialize(self, args):
+        pb_utils.load_model(args["model_name"] + "_part")
+        assert pb_utils.is_model_ready(args["model_name"] + "_part")
+
+    def execute(self, requests):
+        return [response(value(one) + 1) for one in requests]
+    """
+    async with serving(tmp_path) as server:
+        for name in ("a", "b", "c"):
+            server.add(name, loading, UTILS)
+            server.add(f"{name}_part", DOUBLE)
+        await server.manager.look()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*(server.load(name) for name in ("a", "b", "c")))
+        assert all(server.manager.is_ready(name) for name in ("a", "b", "c", "a_part", "b_part", "c_part"))
