@@ -118,7 +118,7 @@ class Checker:
 
     def _binary(self, node: nodes.BinaryNode) -> Operand:
         """Words of one side may be choices of the other side, which is therefore checked first."""
-        if self._is_word(node.left):
+        if self._is_word(node.left) and not self._is_word(node.right):
             right = self.value(node.right)
             left = self.value(node.left, _choices_of(right))
         else:

@@ -14,6 +14,7 @@ from config.schema.pipelines.pipeline import (
     StepConfig,
 )
 from config.schema.pipelines.references import needs
+from config.schema.units import format_duration
 from policies.routing.facts import Facts
 
 Pools = Mapping[str, str]
@@ -44,6 +45,8 @@ class _Drawing:
 
     def node(self, node: NodeConfig, depth: int) -> Iterator[str]:
         """The parts of a node."""
+        if isinstance(node, PipelineConfig) and (bounds := _bounds(node)):
+            yield bounds
         if isinstance(node, PipelineConfig) and (node.model is not None or not any(node.nodes())):
             yield self._what(node)
         waits = dict(zip((step.name for step in node.steps), needs(node.steps), strict=True))
@@ -56,18 +59,21 @@ class _Drawing:
 
     def _title(self, node: NodeConfig, waits: Mapping[str, frozenset[str]]) -> str:
         if isinstance(node, StepConfig):
-            each = " for each row" if node.each else ""
+            rows = "row" if node.max_rows is None else f"of at most {node.max_rows} rows"
+            each = f" for each {rows}" if node.each else ""
             whole = "the answer" if node.guard is not None and node.guard.on == "answer" else "the request"
             inputs = ", ".join(f"{name} = {reference}" for name, reference in node.inputs.items()) or whole
             read = {reference.partition(".")[0] for reference in node.inputs.values()}
             later = sorted(waits[node.name] - read)
             after = f", after {', '.join(later)}" if later else ""
-            return f"{node.name}: {self._what(node)}{each} ← {inputs}{after}"
+            return f"{node.name}: {self._what(node)}{each} ← {inputs}{after}{_on_error(node)}"
         name = node.name if isinstance(node, MemberConfig | StageConfig) and node.name else ""
         return f"{name}: {self._what(node)}" if name else self._what(node)
 
     def _what(self, node: NodeConfig) -> str:
         kind = node.kinds()[0]
+        if node.ensemble is not None:
+            kind = f"ensemble, {node.ensemble.combine} of {node.ensemble.least} to {len(node.ensemble.members)}"
         models = [f"{model} ({self._pools.get(model, '?')})" for _, model in node.placed_models()]
         return f"{kind} {', '.join(models)}".rstrip()
 
@@ -99,3 +105,21 @@ class _Drawing:
             return bool(compile_expression(text, self._variables, BOOL).evaluate(self._values))
         except (CompileError, ExpressionError):
             return None
+
+
+def _bounds(pipeline: PipelineConfig) -> str:
+    """The deadline and the budget of a pipeline; empty without both."""
+    parts = [] if pipeline.deadline is None else [f"within {format_duration(pipeline.deadline)}"]
+    if (budget := pipeline.budget) is not None:
+        amounts = ([] if budget.tokens is None else [f"{budget.tokens} tokens"]) + (
+            [] if budget.spend is None else [str(budget.spend)]
+        )
+        parts.append(f"for at most {' and '.join(amounts)}")
+    return ", ".join(parts)
+
+
+def _on_error(step: StepConfig) -> str:
+    """What follows a failure of a step; empty if it fails the pipeline."""
+    if step.on_error.use is not None:
+        return f", else {', '.join(step.on_error.use)} of the file"
+    return ", skipped if it fails" if step.on_error.action == "skip" else ""

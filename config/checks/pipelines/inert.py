@@ -54,7 +54,7 @@ def _step(doc: Document, entry: Placed, pipeline: PipelineConfig) -> Iterator[Pr
     for name in ("at_most", "max_rows"):
         if name in step.model_fields_set and not step.each:
             yield doc.problem_with_key((*entry.place, name), "has no effect without `each: true`")
-    if step.each and not step.inputs and not entry.is_enclosed:
+    if step.each and not step.inputs and not entry.given:
         yield doc.problem_with_key((*entry.place, "each"), "needs `in`: the values whose rows are computed one by one")
     if step.at_least is not None and pipeline.deadline is not None and step.at_least >= pipeline.deadline:
         message = f"is not less than the deadline of {pipeline.deadline:g} s: the step always fails"

@@ -28,11 +28,14 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
                     )
             for inside, reference in entry.node.references():
                 yield from _reference(doc, (*entry.place, *inside), reference, entry.visible, names, tensors)
+                yield from _given(doc, (*entry.place, *inside), reference, entry.given)
             inner = entry.node.steps
             for name, reference in entry.node.out.items():
                 yield from _reference(
                     doc, (*entry.place, "out", name), reference, entry.visible + inner, names, tensors
                 )
+                own = frozenset(entry.node.inputs) if isinstance(entry.node, StepConfig) else frozenset[str]()
+                yield from _given(doc, (*entry.place, "out", name), reference, own or entry.given)
 
 
 def _twice(doc: Document, placed: list[Placed]) -> Iterator[Problem]:
@@ -45,6 +48,14 @@ def _twice(doc: Document, placed: list[Placed]) -> Iterator[Problem]:
                 line = doc.line(first[entry.node.name])
                 yield doc.problem(place, f"is given twice, first on line {line}")
             first.setdefault(entry.node.name, place)
+
+
+def _given(doc: Document, place: Place, reference: str, given: frozenset[str]) -> Iterator[Problem]:
+    """Report a reference to an input that the step around does not have. The client's own inputs are not known."""
+    step, _, name = reference.partition(".")
+    if step == REQUEST and given and name not in given:
+        message = f'the step around has no input "{name}": it has {", ".join(sorted(given))}'
+        yield doc.problem(place, message, closest(name, given))
 
 
 def _labels(doc: Document, entry: Placed) -> Iterator[Problem]:

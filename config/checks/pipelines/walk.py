@@ -31,8 +31,9 @@ class Placed(NamedTuple):
     place: Place
     visible: tuple[StepConfig, ...]
     """The steps to which the node may refer: those before it, and before the nodes around it."""
-    is_enclosed: bool = False
-    """Whether a step around the node has inputs, which the node receives if it has none."""
+    given: frozenset[str] = frozenset()
+    """The inputs of the nearest step around the node that has some: the `request` of the node. Empty for the client's
+    request."""
 
 
 def pipelines(root: Node) -> Iterator[PlacedPipeline]:
@@ -54,9 +55,9 @@ def nodes(pipeline: PlacedPipeline) -> Iterator[Placed]:
 def _nodes(placed: Placed) -> Iterator[Placed]:
     yield placed
     node, seen = placed.node, placed.visible
-    is_enclosed = placed.is_enclosed or (isinstance(node, StepConfig) and bool(node.inputs))
+    given = (frozenset(node.inputs) if isinstance(node, StepConfig) else frozenset()) or placed.given
     for inside, inner in node.placed_nodes():
-        yield from _nodes(Placed(inner, (*placed.place, *inside), seen, is_enclosed))
+        yield from _nodes(Placed(inner, (*placed.place, *inside), seen, given))
         if node.steps and isinstance(inner, StepConfig):
             seen = (*seen, inner)
 

@@ -20,11 +20,18 @@ def explained(model: str, **fields: object) -> list[str]:
 def test_the_graph_is_drawn_with_the_pools_of_its_models() -> None:
     assert explained("helpdesk")[1:-1] == [
         "goes through a pipeline:",
+        "  within 20s, for at most 8000 tokens and 0.05 usd",
         "  question: guard toxicity (triton) ← the request",
         "  draft: cascade ← the request, after question",
         "    model small (small-gpu), accepted if logprob.p10 > -1.5 and not refusal",
         "    model large (large-gpu)",
         "  answer: guard toxicity (triton) ← the answer, after draft, question",
+    ]
+    assert explained("reviewed")[2] == "  draft: model small (small-gpu) ← the request, else text of the file"
+    assert explained("labels", front="infer")[2:5] == [
+        "  label: ensemble, vote of 1 to 2 for each of at most 4 rows ← image = request.images, skipped if it fails",
+        "    model detector (triton)",
+        "    second: model detector (triton)",
     ]
     assert explained("ocr", front="infer")[2:5] == [
         "  detect: model detector (triton) ← image = request.image",
