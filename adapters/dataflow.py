@@ -121,7 +121,7 @@ class _Execution(Generic[V]):
         self._ended: list[asyncio.Future[Mapping[str, V]]] = []
         self._wake: asyncio.Future[None] | None = None
         self._cancelled = False
-        """The other steps were cancelled, so what they raise is of no interest."""
+        """The other steps were cancelled, so their exceptions are ignored."""
 
     async def run(self) -> None:
         self._begin()

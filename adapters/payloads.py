@@ -19,7 +19,7 @@ Fields = dict[str, Raw]
 
 
 class Payload(msgspec.Struct):
-    """The parts of a request that only its wire has, and a cache of what is decoded from them on demand.
+    """The parts of a request that only its wire has, and a cache of the values decoded from them on demand.
 
     Equal requests may share a payload. Only its cache changes.
     """

@@ -17,7 +17,7 @@ _WITH_CONDITIONS = ("ensemble", "switch", "cascade", "guard")
 
 
 def extras_of(config: Config) -> frozenset[str]:
-    """The names of the extras. What the files of a model repository need is unknown."""
+    """The names of the extras. The needs of the files of a model repository are unknown."""
     return frozenset(_extras(config))
 
 

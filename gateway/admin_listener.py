@@ -21,7 +21,7 @@ LINGER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class AdminLimits:
-    """Times in seconds. `max_connections` and what they open fit into `adapters.open_files.BESIDE`."""
+    """Times in seconds. `max_connections` and the files that they open fit into `adapters.open_files.BESIDE`."""
 
     head_timeout: float = 10.0
     idle_timeout: float = 75.0
@@ -136,6 +136,6 @@ class AdminListener(Listeners):
         self._of.pop(connection.inner, None)
 
     async def aclose(self) -> None:
-        """Accept no more, let requests end, and drop what is left."""
+        """Accept no more, let requests end, and drop the remaining connections."""
         self.stop_listening()
         await self._runner.cleanup()

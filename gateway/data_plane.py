@@ -51,7 +51,7 @@ FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "acce
 
 @dataclass(frozen=True, slots=True)
 class SharedResources:
-    """What a supervisor creates once for all of its workers."""
+    """The objects that a supervisor creates once for all of its workers."""
 
     runtimes: Runtimes
     demo: ApiKey | None
@@ -169,7 +169,7 @@ class DataPlane:
     # ── change ────────────────────────────────────────────────────────────────────────────────────────
 
     async def prepare(self, config: Config) -> Change:
-        """Create what a new configuration needs, for `commit` or `abandon`. Raises `FleetError`."""
+        """Create the parts of a new configuration, for `commit` or `abandon`. Raises `FleetError`."""
         changed = [name for name in FIXED if getattr(config, name) != getattr(self.config, name)]
         if changed:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
@@ -189,7 +189,7 @@ class DataPlane:
         return change
 
     def abandon(self, change: Change) -> None:
-        """Close what `prepare` created."""
+        """Close the parts that `prepare` created."""
         self.fleet.abandon(change)
 
     def commit(self, change: Change) -> None:

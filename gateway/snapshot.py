@@ -36,7 +36,7 @@ class Snapshot:
     standings: Mapping[str, TenantConfig]
     """Of each tenant, its share and priority."""
     salts: Mapping[str, str]
-    """Of each tenant: what keeps its prompts apart from others' in the prefix caches of servers."""
+    """By tenant: the salt that separates its prompts from those of others in the prefix caches of servers."""
     explaining: frozenset[str]
     """Tenants whose clients may request explanations."""
     prices: Mapping[str, Price]
@@ -81,7 +81,7 @@ def build(
     plan_state: PlanState | None = None,
     salt: bytes = b"",
 ) -> Snapshot:
-    """Compile a configuration that has been checked. `salt` keys what servers know tenants by; one of this process
+    """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; one of this process
     alone when empty."""
     salt = salt or secrets.token_bytes(32)
     allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
@@ -123,7 +123,7 @@ def _users(model: ClientModelConfig, allowed: Mapping[str, ModelList]) -> int:
 def _takes_tensors(
     name: str, catalogue: Catalogue, models: Mapping[str, ClientModelConfig], pools: Mapping[str, PoolConfig]
 ) -> bool:
-    """Whether a model takes tensors. A pipeline takes what the model of its answer takes."""
+    """Whether a model takes tensors. For a pipeline, the model of its answer determines this."""
     model = models[name]
     if model.pipeline is not None:
         resolved = [catalogue.find(each) for each in model.pipeline.deciding_models()]

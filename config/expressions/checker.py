@@ -15,7 +15,7 @@ _Choices = tuple[str, ...]
 
 
 class Checker:
-    """The check of one expression. It collects the references and what only an evaluation can check."""
+    """The check of one expression. It collects the references, and the parts that only an evaluation can check."""
 
     def __init__(self, variables: types.Variables) -> None:
         self._variables = variables

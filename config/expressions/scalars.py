@@ -163,7 +163,7 @@ def convert_json(operand: Operand, fallback: Operand, column: int) -> Operand:
 
 
 def _plain(type_: ValueType | None) -> ValueType | None:
-    """An element's type without what only its literal determines."""
+    """An element's type without the properties that only its literal determines."""
     if isinstance(type_, NumberType):
         return NumberType(type_.integer)
     return STRING if isinstance(type_, StringType) else type_

@@ -9,7 +9,7 @@ from config.schema.text import Secret
 
 
 class ManagedByTorchServe(DeclaredTensors):
-    """What both wires have."""
+    """The options of both wires."""
 
     management_port: int | None = Field(None, ge=1, le=65535)
     """Port of the management API (HTTP, usually 8081) at the endpoint's host, for readiness, versions, loading and

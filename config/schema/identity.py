@@ -48,12 +48,12 @@ class ScopesConfig(Section):
 
 
 class GrantConfig(Section):
-    """What a credential permits."""
+    """The authority of a credential."""
 
     role: Role = "user"
     """``tenant-admin`` manages its own tenant's keys on the admin listener, ``operator`` everything there."""
     scopes: ScopesConfig | None = None
-    """Restrictions below what the tenant may do."""
+    """Restrictions within the rights of the tenant."""
     labels: dict[LabelName, LabelValue] = Field({}, max_length=16)
     """Labels such as ``{team: search}``, for routes and reports."""
 

@@ -1,4 +1,4 @@
-"""The ``state`` and ``stored_responses`` of the file: what outlives the process, and what gateways share."""
+"""The ``state`` and ``stored_responses`` of the file: data that outlives the process or that gateways share."""
 
 from typing import Annotated, Literal
 

@@ -19,7 +19,7 @@ from gateway.auth.schema import audit
 
 Outcome = Literal["done", "refused", "failed"]
 PEPPER_REPLACED = "pepper.replaced"
-"""Written when the pepper changes, which it may while there are no keys: what was before can no longer be checked."""
+"""Written when the pepper changes, which it may while there are no keys: earlier entries can no longer be verified."""
 _START = "0" * 64
 _PAGE = 1000
 _TEXT_LENGTH = 300

@@ -1,4 +1,4 @@
-"""`headrace probe`: detects what a server is and prints its pool."""
+"""`headrace probe`: identifies a server and prints its pool."""
 
 import asyncio
 from pathlib import Path

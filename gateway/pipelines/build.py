@@ -116,7 +116,7 @@ def _step(builder: Builder, config: StepConfig, waits: frozenset[str], *, is_rea
 
 
 def _no_rows(builder: Builder, config: StepConfig) -> NoRows:
-    """What a step without rows returns, as far as the file or a model declares it."""
+    """The outputs of a step without rows, as far as the file or a model declares them."""
     outputs = outputs_of(config, builder.takes_tensors)
     if outputs.declared and all(variable.type == JSON for variable in outputs.declared.values()):
         return NoRows(names=dict.fromkeys(path[0] for path in outputs.declared))

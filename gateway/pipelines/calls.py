@@ -30,7 +30,7 @@ from policies.routing.rules import ResolvedModel
 
 
 class Services:
-    """What the calls of all pipelines share."""
+    """The objects that the calls of all pipelines share."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class ClientModelCalls:
 
 
 class Held(NamedTuple):
-    """What a call has reserved: of the limits of its model, and of the budgets around it."""
+    """The reservations of a call: in the limits of its model, and in the budgets around it."""
 
     reservation: Reservation | None
     budgets: Budgets

@@ -70,7 +70,7 @@ class Pipeline:
         return await run_recorded(self._root, scope, self._kind)
 
     def bound(self, estimate: Estimate) -> Bound:
-        """An upper bound of what a request uses, over the most expensive path: no more than the budget."""
+        """An upper bound of a request's usage, over the most expensive path: no more than the budget."""
         bound, budget = self._root.bound(estimate), self.budget
         if budget is None:
             return bound

@@ -28,7 +28,7 @@ def content_text(content: Any) -> str:
 
 
 class GeneratedText:
-    """What an answer has generated so far: of a whole body, or of the events of a stream. Only the first choice."""
+    """The generated part of an answer so far, from a whole body or the events of a stream. Only the first choice."""
 
     __slots__ = ("_finish", "_logprobs", "_refusal", "_texts", "_tool_calls", "tokens")
 

@@ -1,4 +1,4 @@
-"""What a node of a pipeline reads and returns."""
+"""The input and the output of a node of a pipeline."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Output:
 
 
 class StepScope:
-    """What one node may read: the client's request, its own inputs, and the outputs of earlier steps."""
+    """The values that one node may read: the client's request, its own inputs, and the outputs of earlier steps."""
 
     __slots__ = ("call", "clock", "inputs", "is_live", "outputs", "path", "pipeline", "request")
 
@@ -122,7 +122,7 @@ class StepScope:
 
 
 class Bound:
-    """An upper bound of what a node uses: tokens, rows, and the cost in picos."""
+    """An upper bound of a node's usage: tokens, rows, and the cost in picos."""
 
     __slots__ = ("picos", "rows", "tokens")
 
@@ -179,5 +179,5 @@ class PipelineNode(Protocol):
         ...
 
     def bound(self, estimate: Estimate) -> Bound:
-        """An upper bound of what the node uses, over its most expensive path."""
+        """An upper bound of the node's usage, over its most expensive path."""
         ...

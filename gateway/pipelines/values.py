@@ -24,7 +24,7 @@ MAX_PLAIN = 65536
 
 
 class UnusableValueError(Exception):
-    """A value cannot be what a step needs; the message has the reason."""
+    """A value is unusable for a step; the message has the reason."""
 
 
 def plain(value: Value) -> Value:

@@ -32,7 +32,7 @@ _items = msgspec.json.Decoder(list[Item]).decode
 
 @dataclass(slots=True)
 class StoredExchange:
-    """What is stored of a request once it is answered. `items` are the request's own."""
+    """The part of an answered request that is stored. `items` are the request's own."""
 
     keeper: Keeper
     tenant: str
@@ -103,7 +103,7 @@ def not_stored(exchange: StoredExchange) -> StoredExchange:
 
 
 async def _history(exchange: StoredExchange) -> list[Item]:
-    """What comes before the request's own items."""
+    """The items before the request's own."""
     keeper, tenant, now = exchange.keeper, exchange.tenant, exchange.keeper.wall()
     if (previous := exchange.previous) is not None:
         pending = partial(keeper.pending, tenant)

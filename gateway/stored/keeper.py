@@ -65,7 +65,7 @@ class Keeper:
 
     @property
     def expires_at(self) -> float:
-        """Of what is stored now."""
+        """Of the rows that are stored now."""
         return self.wall() + self.config.retention
 
     # ── writes ────────────────────────────────────────────────────────────────────────────────────────
@@ -107,7 +107,7 @@ class Keeper:
                 self._noted.set()
 
     async def aclose(self) -> None:
-        """Try once more to write what waits, and close the database."""
+        """Try once more to write the waiting rows, and close the database."""
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 await self._write_out()

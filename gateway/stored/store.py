@@ -54,7 +54,7 @@ class Conversation(NamedTuple):
 
 
 class StoredTurn(NamedTuple):
-    """What one answered request leaves: a response, items of a conversation, or both."""
+    """The rows of one answered request: a response, items of a conversation, or both."""
 
     tenant: str
     response: StoredResponse | None
@@ -190,7 +190,7 @@ class ResponseDatabase:
     # ── age ───────────────────────────────────────────────────────────────────────────────────────────
 
     def sweep(self, now: float, per_tenant: int) -> int:
-        """Delete what is past its time, and the oldest of a tenant that has too many. Returns the number of rows."""
+        """Delete expired rows, and the oldest rows of a tenant that has too many. Returns the number of rows."""
         deleted = 0
         for table in (responses, conversations):
             with self._transaction() as connection:

@@ -41,7 +41,7 @@ class ControlSocket:
 
 
 def _reports(backend: PlaneBackend) -> list[web.RouteDef]:
-    """What the worker reports."""
+    """The reports of a worker."""
 
     def answering(report: Callable[[], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handler(_: web.Request) -> web.Response:
@@ -105,7 +105,7 @@ def _not_done(error: NotDone) -> web.Response:
 
 
 def _commands(worker: Worker) -> list[web.RouteDef]:
-    """What the worker does on command."""
+    """The commands that a worker executes."""
 
     async def accept(request: web.Request) -> web.Response:
         await worker.accept(msgspec.json.decode(await request.read(), type=list[int]))

@@ -38,7 +38,7 @@ class LimitSlots:
         return self._free.pop() if self._free else None
 
     async def release(self, limit_slot: int) -> None:
-        """Free a slot whose worker has ended, after releasing what the worker held of limits."""
+        """Free a slot whose worker has ended, after releasing the worker's reservations."""
         async with self._one_at_a_time:
             while not await asyncio.to_thread(self._table.release_worker, limit_slot):
                 log.warning("cannot release the limits held by a worker that ended: retrying in %g s", RETRY_SECONDS)

@@ -16,7 +16,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
 
 
 class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one worker needs to start, on its standard input."""
+    """The data that a worker reads from its standard input at its start."""
 
     slot: int
     """0 and up; selects the worker's share of host-wide limits."""

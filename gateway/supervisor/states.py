@@ -68,7 +68,7 @@ def merged(views: Values, merge: Merge | None = None) -> Any:
 
 
 def spent(views: Values) -> list[Any]:
-    """What the tenants of several states have spent, which outlives the workers that counted it."""
+    """The spend of the tenants of several states, which outlives the workers that counted it."""
     amounts = [[{"tenant": tenant["tenant"], "spent": tenant["spent"]} for tenant in view] for view in views]
     return list(merged(amounts)) if amounts else []
 

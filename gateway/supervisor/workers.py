@@ -46,7 +46,7 @@ class Workers:
         self.leaving: set[WorkerProcess] = set()
         self.drain_seconds = 0.0
         self.spent: list[Any] = []
-        """What tenants have spent through workers that have ended."""
+        """The spend of tenants through workers that have ended."""
         self._spawner = spawner
         self._sockets = sockets
         self._tally = tally

@@ -13,7 +13,7 @@ from policies.retry import RetryBudget
 
 
 class Spares(Upstream, Protocol):
-    """An upstream that knows whether another endpoint is free."""
+    """An upstream that reports whether another endpoint is free."""
 
     name: str
 

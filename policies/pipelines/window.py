@@ -22,7 +22,7 @@ MAX_NAME = 1024
 
 
 class GuardWindow:
-    """Collects a stream, provides its windows in order, and releases what has passed.
+    """Collects a stream, provides its windows in order, and releases the text that has passed.
 
     After each `feed` and after `end`, the caller examines `due()` until it is None, and reports `passed` or `blocked`.
     Between these calls at most `window` characters are held.

@@ -98,7 +98,7 @@ class _Drawing:
         return f", {written}: {'taken' if index == chosen else 'not taken'}"
 
     def _holds(self, text: str) -> bool | None:
-        """Whether a condition holds for the request; None if it depends on more than what is known of it."""
+        """Whether a condition holds for the request; None if it depends on unknown values."""
         if any(path not in self._values for path in names(text)):
             return None
         try:

@@ -34,7 +34,7 @@ def classify(tensor: Tensor, count: int, labels: tuple[str, ...], *, batched: bo
 
 
 def _highest(row: Array, count: int) -> Array:
-    """Their indices, the highest first; of equal ones the first. What is no number is lower than any."""
+    """The indices of the highest scores in descending order; equal scores in their order. NaN is the lowest."""
     keys = np.where(np.isnan(row), -np.inf, row) if row.dtype.kind == "f" else row
     order = np.argsort(keys[::-1], kind="stable")[::-1]
     return len(row) - 1 - order[:count]

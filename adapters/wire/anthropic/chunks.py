@@ -57,7 +57,7 @@ _block = msgspec.json.Decoder(_Block).decode
 
 
 def read_event(data: bytes) -> MessageEvent:
-    """Raises `BackendError` for what is no event."""
+    """Raises `BackendError` for data that is no event."""
     return decoding.decode(_event, data, "stream")
 
 
@@ -75,7 +75,7 @@ class ChatChunks:
         self._has_arguments = False
 
     def take(self, event: MessageEvent, usage: MessageUsage) -> bytes:
-        """Translate an event into chunks, possibly none. `usage` is what the message has reported so far."""
+        """Translate an event into chunks, possibly none. `usage` is the usage that the message has reported so far."""
         match event.type:
             case "content_block_delta" if event.delta is not None:
                 return self._more(event.delta)

@@ -21,13 +21,13 @@ MAX_MESSAGE = 2_000
 _OURS = re.compile(r"credit balance|API usage limits|billing", re.IGNORECASE)
 """A refusal of type `invalid_request_error` that is about the account's billing."""
 _TOO_LONG = "prompt is too long"
-"""By these words clients know that a conversation must be shortened."""
+"""The words by which clients recognise that a conversation must be shortened."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class ErrorBody(msgspec.Struct):
-    """What is in `error`."""
+    """The member `error`."""
 
     type: str = ""
     message: str = ""

@@ -75,7 +75,7 @@ class OpenBlocks:
         return [*out, self._delta(b"text_delta", b"text", text)]
 
     def thinking(self, text: str) -> list[bytes]:
-        """More of what is thought."""
+        """A further part of a thought."""
         out = self._become("thinking", {"type": "thinking", "thinking": "", "signature": ""})
         return [*out, self._delta(b"thinking_delta", b"thinking", text)]
 
@@ -155,7 +155,7 @@ class OpenBlocks:
         return [*out, *self._begin(block)]
 
     def _more(self) -> list[bytes]:
-        """What the open call has that was not sent yet."""
+        """The part of the open call that was not sent yet."""
         call = self._open
         if call is None or not call.pending:
             return []

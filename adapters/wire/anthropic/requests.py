@@ -28,7 +28,7 @@ from adapters.wire.openai.request_codec import LENGTHS, MAX_TOKENS
 VERSION = "2023-06-01"
 MAX_BETAS = 1024
 IMAGE_TOKENS = 1600
-"""What an image or a file counts for in an estimate: about what a large picture costs."""
+"""Tokens of an image or a file in an estimate: about those of a large picture."""
 _BETAS = re.compile(r"[A-Za-z0-9._-]+(?:\s*,\s*[A-Za-z0-9._-]+)*")
 
 _encode = msgspec.json.Encoder().encode

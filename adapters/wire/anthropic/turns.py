@@ -197,7 +197,7 @@ def arguments(text: str) -> Any:
 
 
 def _source(url: str) -> Object:
-    """Where a picture or a file is, or what it is."""
+    """The address or the data of a picture or a file."""
     data = _DATA.match(url)
     if data is not None:
         return {"type": "base64", "media_type": data[1], "data": url[data.end() :]}

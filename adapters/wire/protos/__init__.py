@@ -57,7 +57,7 @@ _FILES = load(Path(__file__).parent / "oip.binpb")
 inference: Any = messages(_FILES["grpc_service.proto"])
 """`inference.ModelInferRequest` and the others."""
 model_config: Any = messages(_FILES["model_config.proto"])
-"""`model_config.ModelConfig` and what it is made of."""
+"""`model_config.ModelConfig` and the messages in it."""
 health: Any = messages(_FILES["health.proto"])
 
 METHODS = methods(_FILES["grpc_service.proto"].services_by_name["GRPCInferenceService"])

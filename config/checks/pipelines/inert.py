@@ -12,7 +12,7 @@ from config.schema.pipelines.pipeline import EnsembleConfig, NodeConfig, Pipelin
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Report what a reader of the file would expect to have an effect."""
+    """Report fields that a reader of the file would expect to have an effect."""
     tensors = takes_tensors(root)
     for placed in pipelines(root):
         yield from _declared(doc, placed)

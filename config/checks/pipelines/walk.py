@@ -81,7 +81,7 @@ def model_of(name: str, names: Mapping[str, str]) -> str | None:
 
 
 def takes_tensors(root: Node) -> TakesTensors:
-    """Whether a model takes tensors, by the protocols of its pools; a pipeline takes what its answer's model takes."""
+    """Whether a model takes tensors, by the protocols of its pools; for a pipeline, by the model of its answer."""
     configured = model_names(root)
     pools = {pool["name"].text: _serves_tensors(pool) for pool in root["pools"]}
     routed = {

@@ -52,7 +52,7 @@ GENERATED = NodeOutputs(
 )
 """Of a chat or a completion. Log-probabilities are absent if the server reports none."""
 TENSORS = NodeOutputs({}, is_open=True)
-"""Of a model of tensors, whose outputs only its server knows."""
+"""Of a model of tensors, whose outputs only its server declares."""
 NOTHING = NodeOutputs({})
 _CHAT: Mapping[Path, Variable] = {
     ("text",): Variable(STRING),

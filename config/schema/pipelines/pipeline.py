@@ -22,7 +22,7 @@ MAX_ROWS = 1024
 """Rows that a step computes one by one."""
 Combine = Literal["vote", "mean", "concat", "first"]
 KINDS = ("model", "steps", "ensemble", "switch", "cascade", *LEAVES)
-"""The fields of a node that say what it does. A node has exactly one of them."""
+"""The fields that determine the kind of a node. A node has exactly one of them."""
 
 
 class NodeConfig(LeafKinds):

@@ -19,7 +19,7 @@ from gateway.limits.subjects import Spare, Store
 from policies.limits.amounts import NOTHING, Amounts
 
 LEASE = 10.0
-"""Seconds without a heartbeat after which Redis releases what a gateway holds."""
+"""Seconds without a heartbeat after which Redis releases the reservations of a gateway."""
 SYNC = 0.02
 """Seconds between two refills of leases."""
 IDLE = 1.0
@@ -152,7 +152,7 @@ class RedisLedger:
         self._to_settle.set()
 
     def owe(self, allowance: RemoteAllowance, amounts: Amounts, picos: int) -> None:
-        """Charge a row later for what was used while Redis was away."""
+        """Charge a row later for usage during an outage of Redis."""
         debt = self._debts.get(allowance.key)
         if debt is None:
             debt = self._debts[allowance.key] = Debt(allowance)
@@ -183,7 +183,7 @@ class RedisLedger:
                 await self.link.is_up.wait()
 
     async def aclose(self) -> None:
-        """Send what is unsent and return the leases, in bounded time. `run` must still run."""
+        """Send the unsent usage and return the leases, in bounded time. `run` must still run."""
         with suppress(TimeoutError, LinkDown):
             async with asyncio.timeout(GOODBYE):
                 while self.unsent and self.up:  # noqa: ASYNC110 - at the end of the process, once

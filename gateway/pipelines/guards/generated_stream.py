@@ -151,7 +151,7 @@ class GuardedStream(Stream):
     # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
     async def _release(self, index: int, name: str, window: GuardWindow) -> None:
-        """Examine the windows that are due, and write what passed."""
+        """Examine the windows that are due, and write the text that passed."""
         async for text in self._passed(window):
             if text:
                 self._write(index, {name: text})

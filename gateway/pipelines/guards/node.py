@@ -82,7 +82,7 @@ async def _texts(output: Output) -> list[str]:
 
 
 async def _reduce(output: Output) -> None:
-    """Remove from a whole answer of a text what was not examined: log-probabilities, and fields beside the choices."""
+    """Remove the unexamined parts of a whole generated answer: log-probabilities, and fields beside the choices."""
     answer = output.answer
     if answer is None or answer.body is None or answer.form.wire != "openai":
         return

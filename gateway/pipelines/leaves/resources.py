@@ -1,4 +1,4 @@
-"""Prepares what the nodes of a configuration need, before the configuration is in force."""
+"""Loads the resources of a configuration's nodes, before the configuration is in force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _PlacedNode(NamedTuple):
 
 
 def prepare(config: Config) -> None:
-    """Load what the nodes need, once. Raises `FleetError`. Blocks: call it in a thread."""
+    """Load the resources of all nodes, once. Raises `FleetError`. Blocks: call it in a thread."""
     check(config)
     for placed in _all_nodes(config):
         for kind, _ in placed.node.placed_leaves():
@@ -52,7 +52,7 @@ def check(config: Config) -> None:
 
 @contextmanager
 def _reported(config: Config, place: Place, part: str) -> Iterator[None]:
-    """Raise what goes wrong with a part of the file as a `FleetError` with its line."""
+    """Raise a failure of a part of the file as a `FleetError` with its line."""
     line = 1
     try:
         yield

@@ -43,7 +43,7 @@ class CompletionDetails(msgspec.Struct):
 
 
 class UsageBody(msgspec.Struct):
-    """What it cost, in tokens. The prompt counts once, however many choices it has."""
+    """The cost in tokens. The prompt counts once, for any number of choices."""
 
     prompt_tokens: int
     completion_tokens: int

@@ -19,7 +19,7 @@ PART = 64
 
 
 class TruncationLimits(NamedTuple):
-    """A row each, [rows, 1]. What does not limit is infinite, or 0 for `min_p`."""
+    """A row each, [rows, 1]. A parameter without effect is infinite, or 0 for `min_p`."""
 
     top_k: Tensor
     top_p: Tensor

@@ -60,7 +60,7 @@ class ScoreOptions:
 
 
 class Attention(Protocol):
-    """How the tokens of one step attend, in every layer alike."""
+    """The attention of the tokens of one step, the same in every layer."""
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, keys: Pages, values: Pages, scores: ScoreOptions
@@ -74,7 +74,7 @@ class Attention(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What tokens see of their sequences' pages, through one window."""
+    """The positions of their sequences' pages that tokens attend to, through one window."""
 
     blocks: Tensor  # of a chunk [pages]; of single tokens [tokens, pages of the longest], padded with their own first
     mask: Tensor | None  # where they may look: [tokens, positions], [tokens, 1, 1, positions]; None if plainly causal
@@ -91,12 +91,12 @@ class _Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where a step's tokens are, for every layer alike: first all single tokens, then the longer chunks."""
+    """The places of a step's tokens, the same for every layer: first all single tokens, then the longer chunks."""
 
     begun: Tensor  # pages whose first position is written in this step
     slots: Tensor  # [T] the cache position each token's key and value go to: page × B + offset
     num_decodes: int  # single tokens
-    decodes: Mapping[int | None, _Seen]  # what they see, by window
+    decodes: Mapping[int | None, _Seen]  # the positions they attend to, by window
     prefills: tuple[_Prefill, ...]
 
     @classmethod

@@ -21,7 +21,7 @@ _POOLINGS: dict[str, Pooling] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingConfig:
-    """`prompt` goes before every text. `dimensions` are what a vector may be cut to: any, some, or none."""
+    """`prompt` precedes every text. `dimensions` are the sizes to which a vector may be cut: any, some, or none."""
 
     pooling: Pooling = "last"
     normalize: bool = True

@@ -57,7 +57,7 @@ class _Layer:
 
 
 class Encoder:
-    """An executor of hidden states alone. It keeps nothing: a chunk is a whole text."""
+    """An executor of hidden states alone, without a cache: a chunk is a whole text."""
 
     def __init__(self, config: EncoderConfig, tensor: TensorSource) -> None:
         self.config = config

@@ -49,7 +49,7 @@ def is_encoder(path: Path) -> bool:
 
 
 def encoder_config(raw: Mapping[str, Any]) -> EncoderConfig:
-    """Raises UnsupportedModel that names what is missing."""
+    """Raises UnsupportedModel that names the missing feature."""
     if raw.get("position_embedding_type", "absolute") != "absolute":
         raise UnsupportedModel(f"position_embedding_type {raw['position_embedding_type']!r} is not supported")
     if raw.get("is_decoder"):

@@ -29,7 +29,7 @@ class Executor(Protocol):
     """T is the number of tokens in a step: those of the first chunk, of the second, and so on."""
 
     def logits(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> Tensor:
-        """Compute the chunks, [len(rows), vocab] of what comes after the tokens `rows` of the T, float32."""
+        """Compute the chunks, [len(rows), vocab] of the successors of the tokens `rows` of the T, float32."""
 
     def hidden(self, chunks: Sequence[Chunk]) -> Tensor:
         """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""
@@ -126,7 +126,7 @@ def make_executor(
 
 
 def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_seqs: int, block_size: int) -> int:
-    """Bytes that computing takes on a GPU, beside weights and cache; 0 on a CPU."""
+    """Bytes of memory for the computation on a GPU, beside weights and cache; 0 on a CPU."""
     if name != "auto" or _cuda(model) is None:
         return 0
     from runtimes.llm.cuda.memory import memory_of_steps
@@ -135,7 +135,7 @@ def memory_of_steps(name: ExecutorName, model: Llama, max_tokens: int, max_num_s
 
 
 def _cuda(model: Llama) -> "type[CudaExecutor] | None":
-    """For a model on a GPU, if Triton is there, which comes with PyTorch for GPUs."""
+    """For a model on a GPU, if Triton is installed, which is part of PyTorch for GPUs."""
     if model.device.type != "cuda":
         return None
     try:

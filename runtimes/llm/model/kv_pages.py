@@ -62,7 +62,7 @@ def store(pages: Pages, slots: Tensor, numbers: Tensor) -> None:
     numbers = numbers.float()
     scales = numbers.abs().amax(-1) / 127
     codes = (numbers / scales.clamp(min=torch.finfo(_SCALE).tiny)[..., None]).round_()
-    # What is not a number is none in its scale, so it comes back as none.
+    # The scale of NaN is NaN, so NaN is read back as NaN.
     codes = codes.nan_to_num_().clamp_(-127, 127).to(torch.int8)
     pages.codes.view(-1, *pages.shape[2:]).index_copy_(0, slots, codes)
     pages.scales.view(-1, pages.shape[2]).index_copy_(0, slots, scales)

@@ -22,7 +22,7 @@ from runtimes.llm.weights.matrix import Weight, concatenated, embedding, linear
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer's weights; None for what the model does not have. Norms are float32."""
+    """One layer's weights; None for weights that the model does not have. Norms are float32."""
 
     kind: int
     attention_norm: Tensor

@@ -94,7 +94,7 @@ class ModelShape:
     fused_projections: bool = False
 
     def __post_init__(self) -> None:
-        """Check every size once: what computes with them, natively too, relies on it."""
+        """Check every size once: all computations, the native step too, rely on it."""
         for name in _COUNTS:
             checked_count(name, getattr(self, name), _BOUNDS.get(name, _MOST))
         if self.num_heads % self.num_kv_heads:

@@ -1,4 +1,4 @@
-"""Hidden states to what vectors are made of: one step's share of each text to embed."""
+"""Hidden states to sums of vectors: one step's share of each text to embed."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -25,7 +25,7 @@ class Pooler:
         self._executor = executor
 
     def run(self, chunks: Sequence[Chunk]) -> "Mapping[int, NDArray[np.float32]]":
-        """What each chunk adds to its sequence's vector [hidden], by sequence id: the sum of its tokens' states for a
+        """Each chunk's part of its sequence's vector [hidden], by sequence id: the sum of its tokens' states for a
         mean, else the one state that counts, where the chunk has it."""
         states = self._executor.hidden(chunks).float().cpu()
         sums, first = {}, 0

@@ -51,7 +51,7 @@ def rope_of(parameters: Mapping[str, Any], head_dim: int, context_length: int) -
         return _yarn(parameters, waves, context_length)
     if kind == "longrope":
         return _longrope(parameters, waves, context_length)
-    # Dynamic NTK changes what lies beyond max_position_embeddings, where no context of this engine goes.
+    # Dynamic NTK changes positions beyond max_position_embeddings, where every context of this engine ends.
     return Rope(_numbers(plain))
 
 
@@ -74,7 +74,7 @@ def divided(rope: Rope, factors: Tensor) -> Rope:
 
 
 def _waves(theta: float, dims: int) -> Tensor:
-    """Positions that a radian takes, by pair of dimensions."""
+    """Positions per radian, by pair of dimensions."""
     exponents = torch.arange(0, dims, 2, dtype=torch.float32) / dims
     return torch.as_tensor(theta**exponents)
 
@@ -84,7 +84,7 @@ def _numbers(frequencies: Tensor) -> tuple[float, ...]:
 
 
 def _llama3(plain: Tensor, parameters: Mapping[str, Any]) -> Tensor:
-    """Long waves are stretched by `factor`, short ones not, those between in part (Llama 3.1's release code)."""
+    """Stretch long waves by `factor`, medium ones in part, short ones not (Llama 3.1's release code)."""
     low, high, factor = parameters["low_freq_factor"], parameters["high_freq_factor"], parameters["factor"]
     waves = parameters["original_max_position_embeddings"] / (2 * math.pi / plain)
     unscaled = ((waves - low) / (high - low)).clamp(0, 1)
@@ -92,7 +92,7 @@ def _llama3(plain: Tensor, parameters: Mapping[str, Any]) -> Tensor:
 
 
 def _yarn(parameters: Mapping[str, Any], waves: Tensor, context_length: int) -> Rope:
-    """Peng et al. 2023, https://arxiv.org/abs/2309.00071: what turns often stays, what turns seldom is stretched."""
+    """Peng et al. 2023, https://arxiv.org/abs/2309.00071: short waves are unchanged, long waves are stretched."""
     theta, dims = float(parameters["rope_theta"]), 2 * len(waves)
     original = parameters.get("original_max_position_embeddings") or context_length
     factor = parameters.get("factor") or context_length / original

@@ -31,7 +31,7 @@ class NativeUnavailable(Exception):
 
 
 class BuildTarget(NamedTuple):
-    """A kind of processor: what torch calls its abilities, and the compiler's flags for them."""
+    """A kind of processor: torch's names of its features, and the compiler's flags for them."""
 
     needs: frozenset[str]
     flags: tuple[str, ...]
@@ -52,14 +52,14 @@ TARGETS = {
 
 
 def targets() -> list[str]:
-    """Those that this machine runs, fastest first."""
+    """The targets that this machine runs, fastest first."""
     abilities = torch.cpu.get_capabilities()
     return [name for name, target in TARGETS.items() if all(abilities.get(need) for need in target.needs)]
 
 
 @cache
 def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
-    """The step for `target`, compiled if it is not in `folder` yet, which takes ten to thirty seconds.
+    """The step for `target`, compiled if it is not in `folder` yet; the compilation lasts ten to thirty seconds.
 
     The environment's CXXFLAGS come after our own flags.
 

@@ -72,7 +72,7 @@ class NativeExecutor:
         target: str | None = None,
         adapts: bool = True,
     ) -> None:
-        """`adapts`: steps use fewer than `threads` while other programs take the cores.
+        """`adapts`: steps use fewer than `threads` while other programs use the cores.
 
         Raises NativeUnavailable, or MemoryError.
         """
@@ -126,7 +126,7 @@ class NativeExecutor:
         return hidden
 
     def seconds(self) -> dict[str, float]:
-        """What all steps so far have spent on each of PARTS."""
+        """The seconds of all steps so far for each of PARTS."""
         spent = (c_double * len(PARTS))()
         self._library.headrace_seconds(self._model, spent)
         return dict(zip(PARTS, spent, strict=True))

@@ -15,7 +15,7 @@ _SHORTEST, _LONGEST = 0.4, 12.0
 
 
 class TeamSize:
-    """Counts in seconds of steps and knows no clock. A trial that fails doubles the time to the next, and one that
+    """Counts in seconds of steps, without a clock. A trial that fails doubles the time to the next, and one that
     succeeds halves it."""
 
     def __init__(self, threads: int) -> None:

@@ -7,7 +7,7 @@ from runtimes.llm.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """Turns one answer's tokens into text. All that `push` and `flush` return is what `decode` of all returns."""
+    """Converts one answer's tokens to text. The results of `push` and `flush` together equal `decode` of all tokens."""
 
     def __init__(self, tokenizer: Tokenizer, shown: Mapping[int, bytes] | None = None) -> None:
         """`shown` control tokens are spelled in the text."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class _Trie(dict[str, "_Trie"]):
-    """Characters and what may follow them; a token ends at an empty one."""
+    """Characters and their possible successors; a token ends at an empty one."""
 
 
 class SpecialSpellings:

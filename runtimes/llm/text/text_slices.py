@@ -16,7 +16,7 @@ _SAMPLE = "Some words, 12 and\nmore  of  it\n\n  x = 3 ; Ünï \t cödé 中文 
 
 
 def slices(text: str, *, cut: bool = True) -> Iterator[str]:
-    """The parts of `text` in their order; without `cut` only what is over LONGEST is cut."""
+    """The parts of `text` in their order; without `cut` only parts over LONGEST are cut."""
     start = 0
     while len(text) - start > (SLICE if cut else LONGEST):
         place = _PLACE.search(text, start + SLICE, start + LONGEST) if cut else None

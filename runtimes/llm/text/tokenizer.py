@@ -97,7 +97,7 @@ class Tokenizer:
         return ids
 
     def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
-        """The ids of a text that is all there is, between the control tokens that the model knows such a text by.
+        """The ids of a whole text, between the control tokens that the model expects around it.
 
         Spellings of control tokens count. What is over `limit` is cut off before the tokens of the end.
         """

@@ -1,4 +1,4 @@
-"""Model files: where they come from and how they are read.
+"""Model files: their sources and their formats.
 
 store.py             from the name of a model to a path; file_kind.py: what a wrong file is
 loader.py            weights and configuration of a Llama model; encoder_loader.py: of an encoder

@@ -20,14 +20,14 @@ from runtimes.llm.weights.matrix import Weight, moved
 from runtimes.llm.weights.quantize import WeightsName, held
 from runtimes.llm.weights.safetensors_files import SafetensorsFiles, json_object
 
-# Models that were trained with a head of their own keep the encoder's tensors under one of these.
+# Files of models that were trained with a head store the encoder's tensors under one of these.
 _PREFIXES = ("", "bert.", "roberta.")
 
 
 def read_encoder(
     folder: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
 ) -> Encoder:
-    """Raises UnsupportedModel or InvalidCheckpoint for what cannot be loaded, ValueError if there is no such device."""
+    """Raises UnsupportedModel or InvalidCheckpoint for an unusable model, ValueError for an unknown device."""
     target = choose_device(device)
     number = choose_dtype(dtype, target)
     try:

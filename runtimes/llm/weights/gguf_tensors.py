@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file, by the names that llama.cpp gives them."""
+"""The tensors of a GGUF file, by llama.cpp's names."""
 
 from pathlib import Path
 

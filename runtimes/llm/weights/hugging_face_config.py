@@ -25,7 +25,7 @@ _GEMMA = {
     "sliding_window": 4096,
     "tie_word_embeddings": True,
 }
-# The families, and what transformers takes where a configuration is silent.
+# The families, and transformers' defaults for absent fields.
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama": {},
     "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
@@ -51,7 +51,7 @@ def hugging_face_config(raw: Mapping[str, Any], eos_token_ids: frozenset[int] = 
 
 
 def text_part(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a Gemma 3 that also sees pictures, what is its language model's; else all of `raw`."""
+    """The section of the language model for a Gemma 3 that also accepts pictures; else all of `raw`."""
     if raw.get("model_type") != "gemma3":
         return raw
     if not isinstance(raw.get("text_config"), dict):

@@ -44,7 +44,7 @@ class GroupQuantized:
         if rows is not None:
             return with_rows(self, rows.flatten()).dequantized().view(*rows.shape, -1)
         whole = torch.empty(self.shape, dtype=self.dtype, device=self.device)
-        # Some rows at a time: what is between codes and weights stays in the processor's cache.
+        # Some rows at a time: intermediate tensors stay in the processor's cache.
         count = max(_NUMBERS_AT_ONCE // max(self.shape[1], 1), 1)
         for first in range(0, len(whole), count):
             part = slice(first, first + count)
@@ -79,7 +79,7 @@ def moved(weight: Weight, device: torch.device) -> Weight:
 
 
 def with_rows(weight: Weight, rows: Tensor) -> Weight:
-    """Those of its rows, in that order."""
+    """The given rows, in that order."""
     if not isinstance(weight, GroupQuantized):
         return weight[rows]
     offsets = None if weight.offsets is None else weight.offsets[rows]

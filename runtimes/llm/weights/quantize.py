@@ -15,7 +15,7 @@ from runtimes.llm.weights.matrix import GroupQuantized, Weight
 
 WeightsName = Literal["auto", "unquantized", "int8", "int4", "stored"]
 GROUP = 32
-# Every token goes through both, and a model that is good in 4 bits is not with these in 4 bits.
+# Every token uses both matrices, and a model whose other matrices have 4 bits loses accuracy with these in 4 bits.
 _IN_8_BITS = ("model.embed_tokens.weight", "lm_head.weight")
 _NUMBERS_AT_ONCE = 1 << 19
 _FITS = 2  # times that scale and offset are fitted to the codes: another gains 1 % of the error
@@ -40,7 +40,7 @@ def held(name: str, weight: Weight, how: WeightsName, dtype: torch.dtype) -> Wei
 
 
 def held_bytes(shape: tuple[int, ...], how: WeightsName, dtype: torch.dtype) -> int:
-    """What `held` keeps of a tensor of `shape` takes."""
+    """The bytes of a tensor of `shape` as `held` stores it."""
     small = how in ("int8", "int4", "stored") and len(shape) == 2 and shape[1] % GROUP == 0
     # A byte a code, and a scale and an offset a group.
     bytes_of_32 = GROUP + 4 if small else GROUP * int(dtype.itemsize)
@@ -101,7 +101,7 @@ def _groups(weight: Tensor) -> tuple[int, int]:
 
 
 def _parts(weight: Tensor) -> list[slice]:
-    """Some rows at a time, so that what is between stays small."""
+    """Some rows at a time, so that intermediate tensors stay small."""
     count = max(_NUMBERS_AT_ONCE // weight.shape[1], 1)
     return [slice(first, first + count) for first in range(0, len(weight), count)]
 
@@ -111,6 +111,6 @@ def _unquantized(weight: Weight) -> Tensor:
 
 
 def _halved(weight: GroupQuantized, dtype: torch.dtype) -> GroupQuantized:
-    """Scales in float16: a file's super-blocks give some that have more bits than that."""
+    """Scales in float16: some scales of a file's super-blocks have more bits."""
     offsets = None if weight.offsets is None else weight.offsets.half()
     return replace(weight, scales=weight.scales.half(), offsets=offsets, dtype=dtype)

@@ -18,7 +18,7 @@ from runtimes.tensor.shared_memory import SharedMemory
 
 
 class Control:
-    """Everything beside inference. Raises `InferenceError` for what is wrong."""
+    """Everything beside inference. Raises `InferenceError` for an invalid request."""
 
     def __init__(self, manager: ModelManager, memory: SharedMemory, tracer: Tracer, logs: LogSettings) -> None:
         self.manager = manager

@@ -16,7 +16,7 @@ Encode = Callable[[Computed], Awaitable[bytes]]
 
 
 class Events:
-    """The body of an answer. The status is out with the first response, so what fails later is an event."""
+    """The body of an answer. The status is sent with the first response, so a later failure is an event."""
 
     def __init__(self, responses: AsyncGenerator[Computed, None], encode: Encode, first: bytes | None) -> None:
         self._responses = responses
@@ -44,7 +44,7 @@ class Events:
 
 
 async def answer(responses: AsyncGenerator[Computed, None], encode: Encode) -> Response:
-    """Waits for the first response: what fails before it still has a status of its own."""
+    """Wait for the first response: an earlier failure has a status of its own."""
     try:
         computed = await anext(responses, None)
         first = None if computed is None else _event(await encode(computed))

@@ -15,7 +15,7 @@ RETRY_SECONDS = 1.0
 
 
 def not_implemented(message: str) -> CallerError:
-    """What the protocol has and this server, or this model, does not."""
+    """The error for a part of the protocol that this server, or this model, does not support."""
     return CallerError(message, code="not_implemented")
 
 
@@ -30,7 +30,7 @@ def http_response(error: InferenceError) -> Response:
 
 
 def http_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
-    """For what never became a request."""
+    """The response to bytes that are no request."""
     del code  # the protocol has no place for it
     return Response(status, [JSON], oip_responses.encode_error(message))
 

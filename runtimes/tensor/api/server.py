@@ -153,7 +153,7 @@ async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
 
 
 class _Server:
-    """Both doors, and what is behind them."""
+    """Both doors, and the objects behind them."""
 
     def __init__(
         self, options: ServerOptions, manager: ModelManager, logs: LogSettings, services: ModelServices

@@ -76,7 +76,7 @@ def parent_of_steps(trace: RequestTrace | None) -> Iterator[None]:
 
 
 class Tracer:
-    """Picks requests, and writes what was traced of them."""
+    """Selects requests, and writes their traces."""
 
     def __init__(self, settings: TraceSettings) -> None:
         self.settings = settings

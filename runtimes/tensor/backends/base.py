@@ -48,7 +48,7 @@ class Backend(Protocol):
     name: str
 
     def complete(self, config: ModelConfig, folder: Path) -> ModelConfig:
-        """Add what the model's file describes: inputs, outputs, and whether they have a batch dimension.
+        """Add the declarations of the model's file: inputs, outputs, and whether they have a batch dimension.
 
         Raises `ModelLoadError` if the file contradicts the configuration.
         """
@@ -152,7 +152,7 @@ class ModelLoadError(Exception):
 
 
 class ModelFailed(Exception):
-    """The model's own code raised, or answered what the configuration does not allow. The message is for the caller."""
+    """The model's own code raised, or its outputs contradict the configuration. The message is for the caller."""
 
 
 class RowsFailed(ModelFailed):

@@ -1,4 +1,4 @@
-"""Models on OpenVINO: its own IR, and what it reads besides (ONNX, PaddlePaddle, TensorFlow Lite).
+"""Models on OpenVINO: its own IR, and the other formats that it reads (ONNX, PaddlePaddle, TensorFlow Lite).
 
 Parameters: `device` (CPU, GPU.0, AUTO …) and OpenVINO's own properties by their names (`NUM_STREAMS`, `CACHE_DIR` …).
 """

@@ -45,7 +45,7 @@ _ALIASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model, and what quantizing it changed."""
+    """A model, and the effect of its quantization."""
 
     model: Model
     quantization: Mapping[str, float | str] = field(default_factory=dict)

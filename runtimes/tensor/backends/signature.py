@@ -24,7 +24,7 @@ class ModelTensor(NamedTuple):
 
 
 def completed(config: ModelConfig, inputs: Sequence[ModelTensor], outputs: Sequence[ModelTensor]) -> ModelConfig:
-    """The configuration with what it left out. Raises `ModelLoadError` where the two contradict each other.
+    """Complete a configuration from the model's file. Raises `ModelLoadError` if the two contradict each other.
 
     A configuration without inputs, outputs and batch size gets a batch dimension if every tensor begins with a
     variable one.

@@ -22,7 +22,7 @@ Method = Callable[[Array], Any]
 
 
 class TabularModel:
-    """`methods` by output: what each is computed by."""
+    """`methods`: by output, the method that computes it."""
 
     def __init__(self, config: ModelConfig, methods: Mapping[str, Method]) -> None:
         self._inputs = [spec.name for spec in config.inputs]
@@ -43,7 +43,7 @@ class TabularModel:
 
 
 def described(config: ModelConfig, features: int, datatype: str, outputs: Mapping[str, Method]) -> ModelConfig:
-    """The configuration with what it left out: one row of features in, and what the model answers to zeros out."""
+    """Complete a configuration: the input is a row of features, the outputs are those of the model for zeros."""
     if not config.inputs:
         config = dataclasses.replace(config, inputs=(TensorSpec(INPUT, datatype, (features,)),))
     given = sum(max(1, int(np.prod(spec.dims))) for spec in config.inputs)

@@ -1,4 +1,4 @@
-"""PyTorch's files, and how what is in them is called."""
+"""PyTorch's files, and calls of the models in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m runtimes.tensor.catalogue`: what `headrace models` runs."""
+"""`python -m runtimes.tensor.catalogue`: the program behind `headrace models`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is wrong at a place of a configuration."""
+"""A mistake at a place of a configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from config.place import Place
 
 
 class Complaint(NamedTuple):
-    """What is wrong at a place, and what to change."""
+    """A mistake at a place, and the necessary change."""
 
     place: Place
     message: str

@@ -142,7 +142,7 @@ def _problems(complaints: Iterable[Complaint], doc: Document, written: WrittenPl
 
 
 class _Files:
-    """Reads what a configuration names beside itself."""
+    """Reads the files that a configuration names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -155,7 +155,7 @@ class EnsembleRun:
         return self._leases.get(step.index)
 
     def _parameters(self, step: PreparedStep) -> Parameters:
-        """Those of the request. A `timeout` is what is left of the whole; a step before may have named a sequence."""
+        """The request's parameters. `timeout` is the remaining time; an earlier step may have set the sequence."""
         parameters, override = self.request.inference.parameters, self._overrides.of(step)
         if not (self.request.has_timeout or override):
             return parameters

@@ -63,7 +63,7 @@ class StreamExecution:
         return []
 
     async def _stage(self, at: int, values: Mapping[str, Tensor], before: asyncio.Task[None] | None) -> None:
-        """Run a stage for one response of the stage before it, and deliver what follows from it.
+        """Run a stage for one response of the stage before it, and deliver the results.
 
         `before` delivers the previous response.
         """

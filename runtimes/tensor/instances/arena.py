@@ -15,7 +15,7 @@ _STEP = 1024 * 1024
 
 
 class Arena:
-    """A file without a name that grows by need and is used again. `fd` is what the other side opens it by.
+    """A file without a name that grows by need and is used again. The other side opens it by `fd`.
 
     One packet at a time: what was read of it is void when the writer writes again.
     """

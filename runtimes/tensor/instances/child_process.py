@@ -125,7 +125,7 @@ class ChildProcess:
             self._loop.call_later(CLOSE_SECONDS, self.kill)
 
     def _hear(self) -> None:
-        """Read what the process prints, at any rate, so that it never blocks."""
+        """Read the output of the process at any rate, so that the process never blocks."""
         try:
             data = os.read(self._printed, 65536)
         except BlockingIOError:

@@ -183,7 +183,7 @@ def signal(kind: int, number: int) -> bytes:
 
 
 def packed(frame: Frame, arena: Arena) -> bytes:
-    """The packet; what is too large for one goes into the arena. Raises `FrameTooLarge`."""
+    """The packet; data that is too large for a packet is written to the arena. Raises `FrameTooLarge`."""
     kind, number, header, pieces, size = frame
     start = _PREFIX.size + len(header)
     if start + size <= INLINE:

@@ -57,7 +57,7 @@ class _Output:
         *,
         any_shape: bool = False,
     ) -> None:
-        """`any_shape`: the scheduler cuts it for each request, and knows how many elements it has."""
+        """`any_shape`: the scheduler cuts the output for each request, and has the number of elements."""
         self.name = name
         self._any_shape = any_shape
         self._datatype = datatype

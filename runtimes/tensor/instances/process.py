@@ -40,7 +40,7 @@ class ProcessWorker:
         self._loop = asyncio.get_running_loop()
         self._child: ChildProcess | None = None
         self._answer: asyncio.Future[bytes] | None = None
-        """While it starts: what it makes of its job."""
+        """The report on the job, while the process starts."""
         self._row_errors: dict[int, str] = {}
         self._stream = 0
         self._copying = False
@@ -59,7 +59,7 @@ class ProcessWorker:
             await self.aclose()
 
     async def _begin(self, kind: int) -> bytes:
-        """Start the process with its job; what it answers."""
+        """Start the process with its job. Returns its report."""
         self._answer = self._loop.create_future()
         child = self._start_child()
         self._child = child

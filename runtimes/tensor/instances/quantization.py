@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def loaded(job: Job) -> Loaded:
-    """The job's model; with `quantize`, what that changed. Raises `ModelLoadError`."""
+    """The job's model and, with `quantize`, the effect of quantization. Raises `ModelLoadError`."""
     kind = backend(job.backend)
     quantized = load_model(kind, job.config, job.folder, job.device)
     if not job.config.quantize or job.config.decoupled:

@@ -1,4 +1,4 @@
-"""A process with a model that receives requests whole, and that may ask its server in turn."""
+"""A process with a model that receives whole requests, and that may send requests to its server."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class RequestWorker(ProcessWorker):
         super()._exited(how)
 
     def _release(self) -> None:
-        """End what the process has begun at the server."""
+        """End the requests that the process has begun at the server."""
         if self._calls is not None:
             self._calls.close()
         for task in self._queries:

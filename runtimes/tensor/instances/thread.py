@@ -44,7 +44,7 @@ def _count(model: str, change: int) -> None:
 
 
 class ThreadWorker:
-    """The loop's side, and what runs on the thread (`_run` and all below it)."""
+    """The loop's side, and the functions that run on the thread (`_run` and all below it)."""
 
     def __init__(self, job: Job, listener: Listener) -> None:
         self._job = job

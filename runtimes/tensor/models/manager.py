@@ -99,7 +99,7 @@ class ModelManager:
         return served
 
     async def wait_for(self, name: str, version: str, deadline: float | None) -> ServedModel:
-        """Like `lease`, of what is not in service: waits for a cold version until `deadline` (loop time).
+        """Like `lease`, for a model that is not in service: waits for a cold version until `deadline` (loop time).
 
         Raises `NotFound`, `Unavailable`, `CapacityError` or `DeadlineError`.
         """
@@ -155,7 +155,7 @@ class ModelManager:
     # ── coming and going ──────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> Mapping[str, str]:
-        """Load what is to be there at the start; why not, by model. Raises `RepositoryError` without a repository."""
+        """Load the models of the start. Returns failures by model. Raises `RepositoryError` without a repository."""
         listing = await self.look()
         for why in listing.refused.values():
             log.error("%s", why)

@@ -1,4 +1,4 @@
-"""`SHA256SUMS` beside the files of a version: when a copy is complete, and whether it is what was sent.
+"""`SHA256SUMS` beside the files of a version: whether a copy is complete and unchanged.
 
 The file is what `sha256sum * > SHA256SUMS` writes. Where there is one, nothing is loaded that differs from it.
 """

@@ -67,7 +67,7 @@ class Poller:
                     loads.create_task(self._load(name))
 
     async def poll(self) -> tuple[list[str], list[str]]:
-        """One look: what is to be loaded, and what to be unloaded."""
+        """Scan once: returns the models to load, and those to unload."""
         listing = await self._manager.look()
         come: list[str] = []
         for name, folder in listing.models.items():

@@ -38,7 +38,7 @@ class Source:
         self.users += 1
 
     async def release(self) -> None:
-        """The last one removes what is temporary."""
+        """Release the source. The last user removes temporary files."""
         self.users -= 1
         if not self.users and self.temporary:
             await asyncio.to_thread(remove, self.folder.path)

@@ -100,7 +100,7 @@ class Repository:
 
 
 def check_name(name: str) -> None:
-    """Raises `RepositoryError` for what is no plain name of one folder."""
+    """Raises `RepositoryError` unless the name is a plain name of one folder."""
     if (
         not name
         or len(name.encode()) > MAX_NAME

@@ -1,4 +1,4 @@
-"""Room for models: what is loaded is held against a budget, and idle versions make way."""
+"""Memory of models: loaded versions count against a budget, and idle versions are unloaded for others."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Residency:
             await self._evict(occupant.hold)
 
     async def keep(self) -> None:
-        """Until cancelled: what could not be unloaded when it was in use is unloaded when it is not."""
+        """Until cancelled, unload versions that were in use when their memory was required."""
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             if self.budget.excess:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Rotation:
-    """Changes what is in `table`, and owns what runs it."""
+    """Changes the models in `table`, and owns their sources and tasks."""
 
     def __init__(self, table: ModelTable, loader: Loader, memory_budget: int, drain_seconds: float) -> None:
         self.residency = Residency(memory_budget, self._idle, self._evict)
@@ -37,7 +37,7 @@ class Rotation:
         """Versions that end. They end in any case: nothing cancels them."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run it until it ends, or everything does."""
+        """Run a task until it ends, or until `aclose`."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -62,7 +62,7 @@ class Rotation:
     # ── into service ──────────────────────────────────────────────────────────────────────────────────
 
     async def swap(self, model: ModelRecord, source: Source) -> Mapping[int, str]:
-        """Load what is new, and put it in the place of what was, at once. Why not, by version.
+        """Load new versions and replace the old ones in one step. Returns the failures by version.
 
         Raises `MissingVersion`.
         """

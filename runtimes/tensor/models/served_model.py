@@ -65,7 +65,7 @@ class ServedModel:
                 self._unused = None
 
     async def aclose(self) -> None:
-        """End it, and what it still runs."""
+        """End the version, and its requests in progress."""
         try:
             await self.scheduler.aclose()
         finally:

@@ -17,7 +17,7 @@ RETRY_SECONDS = 2.0
 
 
 class ModelTable:
-    """`leases` has what is in service: by name and version, label or "" for the default. Blocks for nothing."""
+    """`leases` has the versions in service: by name and version, label or "" for the default. Blocks for nothing."""
 
     def __init__(self) -> None:
         self.models: dict[str, ModelRecord] = {}

@@ -91,7 +91,7 @@ class OpenRequest(Pending):
         self._return_credit()
 
     def rescheduled(self) -> None:
-        """The model wants to execute it again."""
+        """The model requests another execution."""
         self.failed(error_of(INTERNAL, NOT_ITERATIVE), final=False)
 
     def ended(self) -> None:

@@ -84,7 +84,7 @@ class Outbox:
                 self._loop.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
-        """Discard what waits. Before the socket is closed."""
+        """Discard the waiting messages, before the socket is closed."""
         self._closed = True
         self._unwatch()
         for waiting in self._waiting:

@@ -73,7 +73,7 @@ class Flight:
 
 
 class Uncached(Protocol):
-    """The scheduler that computes what is not stored: a batcher, or an ensemble's."""
+    """The scheduler that computes responses which are not stored: a batcher, or an ensemble's."""
 
     @property
     def waiting(self) -> int: ...

@@ -38,7 +38,7 @@ class Streamer(Dispatcher):
         )
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """Begin to answer. Raises what `Batcher.infer` raises; the iterator may raise what its future would."""
+        """Begin to answer. Raises as `Batcher.infer` does; the iterator may raise as its future does."""
         self._open()
         prepared = self._intake.read(inference)
         if prepared.rows > self._queue.max_rows:

@@ -179,7 +179,7 @@ class Dispatcher(ABC):
         """Let it compute; `_ended` is to be called when it has."""
 
     def _ended(self, instance: Instance) -> None:
-        """The copy is done with what it computed, or was lost with it."""
+        """The copy has finished its execution, or was lost with it."""
         del self._running[instance]
         if instance.ready:
             self._free(instance)
@@ -243,7 +243,7 @@ class Dispatcher(ABC):
         await self._quiet.wait()
 
     async def aclose(self) -> None:
-        """Refuse newcomers, and end what waits. What is being computed ends with its instance. Idempotent."""
+        """Refuse new requests, and end waiting ones. Requests in execution end with their instance. Idempotent."""
         self.closed = True
         self._deadlines.stop()
         if self._wake is not None:

@@ -1,4 +1,4 @@
-"""Requests against their model's configuration: what is wrong with them, and their tensors as numpy sees them.
+"""Checks requests against their model's configuration, and converts their tensors to numpy's arrays.
 
 Errors begin with Triton's sentences, which test suites of its clients match.
 """

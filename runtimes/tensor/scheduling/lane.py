@@ -74,7 +74,7 @@ class Lane:
         return dropped
 
     def go_on(self) -> None:
-        """Compute what there is, if it is idle."""
+        """Compute the waiting requests if the copy is idle."""
         if self._going_on:
             return
         self._going_on = True

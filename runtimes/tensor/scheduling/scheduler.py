@@ -63,7 +63,7 @@ class ModelScheduler(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Refuse newcomers, and end what waits; what is computed ends with the instances. Idempotent."""
+        """Refuse new requests, and end waiting ones; requests in execution end with the instances. Idempotent."""
         ...
 
 

@@ -107,7 +107,7 @@ class Sequencer(SequenceLifecycle):
         await self._quiet.wait()
 
     async def aclose(self) -> None:
-        """End all sequences, and what waits in them. What is being computed ends with its instance. Idempotent."""
+        """End all sequences and their waiting requests. Requests in execution end with their instance. Idempotent."""
         self._closed = True
         for timers in (self._deadlines, self._idle):
             timers.stop()

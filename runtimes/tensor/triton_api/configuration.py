@@ -17,7 +17,7 @@ _WORDS: Final = {triton: name for name, triton in DATATYPES.items()}
 
 
 class BackendModelConfig:
-    """A configuration that a model completes. Every method raises ValueError where it contradicts what is written."""
+    """A configuration that a model completes. Every method raises ValueError if it contradicts the file."""
 
     def __init__(self, model_config: str) -> None:
         self._model_config: dict[str, Any] = json.loads(model_config)
@@ -111,7 +111,7 @@ def list_of(value: Any) -> Any:
 
 
 def completed(config: ModelConfig, document: Mapping[str, Any]) -> ModelConfig:
-    """The configuration with what the model has added. Raises `ModelLoadError`."""
+    """The configuration with the model's additions. Raises `ModelLoadError`."""
     batching = config.dynamic_batching
     if batching is None and "dynamic_batching" in document:
         batching = DynamicBatching()

@@ -64,7 +64,7 @@ _api.PyCapsule_SetName.restype = ctypes.c_int
 _api.PyCapsule_SetName.argtypes = (ctypes.py_object, ctypes.c_char_p)
 
 _exported: dict[int, tuple[Any, ...]] = {}
-"""What exported tensors consist of, until their consumer deletes them."""
+"""The memory of exported tensors, until their consumer deletes them."""
 _serials = itertools.count(1)
 
 

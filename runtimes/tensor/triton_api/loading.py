@@ -1,4 +1,4 @@
-"""Loads a `TritonPythonModel` as Triton does: the file may import what lies beside it, and beside its version."""
+"""Loads a `TritonPythonModel` as Triton does: the file may import modules beside it, and beside its version."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def auto_completed(kind: Any, config: ModelConfig) -> ModelConfig:
 
 
 def initialized(kind: Any, config: ModelConfig, folder: Path, device: Device) -> TritonModel:
-    """The model, ready to execute. Raises `ModelLoadError`, or what `initialize` raises."""
+    """The model, ready to execute. Raises `ModelLoadError`, or the exception of `initialize`."""
     if process.connection is None:
         raise ModelLoadError(f"a {CLASS} needs a process: set the instance group's placement to process")
     if _ENVIRONMENT in config.parameters:

@@ -77,7 +77,7 @@ class TritonModel:
             channel.send(messages.EXECUTED, message.number, ExecutedHead())
 
     def responses(self, requests: list[BackendRequest]) -> list[BackendResponse | None]:
-        """Execute requests of an ensemble's step: what `execute` returns for each. Senders have the other responses."""
+        """Execute requests of an ensemble's step. Returns the result of each; senders have the other responses."""
         try:
             returned = self._call(requests)
             if returned is None:
@@ -118,7 +118,7 @@ class TritonModel:
     # ── one execution ─────────────────────────────────────────────────────────────────────────────────
 
     def _call(self, requests: list[BackendRequest]) -> Any:
-        """What `execute` returns; None for a coroutine that continues in the background."""
+        """The result of `execute`; None for a coroutine that continues in the background."""
         if self._execute is None:
             raise TritonModelException(f"Python model {self._name} does not implement `execute` method.")
         returned = self._execute(requests)
@@ -145,7 +145,7 @@ class TritonModel:
         requests.clear()
 
     def _returned(self, requests: list[BackendRequest], returned: Any) -> tuple[ExecutedHead, list[Data]]:
-        """The message of the returned responses. Raises `TritonModelException` for what `execute` may not return."""
+        """The message of the returned responses. Raises `TritonModelException` for an invalid result of `execute`."""
         rescheduled = tuple([self._reschedule(request) for request in requests if request.is_rescheduled])
         if returned is None:
             return ExecutedHead((), rescheduled), []

@@ -154,7 +154,7 @@ class BackendRequest:
         return call if decoupled else call.only()
 
     def async_exec(self, decoupled: bool = False) -> Any:
-        """An awaitable of what `exec` returns."""
+        """An awaitable of the result of `exec`."""
         return asyncio.get_running_loop().run_in_executor(None, self.exec, decoupled)
 
     def _head(self, decoupled: bool) -> CallHead:

@@ -1,4 +1,4 @@
-"""Messages and calls of TensorFlow Serving's gRPC services, and what of TensorFlow's they are made of.
+"""Messages and calls of TensorFlow Serving's gRPC services, and the messages of TensorFlow in them.
 
 The `.proto` files are excerpts of the published ones (Apache 2.0, see their heads); `tfserving.binpb` is made from them
 by `make protos`, with the two files of protobuf's own that they need.

@@ -73,7 +73,7 @@ class ResponseCapture:
         self.done = True
 
     def poll(self) -> None:
-        """The model asks whether the client has left."""
+        """Whether the client has disconnected, for the model."""
         if (sender := self.sender()) is not None and self.call.is_cancelled():
             sender.cancelled = True
 
