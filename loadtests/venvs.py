@@ -6,8 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from loadtests.native import CACHE
 
@@ -18,8 +19,17 @@ class InstallError(Exception):
     """A peer's packages could not be installed; the message holds pip's last line."""
 
 
-def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE, *, seconds: float = INSTALL_TIMEOUT_S) -> Path:
+def ensure(
+    name: str,
+    requirements: Sequence[str],
+    cache: Path = CACHE,
+    *,
+    seconds: float = INSTALL_TIMEOUT_S,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Path:
     """The folder of an environment that holds exactly these pinned requirements and what they pull in.
+
+    ``variables`` are further environment variables of pip, for packages that it compiles.
 
     Raises:
         InstallError: pip failed or took longer than ``seconds``.
@@ -31,7 +41,7 @@ def ensure(name: str, requirements: Sequence[str], cache: Path = CACHE, *, secon
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         _run(name, [sys.executable, "-m", "venv", str(folder)], seconds)
-        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements], seconds)
+        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements], seconds, variables)
         marker.write_text(required)
     return folder
 
@@ -60,10 +70,15 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(name: str, command: Sequence[str], seconds: float = INSTALL_TIMEOUT_S) -> None:
+def _run(
+    name: str,
+    command: Sequence[str],
+    seconds: float = INSTALL_TIMEOUT_S,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     # Some packages compile with "make -j", a hundred compilers at once, which takes all of the memory. Make starts no
     # further compiler while the load is above the number of cores.
-    environment = {**os.environ, "MAKEFLAGS": f"-l {os.cpu_count() or 1}"}
+    environment = {**os.environ, "MAKEFLAGS": f"-l {os.cpu_count() or 1}", **variables}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
     except subprocess.TimeoutExpired:
