@@ -10,6 +10,7 @@ from adapters.payloads import Fields
 from adapters.requests import InferRequest
 from adapters.tensors import Inference, Inferred
 from adapters.types import Verb
+from adapters.wire.oip import request_view
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip import responses as oip_responses
 from adapters.wire.oip.bodies import ModelMetadata
@@ -50,6 +51,11 @@ async def encode_request(inference: Inference, *, binary: bool) -> tuple[bytes, 
         return await join((head, *blobs)), len(head)
     size = sum([len(tensor.data) for tensor in inference.inputs])
     return await run(size, oip.encode_request, inference, binary=False)
+
+
+async def request_from(inference: Inference, size: int) -> InferRequest:
+    """The request of an inference from another protocol, over HTTP. `size` is that of the client's body."""
+    return request_view.request_with(inference, size, *await encode_request(inference, binary=True))
 
 
 async def decode_response(body: bytes, header_length: int | None) -> Inferred:

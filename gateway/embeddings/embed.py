@@ -8,12 +8,12 @@ from adapters import offload
 from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.errors import BackendError
+from adapters.offload import codecs
 from adapters.requests import EmbeddingRequest, ModelQuery, ModelRequest
 from adapters.tensors import Inference, RequestedOutput
 from adapters.types import Usage
 from adapters.upstreams.inferred import decode
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.openai import embeddings as wire
 from adapters.wire.openai.embeddings import EmbeddingFields, Vector
@@ -124,7 +124,7 @@ class _Job:
         outputs = [RequestedOutput(self._config.output)] if self._config.output is not None else []
         inference = Inference(self._fields.model, self._request.version, outputs=outputs)
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
-        request = oip_view.request_from(inference, 0)
+        request = await codecs.request_from(inference, 0)
         async with self._places:
             answer = await self._upstream.call(request, self._call.part())
         if answer.body is None:

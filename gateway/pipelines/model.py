@@ -38,7 +38,7 @@ class ModelNode:
         try:
             return await models.call(self.model, request, scope.call)
         except TakesNoPrompts:
-            request = scope.request.infer(self.model, await scope.request.inference(), live=True)
+            request = await scope.request.infer(self.model, await scope.request.inference(), live=True)
         except KeepsNoState:
             assert isinstance(request, InferRequest)
             request = replace(request, sequence="", starts=False, ends=False)

@@ -13,6 +13,7 @@ from adapters import offload
 from adapters.base import Answer
 from adapters.call import Call
 from adapters.errors import CallerError, Unsupported
+from adapters.offload import codecs
 from adapters.requests import (
     ChatRequest,
     CompletionRequest,
@@ -24,7 +25,6 @@ from adapters.requests import (
 from adapters.tensors import FRAMING, Inference, RequestedOutput, Tensor
 from adapters.upstreams.oip.inference import Reader
 from adapters.wire import decoding
-from adapters.wire.oip import request_view as oip_view
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
@@ -124,17 +124,17 @@ class PipelineRequest:
         assert isinstance(request, InferRequest)
         forwarded = ("infer", "infer_stream", "generate_stream") if live else ("infer", "infer_stream")
         if request.wire not in ("oip-http", "oip-grpc") or request.kind not in forwarded:
-            return self.infer(model, await self.inference(), live=live)
+            return await self.infer(model, await self.inference(), live=live)
         request = request.codec.rename(request, model)
         return request if live else replace(request, kind="infer", stream=False)
 
-    def infer(
+    async def infer(
         self, model: str, inference: Inference, outputs: tuple[str, ...] = (), *, live: bool = False
     ) -> InferRequest:
         """A request with tensors for a model. It demands a stream if it is `live` and the client demands a stream."""
         names = [RequestedOutput(name) for name in outputs]
         whole = Inference(model, "", inference.id, inference.parameters, inference.inputs, names)
-        request = oip_view.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
+        request = await codecs.request_from(whole, sum(len(tensor.data) for tensor in inference.inputs))
         client = self.request
         if not isinstance(client, InferRequest):
             return request
@@ -146,7 +146,7 @@ class PipelineRequest:
         """A request with a step's own tensors, and the id and the parameters of the client's inference."""
         client = await self.inference() if isinstance(self.request, InferRequest) else Inference(model)
         parameters = {name: value for name, value in client.parameters.items() if name not in FRAMING}
-        return self.infer(model, Inference(model, "", client.id, parameters, tensors), live=live)
+        return await self.infer(model, Inference(model, "", client.id, parameters, tensors), live=live)
 
     async def chat(self, model: str, inputs: Values, *, live: bool) -> GenerateRequest:
         """A chat, or a completion for a client's completion, with some fields set by a step.

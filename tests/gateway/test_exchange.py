@@ -7,6 +7,7 @@ import pytest
 
 from adapters import offload
 from adapters.errors import CallerError
+from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import Inference, Tensor
 from adapters.wire.oip import proto_request_view, request_view
@@ -123,3 +124,13 @@ def parts(request: InferRequest) -> list[Any]:
     if payload.wire == "oip-grpc":
         return [*fields, request.codec.inference(request)]
     return [*fields, *(getattr(payload, name) for name in payload.__struct_fields__ if name != "decoded")]
+
+
+async def test_the_tensors_of_a_step_are_encoded_in_small_steps() -> None:
+    whole = inference(31 * MiB)
+    with Turns() as turns:
+        got = await codecs.request_from(whole, 5)
+    assert turns.longest < MOST_SECONDS
+    assert turns.number >= 31
+    expected = request_view.request_from(whole, 5)
+    assert parts(got) == parts(expected)

@@ -122,7 +122,11 @@ def request_of(
 
 def request_from(inference: Inference, size: int) -> InferRequest:
     """The request of an inference from another protocol. `size` is that of the client's body."""
-    body, length = oip.encode_request(inference)
+    return request_with(inference, size, *oip.encode_request(inference))
+
+
+def request_with(inference: Inference, size: int, body: bytes, length: int | None) -> InferRequest:
+    """The same with the encoded body."""
     return InferRequest(
         model=inference.model_name,
         version=inference.model_version,

@@ -97,7 +97,7 @@ class Examiner:
             tensor = tensor_of(name, text, inputs[0] if inputs else None)
         except UnusableValueError as error:
             raise scope.fail(error) from None
-        return scope.request.infer(self._model, Inference(self._model, inputs=[tensor]))
+        return await scope.request.infer(self._model, Inference(self._model, inputs=[tensor]))
 
     def bound(self, estimate: Estimate, tokens: int, texts: int) -> Bound:
         """The bound of all windows of texts with so many tokens. Texts of tensors have an unknown number, so none."""

@@ -74,7 +74,7 @@ class RerankNode:
             inputs = [tensor_of(name, value, declared.get(name)) for name, value in rows.items()]
         except UnusableValueError as error:
             raise scope.fail(error) from None
-        return scope.request.infer(self._model, Inference(self._model, inputs=inputs))
+        return await scope.request.infer(self._model, Inference(self._model, inputs=inputs))
 
     def bound(self, estimate: Estimate) -> Bound:
         return estimate(self._model)
