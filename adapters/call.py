@@ -197,8 +197,8 @@ class Call:
     """
 
     __slots__ = (
-        "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "repeatable", "salt", "sent_at",
-        "share", "step", "tenant", "trace", "tried",
+        "assignment", "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "repeatable",
+        "salt", "sent_at", "share", "step", "tenant", "trace", "tried",
     )  # fmt: skip
 
     def __init__(
@@ -242,6 +242,8 @@ class Call:
         """Whether the request may be sent again after a server may have begun to process it."""
         self.tried = self.trace.attempts
         """The endpoints to which this request was sent: another attempt prefers other endpoints."""
+        self.assignment: object | None = None
+        """The arm of a rollout that this call counts for; None without a rollout. Only the gateway reads it."""
         self.full_pools: list[str] | None = None
         """The names of full pools, for an attempt that does not wait in queues; None for an attempt that waits."""
         self.sent_at: float | None = None
@@ -264,7 +266,7 @@ class Call:
             self.step,
             self.repeatable,
         )
-        call.tried, call.full_pools = self.tried, self.full_pools
+        call.tried, call.full_pools, call.assignment = self.tried, self.full_pools, self.assignment
         return call
 
     def part(self) -> Call:

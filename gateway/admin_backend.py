@@ -15,6 +15,7 @@ from gateway.data_plane import DataPlane
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe
 from gateway.lifecycle import Lifecycle
+from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import NotDone, Operation, operate
 
 
@@ -65,14 +66,20 @@ class PlaneBackend:
 class GatewayBackend(PlaneBackend):
     """The `AdminBackend` of a gateway of one process."""
 
-    def __init__(self, plane: DataPlane, lifecycle: Lifecycle) -> None:
+    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider) -> None:
         super().__init__(plane)
         self._lifecycle = lifecycle
+        self._decider = decider
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
         return self._lifecycle.config
+
+    @property
+    def decider(self) -> Decider:
+        """The decider of rollouts."""
+        return self._decider
 
     @property
     def store(self) -> KeyStore:

@@ -1,5 +1,6 @@
 """A gateway of one process: the data plane, the admin listener, and reloads of the configuration."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from gateway.data_plane import DataPlane
 from gateway.errors import StartError
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
+from gateway.rollouts.decider import Decider
+from gateway.rollouts.metrics import RolloutMetrics
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
+from policies.rollouts.tally import ShareOrder, StratumTally
 
 
 class Gateway:
@@ -27,6 +31,7 @@ class Gateway:
         self.lifecycle = Lifecycle(path, config)
         self.admin_address = ("", 0)
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
+        self.decider = Decider(lambda: self.config, self._exchange, lambda: self.plane.identity.pepper)
         self._background = Background()
         self._exits = AsyncExitStack()
         self._exits.push_async_callback(self.plane.aclose)
@@ -57,10 +62,27 @@ class Gateway:
         await self.plane.open()
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
+        await self._start_rollouts()
         await self._listen()
 
+    async def _start_rollouts(self) -> None:
+        """Put the stored shares in force before the first request, and decide from then on."""
+        await self.decider.open()
+        await self._exchange(self.decider.orders)
+        self.plane.metrics.watch(RolloutMetrics(self.decider))
+        self._exits.push_async_callback(self.decider.aclose)
+        self._exits.callback(self._background.run(self.decider.run(), "rollouts").cancel)
+
+    async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
+        counts = self.plane.rollouts.take()
+        self.plane.rollouts.apply(orders)
+        return counts
+
     async def _listen(self) -> None:
-        admin, listen = AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle))), self.config.listen
+        admin, listen = (
+            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider))),
+            self.config.listen,
+        )
         self._exits.push_async_callback(admin.aclose)
         try:
             await self.plane.listeners.listen_tcp(listen)

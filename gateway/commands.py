@@ -19,6 +19,7 @@ from gateway.foreign.conformance import conformance
 from gateway.foreign.imports import app as imports
 from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
+from gateway.rollouts.cli import app as rollout
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 app.command()(check)
@@ -28,6 +29,7 @@ app.command()(conformance)
 app.add_typer(imports, name="import")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
+app.add_typer(rollout, name="rollout")
 
 
 runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")

@@ -21,7 +21,16 @@ from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, check_fields, deadline_of, facts_of, hide_model_error, rewritten, separated
+from gateway.exchange import (
+    amounts_of,
+    assigned,
+    check_fields,
+    deadline_of,
+    facts_of,
+    hide_model_error,
+    prepared,
+    separated,
+)
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
@@ -80,8 +89,7 @@ class Core:
         record.stream = request.stream
         request, facts, decision = self._decide(snapshot, principal, request, headers, record)
         check_fields(request, decision, record)
-        if decision.rewrite is not None:
-            request = await rewritten(decision.rewrite, request)
+        request = await prepared(decision, request)
         is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
         if is_sequence and record.model in snapshot.shared_models:
             request = await separated(request, principal.tenant)
@@ -113,9 +121,10 @@ class Core:
             priority_of(decision.priority or standing.priority, headers),
             home,
             trace,
-            self._models_of(snapshot, principal, record.model, record.allowances),
+            self._models_of(snapshot, principal, decision, record.allowances),
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
+        call.assignment = assigned(decision, request, facts)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:
@@ -139,17 +148,20 @@ class Core:
         snapshot, now = self.snapshot, self.clock()
         query, _, decision = self._decide(snapshot, principal, query, headers, Record("", "models", "", now))
         deadline = deadline_of(decision.timeout, query, now)
-        models = self._models_of(snapshot, principal, decision.model, ())
+        models = self._models_of(snapshot, principal, decision, ())
         call = Call(deadline, "", principal.tenant, principal.key_id, headers, models=models)
         return await snapshot.plan(decision).call(query, call)
 
     def _models_of(
-        self, snapshot: Snapshot, principal: Principal, model: str, allowances: tuple[Allowance, ...]
+        self, snapshot: Snapshot, principal: Principal, decision: Decision, allowances: tuple[Allowance, ...]
     ) -> ClientModelCalls | None:
-        """The caller of the models of a pipeline; None for a model with routes."""
-        if (pipeline := snapshot.pipelines.get(model)) is None:
+        """The caller of the models of a pipeline, or of an arm that is a model; None for a route to pools."""
+        model = decision.model
+        pipeline = snapshot.pipelines.get(model)
+        if pipeline is None and decision.target.model is None:
             return None
-        budgets, priced = Budgets().within(pipeline.name, pipeline.budget), model in snapshot.prices
+        budgets = Budgets() if pipeline is None else Budgets().within(pipeline.name, pipeline.budget)
+        priced = model in snapshot.prices
         return ClientModelCalls(self._services, snapshot, principal, allowances, budgets, priced=priced)
 
     async def order(self, order: ModelOrder) -> None:

@@ -28,6 +28,7 @@ from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.pipelines.leaves import resources
 from gateway.placement.runtime import Runtimes
+from gateway.rollouts.live import LiveRollouts
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
@@ -73,6 +74,7 @@ class DataPlane:
         self.memory = Memory(config.http)
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
         self.plan_state = PlanState()
+        self.rollouts = LiveRollouts()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -205,7 +207,9 @@ class DataPlane:
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:
         keys, tokens = self.identity.keys, self.identity.tokens
         salt = self.identity.secret("prefix caches")
-        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt)
+        self.rollouts.configure(config)
+        live = self.rollouts.by_name
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live)
 
     def _keys_changed(self, keys: KeyTable) -> None:
         self.core.snapshot = with_keys(self.core.snapshot, keys)
@@ -223,7 +227,9 @@ class DataPlane:
         return [
             model.name
             for model in self.core.snapshot.config.models
-            if model.routes and not any(pool in alive for route in model.routes for pool in route.pools())
+            if model.routes
+            and not any(route.models() for route in model.routes)
+            and not any(pool in alive for route in model.routes for pool in route.pools())
         ]
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from adapters import offload
 from adapters.errors import CallerError, ComputationLost, ModelFailed
 from adapters.offload import codecs
@@ -11,6 +13,7 @@ from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
 from policies.limits.amounts import NOTHING, Amounts
+from policies.rollouts.live import Assignment
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
@@ -67,6 +70,20 @@ def check_fields(request: ModelRequest, decision: Decision, record: Record) -> N
         request.invalid.check(dropped)
     if decision.strict or dropped or ignored.ignored:
         ignored.enforce(decision.strict, dropped)
+
+
+async def prepared(decision: Decision, request: ModelRequest) -> ModelRequest:
+    """The request as the route, or the arm of a rollout, sends it. This precedes the reservation. Raises
+    `CallerError`."""
+    if decision.version:
+        request = replace(request, version=decision.version)
+    return request if decision.rewrite is None else await rewritten(decision.rewrite, request)
+
+
+def assigned(decision: Decision, request: ModelRequest, facts: Facts) -> Assignment | None:
+    """The arm of a rollout, counted; None without a rollout that counts."""
+    rollout = decision.rollout
+    return None if rollout is None else rollout.assign(decision.side, request, facts)
 
 
 async def rewritten(rewrite: Rewrite, request: ModelRequest) -> ModelRequest:

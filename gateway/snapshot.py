@@ -21,7 +21,7 @@ from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from policies.limits.price import Price
 from policies.routing.decision import Decision
-from policies.routing.rules import Catalogue, ModelList
+from policies.routing.rules import NO_ROLLOUTS, Catalogue, ModelList, Rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,7 @@ def build(
     tokens: Tokens | None = None,
     plan_state: PlanState | None = None,
     salt: bytes = b"",
+    rollouts: Rollouts = NO_ROLLOUTS,
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; one of this process
     alone when empty."""
@@ -88,7 +89,7 @@ def build(
     plan_state = plan_state or PlanState()
     plan_state.retain(config)
     configs = {pool.name: pool for pool in config.pools}
-    catalogue = Catalogue(config.models)
+    catalogue = Catalogue(config.models, rollouts)
     models = {model.name: model for model in config.models}
     tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
 
@@ -123,13 +124,16 @@ def _users(model: ClientModelConfig, allowed: Mapping[str, ModelList]) -> int:
 def _takes_tensors(
     name: str, catalogue: Catalogue, models: Mapping[str, ClientModelConfig], pools: Mapping[str, PoolConfig]
 ) -> bool:
-    """Whether a model takes tensors. For a pipeline, the model of its answer determines this."""
+    """Whether a model takes tensors. For a pipeline or an arm, the model of its answer determines this."""
     model = models[name]
     if model.pipeline is not None:
         resolved = [catalogue.find(each) for each in model.pipeline.deciding_models()]
         deciding = {each.rules.model for each in resolved if each is not None}
         return bool(deciding) and all(_takes_tensors(each, catalogue, models, pools) for each in deciding)
-    return any(pools[name].takes_tensors for route in model.routes for name in route.pools())
+    if any(pools[name].takes_tensors for route in model.routes for name in route.pools()):
+        return True
+    called = (catalogue.find(name) for route in model.routes for name in route.models())
+    return any(each is not None and _takes_tensors(each.rules.model, catalogue, models, pools) for each in called)
 
 
 def _salt(secret: bytes, tenant: str) -> str:
@@ -137,8 +141,10 @@ def _salt(secret: bytes, tenant: str) -> str:
 
 
 def _serves_responses(model: ClientModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
-    return model.pipeline is None and all(
-        getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools()
+    return (
+        model.pipeline is None
+        and not any(route.models() for route in model.routes)
+        and all(getattr(pools[name].protocol, "responses", False) for route in model.routes for name in route.pools())
     )
 
 

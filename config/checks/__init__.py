@@ -9,6 +9,7 @@ attempts.py      retries, hedges and fallbacks that can never happen
 pooling.py       fields of pools without effect
 backlog.py       queues that never fill or never time out, and settings of queues that do not exist
 pipelines/       mistakes in the graphs of pipelines
+rollouts.py      rollouts that cannot be compared, cannot end, or move nothing
 metering.py      limits and prices that conflict, or limit nothing
 advice.py        warnings: valid, but probably a mistake
 """

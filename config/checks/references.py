@@ -29,8 +29,13 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 def within(target: Node) -> Iterator[Node]:
     """A target (a route, an arm or an entry of a fallback) and all nested targets."""
     yield target
-    for inner in (*target["split"]["arms"], *target["fallback"]):
+    for inner in (*target["split"]["arms"], *arms_of(target["rollout"]), *target["fallback"]):
         yield from within(inner)
+
+
+def arms_of(rollout: Node) -> list[Node]:
+    """The two arms of a rollout, as far as they are given."""
+    return [rollout[name] for name in ("from", "to") if name in rollout]
 
 
 def targets(route: Node) -> list[Node]:
@@ -52,6 +57,9 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
     for model in root["models"]:
         yield from _unique(doc, (route["name"] for route in model["routes"]))
         yield from _unique(doc, model["versions"])
+    rollouts = [route["rollout"] for model in root["models"] for route in model["routes"]]
+    yield from _unique(doc, (rollout["name"] for rollout in rollouts))
+    for model in root["models"]:
         for target in (target for route in model["routes"] for target in within(route)):
             yield from _unique(doc, (arm["name"] if "name" in arm else arm["pool"] for arm in target["split"]["arms"]))
             yield from _unique(doc, map(pool_of, target["fallback"]))

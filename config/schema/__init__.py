@@ -12,6 +12,7 @@ discovery.py     `discover` of a pool
 queue.py         `queue` of a pool
 route.py         `models`: routes, retries, timeouts, prices
 target.py        pools, splits and fallbacks of a route
+rollout.py       `rollout` of a route
 when.py          `when` of a route
 rewrite.py       `rewrite` of a route
 resilience.py    `hedge` and `cache` of a route

@@ -39,6 +39,7 @@ from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeC
 from config.schema.queue import Priority, QueueConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
+from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.schema.section import Section
 from config.schema.state import StateConfig, StoredResponsesConfig
@@ -66,6 +67,7 @@ __all__ = [
     "EmbeddingInputs",
     "EmbeddingsConfig",
     "EndpointConfig",
+    "EventConfig",
     "Failure",
     "FallbackConfig",
     "Glob",
@@ -91,6 +93,8 @@ __all__ = [
     "QuotaConfig",
     "RetryConfig",
     "RewriteConfig",
+    "RolloutArmConfig",
+    "RolloutConfig",
     "RouteConfig",
     "RuntimeConfig",
     "ScopesConfig",

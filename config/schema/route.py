@@ -11,6 +11,7 @@ from config.schema.pipelines.pipeline import PipelineConfig, PipelineTensorConfi
 from config.schema.queue import Priority
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
+from config.schema.rollout import RolloutConfig
 from config.schema.section import Section
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
 from config.schema.text import Glob, Name
@@ -66,6 +67,8 @@ class RouteConfig(Section):
     """Pool that receives the requests."""
     split: SplitConfig | None = None
     """Several targets by weight, instead of ``to``."""
+    rollout: RolloutConfig | None = None
+    """A gradual move from one target to another, instead of ``to``."""
     fallback: tuple[FallbackConfig, ...] = ()
     """Targets to try when that fails, in this order."""
     rewrite: RewriteConfig | None = None
@@ -91,18 +94,24 @@ class RouteConfig(Section):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if (self.to is None) == (self.split is None):
-            raise ValueError("a route has either `to` or `split`: give one of the two")
+        if sum(target is not None for target in (self.to, self.split, self.rollout)) != 1:
+            raise ValueError("a route has one target: give `to`, `split` or `rollout`")
         return self
 
     @property
     def target(self) -> TargetConfig:
         """The target of the route."""
-        return TargetConfig.model_construct(pool=self.to, split=self.split, fallback=self.fallback)
+        split = self.split if self.rollout is None else self.rollout.split
+        return TargetConfig.model_construct(pool=self.to, split=split, fallback=self.fallback)
 
     def pools(self) -> tuple[str, ...]:
-        """Every pool that this route can reach."""
+        """Every pool that this route can reach, except by another model."""
         return self.target.pools()
+
+    def models(self) -> tuple[str, ...]:
+        """Every other model that this route leads to: the arms of a rollout."""
+        arms = () if self.rollout is None else (self.rollout.source, self.rollout.to)
+        return tuple(arm.model for arm in arms if arm.model is not None)
 
 
 class PriceConfig(Section):

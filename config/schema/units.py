@@ -1,4 +1,4 @@
-"""Quantities in the file's notation: ``250ms``, ``10MiB``, ``600/min``, ``20%``, ``127.0.0.1:8080``.
+"""Quantities in the file's notation: ``250ms``, ``10MiB``, ``600/min``, ``20%``, ``1.5x``, ``127.0.0.1:8080``.
 
 Each parser takes a value from YAML (a string or a bare number) and returns a plain number, or raises ``ValueError``
 with the expected form. The message never contains the value, which may be from the environment. Each formatter is its
@@ -31,6 +31,7 @@ _COUNT = rf"{_NUMBER}\s*(k|M)?"
 _RATE = rf"{_NUMBER}\s*(k|M)?\s*/\s*({'|'.join(_PERIOD)})"
 _BYTE_RATE = rf"{_SIZE}\s*/\s*({'|'.join(_PERIOD)})"
 _PERCENT = rf"{_NUMBER}\s*%"
+_FACTOR = rf"{_NUMBER}\s*x"
 _ADDRESS = r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]]+)):(\d{1,5})"
 
 
@@ -125,6 +126,14 @@ def parse_percent(value: object) -> float:
     return float(_match(_PERCENT, value, "a percentage such as 20%")[1]) / 100
 
 
+def parse_factor(value: object) -> float:
+    """``1.5x`` → 1.5."""
+    factor = float(_match(_FACTOR, value, "a factor such as 1.5x")[1])
+    if not 0.01 <= factor <= 1000:
+        raise ValueError("a factor is from 0.01x to 1000x")
+    return factor
+
+
 def parse_size_or_share(value: object) -> int | float:
     """Parse a size into bytes, or a share such as ``30%`` into the float 0.3."""
     try:
@@ -182,6 +191,11 @@ def format_percent(share: float) -> str:
     return f"{_plain(share * 100)}%"
 
 
+def format_factor(factor: float) -> str:
+    """The inverse of ``parse_factor``."""
+    return f"{_plain(factor)}x"
+
+
 def _plain(number: float) -> str:
     """Format a number without an exponent and without trailing zeros."""
     return f"{number:.9f}".rstrip("0").rstrip(".")
@@ -233,4 +247,5 @@ ByteRate = Annotated[
     ByteRateLimit, PlainValidator(parse_byte_rate), _written_by(str), _as_text("10MiB/min", _BYTE_RATE)
 ]
 Percent = Annotated[float, BeforeValidator(parse_percent), _written_by(format_percent), _as_text("20%", _PERCENT)]
+Factor = Annotated[float, BeforeValidator(parse_factor), _written_by(format_factor), _as_text("1.5x", _FACTOR)]
 Listen = Annotated[HostPort, PlainValidator(parse_host_port), _written_by(str), _as_text("127.0.0.1:8080", _ADDRESS)]

@@ -54,6 +54,11 @@ class Identity:
         """A secret of this deployment for one purpose, after `open`: always the same in all of its processes."""
         return derived(self._pepper, purpose)
 
+    @property
+    def pepper(self) -> bytes:
+        """The pepper, after `open`: other parts of the state database need it for their audit entries."""
+        return self._pepper
+
     def works(self) -> Iterator[tuple[str, Coroutine[object, object, None]]]:
         """Background tasks that refresh the keys, each with a name."""
         yield "keys", self._watcher.run()

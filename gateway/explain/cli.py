@@ -11,8 +11,11 @@ from config import default_path
 from config.cases import RequestConfig, described_request, load_cases
 from config.loader import ConfigError, load, read
 from config.problem import Problem
+from config.schema.config import Config
+from config.schema.units import parse_percent, parse_rate
 from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
+from gateway.explain.durations import step_durations
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from gateway.pipelines.leaves import resources
@@ -27,6 +30,10 @@ def check(
         Path | None, typer.Option(help="Tests of the policy. NAME.tests.yaml beside NAME.yaml when not given.")
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Treat warnings as errors.")] = False,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests of a rollout's route, such as 50/s: print how long its steps need.")
+    ] = None,
+    failures: Annotated[str, typer.Option(help="Share of requests that fail today, for --rate.")] = "1%",
 ) -> None:
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     reading = read(file)
@@ -45,9 +52,19 @@ def check(
         _stop(str(Problem(str(file), error.line, error.path, error.message)))
     except FleetError as error:
         _stop(f"{file}: {error}")
+    if rate is not None:
+        for line in _durations(reading.config, rate, failures):
+            typer.echo(line)
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
     warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
     typer.echo(f"{file}: ok{warned}{passed}")
+
+
+def _durations(config: Config, rate: str, failures: str) -> list[str]:
+    try:
+        return list(step_durations(config, parse_rate(rate), parse_percent(failures)))
+    except ValueError as error:
+        _stop(f"error: --rate and --failures: {error}", status=2)
 
 
 def _run(policy: Policy, path: Path) -> int:

@@ -12,7 +12,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, rewritten, separated
+from gateway.exchange import amounts_of, assigned, deadline_of, facts_of, hide_model_error, prepared, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.budgets import Budgets
@@ -83,9 +83,10 @@ class ClientModelCalls:
         now = services.clock()
         facts, decision = self._decide(resolved, request, call)
         if isinstance(request, ModelQuery):
-            return await snapshot.plan(decision).call(request, call)
-        if decision.rewrite is not None:
-            request = await rewritten(decision.rewrite, request)
+            part = call.part()
+            part.assignment = None
+            return await snapshot.plan(decision).call(request, part)
+        request = await prepared(decision, request)
         inner = snapshot.pipelines.get(resolved.rules.model)
         is_sequence = bool(request.sequence) and inner is None
         if is_sequence and len(snapshot.allowed) > 1:  # any tenant's pipeline may contain the model
@@ -103,6 +104,7 @@ class ClientModelCalls:
             self._budgets.settle(use, Use())
             raise
         part = call.part()
+        part.assignment = assigned(decision, request, facts)
         part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         part.models = ClientModelCalls(

@@ -19,6 +19,7 @@ from gateway.auth.store import KeyStore
 from gateway.core import ORDER_SECONDS
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
+from gateway.rollouts.decider import Decider
 from gateway.supervisor import states
 from gateway.supervisor.messages import encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
@@ -34,8 +35,15 @@ class SupervisorBackend:
     """The `AdminBackend` of a supervisor."""
 
     def __init__(
-        self, lifecycle: Lifecycle, identity: Identity, workers: Workers, runtimes: SharedRuntimes, tally: SampleTally
+        self,
+        lifecycle: Lifecycle,
+        identity: Identity,
+        workers: Workers,
+        runtimes: SharedRuntimes,
+        tally: SampleTally,
+        decider: Decider,
     ) -> None:
+        self.decider = decider
         self._lifecycle = lifecycle
         self._identity = identity
         self._workers = workers

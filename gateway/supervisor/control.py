@@ -9,7 +9,7 @@ from aiohttp import web
 
 from adapters.types import Order
 from gateway.admin_backend import PlaneBackend
-from gateway.supervisor.messages import WorkerSettings, decode
+from gateway.supervisor.messages import RolloutExchange, WorkerSettings, decode, encode
 from gateway.supervisor.worker import Worker
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, pack
@@ -130,6 +130,10 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
         worker.abandon()
         return web.Response()
 
+    async def rollouts(request: web.Request) -> web.Response:
+        exchanged = worker.exchange(decode(await request.read(), RolloutExchange))
+        return web.Response(body=encode(exchanged))
+
     async def runtimes(_: web.Request) -> web.Response:
         return web.json_response(worker.runtimes_in_use())
 
@@ -144,6 +148,7 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
         web.post("/prepare", prepare),
         web.post("/commit", commit),
         web.post("/abandon", abandon),
+        web.post("/rollouts", rollouts),
         web.get("/runtimes", runtimes),
         web.post("/drain", drain),
     ]

@@ -4,6 +4,8 @@ from typing import TypeVar
 
 import msgspec
 
+from policies.rollouts.tally import ShareOrder, StratumTally
+
 
 class WorkerSettings(msgspec.Struct, frozen=True):
     """The settings that all workers share until a reload replaces them."""
@@ -31,6 +33,8 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The demo key."""
     overrides: bytes
     """Changes to pools by operators; may be empty."""
+    rollouts: tuple[ShareOrder, ...] = ()
+    """The shares of rollouts that are in force."""
     limits: int
     """The file descriptor of the shared table that counts limits."""
     limit_slot: int = -1
@@ -47,6 +51,13 @@ class StartReport(msgspec.Struct, frozen=True):
 
 
 T = TypeVar("T")
+
+
+class RolloutExchange(msgspec.Struct, frozen=True):
+    """The shares to put in force, or the counts since the last exchange."""
+
+    orders: tuple[ShareOrder, ...] = ()
+    counts: tuple[StratumTally, ...] = ()
 
 
 def encode(message: msgspec.Struct) -> bytes:

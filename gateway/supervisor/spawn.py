@@ -10,6 +10,7 @@ from gateway.supervisor.messages import StartMessage, WorkerSettings
 from gateway.supervisor.process import WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
 from gateway.telemetry.merge import SampleTally
+from policies.rollouts.tally import ShareOrder
 
 
 class Spawner:
@@ -20,6 +21,8 @@ class Spawner:
     ) -> None:
         self.overrides = b""
         """Changes to pools by operators, for workers to start with."""
+        self.rollouts: tuple[ShareOrder, ...] = ()
+        """The shares of rollouts, for workers to start with."""
         self._folder = folder
         self._sockets = sockets
         self._limit_slots = limit_slots
@@ -52,6 +55,7 @@ class Spawner:
             demo=self._demo,
             limits=self._limit_slots.fd,
             overrides=self.overrides,
+            rollouts=self.rollouts,
         )
         return WorkerProcess(self._serial, message)
 

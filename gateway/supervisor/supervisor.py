@@ -18,6 +18,8 @@ from gateway.background import Background
 from gateway.data_plane import FIXED
 from gateway.errors import StartError
 from gateway.lifecycle import Lifecycle
+from gateway.rollouts.decider import Decider
+from gateway.rollouts.metrics import RolloutMetrics
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.supervisor.limit_slots import LimitSlots
 from gateway.supervisor.messages import WorkerSettings
@@ -53,7 +55,10 @@ class Supervisor:
         self._limit_slots = LimitSlots(config.workers)
         spawner = Spawner(Path(self._folder.name), self._sockets, self._limit_slots, demo, self._tally)
         self.workers = Workers(spawner, self._sockets, self._tally)
-        self._backend = SupervisorBackend(self.lifecycle, self.identity, self.workers, self.runtimes, self._tally)
+        self.decider = Decider(lambda: self.config, self.workers.exchange, lambda: self.identity.pepper)
+        self._backend = SupervisorBackend(
+            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider
+        )
         self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
         self._exits = AsyncExitStack()
@@ -98,7 +103,12 @@ class Supervisor:
         self.runtimes.commit(prepared)
         self.workers.drain_seconds = self.config.drain
         self._tally.watch(WorkerGauges(self.workers.slot_states))
+        await self.decider.open()
+        await self.workers.exchange(self.decider.orders)  # for the workers that start now
+        self._exits.push_async_callback(self.decider.aclose)
+        self._tally.watch(RolloutMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
+        self._background.run(self.decider.run(), "rollouts")
         self.lifecycle.started()
 
     async def _listen(self) -> None:

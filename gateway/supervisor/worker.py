@@ -11,7 +11,7 @@ from gateway.auth.keys import ApiKey, id_of
 from gateway.data_plane import DataPlane, SharedResources
 from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
-from gateway.supervisor.messages import StartMessage, WorkerSettings
+from gateway.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings
 from gateway.supervisor.share import share
 from gateway.traffic.fleet import Change
 from gateway.traffic.operations import adopt
@@ -39,6 +39,7 @@ class Worker:
         await self.plane.open()
         if self._message.overrides:
             adopt(self.plane.fleet, self._message.overrides)
+        self.plane.rollouts.apply(self._message.rollouts)
 
     # ── the supervisor's commands ─────────────────────────────────────────────────────────────────────
 
@@ -79,6 +80,12 @@ class Worker:
         change, self._change = self._change, None
         if change is not None:
             self.plane.abandon(change)
+
+    def exchange(self, exchanged: RolloutExchange) -> RolloutExchange:
+        """Put shares of rollouts in force, and return the counts since the last exchange."""
+        counts = self.plane.rollouts.take()
+        self.plane.rollouts.apply(exchanged.orders)
+        return RolloutExchange(counts=tuple(counts))
 
     def runtimes_in_use(self) -> list[str]:
         """The addresses of runtimes that may still receive requests."""

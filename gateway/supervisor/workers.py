@@ -12,12 +12,13 @@ import msgspec
 from gateway.background import Background
 from gateway.errors import StartError
 from gateway.placement.local import FIRST_BACKOFF, LONGEST_BACKOFF, STABLE_SECONDS
-from gateway.supervisor.messages import WorkerSettings
+from gateway.supervisor.messages import RolloutExchange, WorkerSettings, decode, encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner, stop
 from gateway.supervisor.states import spent
 from gateway.telemetry.merge import SampleTally
+from policies.rollouts.tally import ShareOrder, StratumTally
 
 log = logging.getLogger(__name__)
 START_ATTEMPTS = 3
@@ -47,6 +48,8 @@ class Workers:
         self.drain_seconds = 0.0
         self.spent: list[Any] = []
         """The spend of tenants through workers that have ended."""
+        self._last_counts: list[StratumTally] = []
+        """The last counts of rollouts of workers that have ended."""
         self._spawner = spawner
         self._sockets = sockets
         self._tally = tally
@@ -142,6 +145,22 @@ class Workers:
                 return reply
         raise WorkerLost("no worker serves")
 
+    async def exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
+        """Put shares of rollouts in force in every worker and in future ones. Returns what they have counted."""
+        self._spawner.rollouts = tuple(orders)
+        everyone = self.everyone
+        replies = await asyncio.gather(*(self._exchange(worker) for worker in everyone))
+        counts, self._last_counts = self._last_counts, []
+        return [*counts, *(each for reply in replies for each in reply)]
+
+    async def _exchange(self, worker: WorkerProcess) -> tuple[StratumTally, ...]:
+        """The counts of one worker; nothing of a worker that has ended, which is the same loss for both arms."""
+        try:
+            reply = await worker.call("POST", "/rollouts", encode(RolloutExchange(self._spawner.rollouts)))
+        except WorkerLost:
+            return ()
+        return decode(reply.body, RolloutExchange).counts if reply.status == 200 else ()
+
     # ── refilling slots ───────────────────────────────────────────────────────────────────────────────
 
     def _keep_filled(self, slots: Iterable[Slot]) -> None:
@@ -209,6 +228,7 @@ class Workers:
     async def _drain(self, worker: WorkerProcess) -> None:
         with suppress(WorkerLost):
             self._tally.take(worker.serial, await worker.drain(self.drain_seconds))
+            self._last_counts += await self._exchange(worker)
             state = msgspec.json.decode((await worker.call("GET", "/state")).body)
             self.spent = spent([self.spent, state["tenants"]])
 

@@ -6,6 +6,7 @@ from random import Random
 
 from adapters.base import Upstream
 from config.schema.config import PoolConfig
+from gateway.rollouts.arm import ArmUpstream, ModelArm
 from gateway.traffic.cache import Cache
 from gateway.traffic.fallback import ElsewhereFirst, Fallback, FallbackStep
 from gateway.traffic.hedge import Hedge
@@ -53,14 +54,19 @@ class Composer:
         if cache is None or pool is None:
             return plan
         shelf = self._state.shelf(decision.model, decision.route, cache)
-        salt = _digest([self._configs[name] for name in decision.pools])
+        salt = _digest([self._configs[name] for name in decision.pools]) + decision.version.encode()
         return Cache(plan, shelf, cache, salt=salt, model=decision.model, pool=pool, clock=self._clock)
 
     def _upstream(self, decision: Decision, target: Target, branches: dict[str, Upstream], *, last: bool) -> Upstream:
         """The upstream of a part of a decision. Its pools are added to `branches`. `last`: it has no fallback."""
         steps = target.fallback
-        if target.pool is not None:
+        first: Upstream
+        if target.model is not None:
+            first = ArmUpstream(ModelArm(target.model), target.model, self._clock)
+        elif target.pool is not None:
             first = self._branch(decision, target.pool, patient=last and not steps)
+            if decision.rollout is not None and target is decision.target:
+                first = ArmUpstream(first, target.pool, self._clock)
             branches.setdefault(target.pool, first)
         else:
             assert target.split is not None

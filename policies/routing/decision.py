@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
+from policies.rollouts.live import LiveRollout
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target
 
@@ -34,6 +35,13 @@ class Decision:
     """Whether a request waits for a full pool only if no other pool of the decision has a free slot."""
     hide_model_errors: bool = False
     """Whether the model's own error text is withheld from clients."""
+
+    rollout: LiveRollout | None = None
+    """The rollout that chose this decision."""
+    side: int = 0
+    """The arm of the rollout: 0 for `from`, 1 for `to`."""
+    version: str = ""
+    """The version of the model that the servers receive, if the arm sets it."""
 
     @property
     def pools(self) -> tuple[str, ...]:

@@ -1,13 +1,23 @@
 """Compiled routes: Facts → Decision. Everything possible is computed at load."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from config.schema.config import ClientModelConfig, RetryConfig, RouteConfig, TimeoutConfig, is_glob
+from config.schema.config import (
+    ClientModelConfig,
+    RetryConfig,
+    RewriteConfig,
+    RolloutConfig,
+    RouteConfig,
+    TimeoutConfig,
+    is_glob,
+)
 from config.schema.pipelines.pipeline import PipelineConfig
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
+from policies.rollouts.live import LiveRollout
 from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
@@ -16,6 +26,9 @@ from policies.routing.split import arm_for
 from policies.routing.target import FallbackTarget, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
+Rollouts = Mapping[str, LiveRollout]
+"""The rollouts of a process, by name."""
+NO_ROLLOUTS: Rollouts = {}
 VERSION_SIGN = "@"
 """The separator between a model's name and its version. No configured name contains it."""
 ARM_SIGN = ">"
@@ -27,18 +40,19 @@ class Rules:
 
     __slots__ = ("_routes", "dropped", "model", "price")
 
-    def __init__(self, model: ClientModelConfig) -> None:
+    def __init__(self, model: ClientModelConfig, rollouts: Rollouts = NO_ROLLOUTS) -> None:
+        """A rollout that is not among `rollouts` stays with its first arm."""
         self.model = model.name
         """The name as configured: a glob for a family, so that metrics can have it as a label."""
         self.price = None if model.price is None else Price(model.price)
-        self.dropped = frozenset().union(*(Rewrite(r.rewrite).gone for r in model.routes if r.rewrite is not None))
+        self.dropped = frozenset().union(*(Rewrite(rewrite).gone for rewrite in _rewrites(model)))
         """Fields that some route drops from the client's request."""
         if model.pipeline is not None:
             decision = _of_pipeline(model.name, model.pipeline)
             self._routes: tuple[tuple[tuple[Condition, ...], Pick], ...] = (((), lambda _facts, _rng: decision),)
             return
         self._routes = tuple(
-            (conditions(route.when, self.price), _pick(model.name, index, route, target))
+            (conditions(route.when, self.price), _pick(model.name, index, route, target, rollouts))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
         )
 
@@ -69,8 +83,8 @@ class Catalogue:
 
     __slots__ = ("_table",)
 
-    def __init__(self, models: Sequence[ClientModelConfig]) -> None:
-        self._table = GlobTable(entry for model in models for entry in _entries(model))
+    def __init__(self, models: Sequence[ClientModelConfig], rollouts: Rollouts = NO_ROLLOUTS) -> None:
+        self._table = GlobTable(entry for model in models for entry in _entries(model, rollouts))
 
     def find(self, name: str) -> ResolvedModel | None:
         """The model with exactly this name, else the first in the file whose glob matches."""
@@ -102,13 +116,27 @@ def targets(model: ClientModelConfig) -> Iterator[Target]:
     """
     splits = 0
     for route in model.routes:
+        if route.rollout is not None:
+            yield compiled(route.target, LiveRollout(route.rollout, "", model.name).salt)
+            continue
         target = compiled(route.target, f"{model.name}#{splits}")
         splits += target.split is not None
         yield target
 
 
-def _entries(model: ClientModelConfig) -> Iterator[tuple[str, ResolvedModel]]:
-    rules = Rules(model)
+def rollouts_of(models: Sequence[ClientModelConfig]) -> Iterator[tuple[ClientModelConfig, RolloutConfig]]:
+    """Each rollout of a file, with its model."""
+    return ((model, route.rollout) for model in models for route in model.routes if route.rollout is not None)
+
+
+def _rewrites(model: ClientModelConfig) -> Iterator[RewriteConfig]:
+    for route in model.routes:
+        arms = () if route.rollout is None else (route.rollout.source.rewrite, route.rollout.to.rewrite)
+        yield from (rewrite for rewrite in (route.rewrite, *arms) if rewrite is not None)
+
+
+def _entries(model: ClientModelConfig, rollouts: Rollouts) -> Iterator[tuple[str, ResolvedModel]]:
+    rules = Rules(model, rollouts)
     if is_glob(model.name):
         yield model.name, ResolvedModel(rules)
         return
@@ -122,8 +150,10 @@ def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
     return Decision(0, None, Target(None, None, ()), None, None, RetryConfig(), timeout, model=name)
 
 
-def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
+def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
+    if route.rollout is not None:
+        return _rolled(model, index, route, target, rollouts)
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
 
     def inner(target: Target, arms: tuple[str, ...], later: tuple[FallbackTarget, ...]) -> Pick:
@@ -132,23 +162,46 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target) -> Pick:
             picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
             sticky, salt, choices = split.sticky, split.salt, split.arms
             return lambda facts, rng: picks[arm_for(sticky, facts, facts, salt, choices, rng)](facts, rng)
-        where = chain(target.pool or "", steps)
-        decision = Decision(
-            index,
-            route.name,
-            where,
-            ARM_SIGN.join(arms) or None,
-            rewrite,
-            route.retry,
-            route.timeout,
-            model=model,
-            hedge=route.hedge,
-            cache=route.cache,
-            priority=route.priority,
-            strict=route.strict,
-            elsewhere_first=route.when_full == "fallback",
-            hide_model_errors=route.hide_model_errors,
-        )
+        decision = _decision(model, index, route, chain(target.pool or "", steps), ARM_SIGN.join(arms) or None, rewrite)
         return lambda _facts, _rng: decision
 
     return inner(target, (), ())
+
+
+def _rolled(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts) -> Pick:
+    """The function that selects the decision of a rollout's arm, by the share that is in force then."""
+    config = route.rollout
+    assert config is not None
+    live = rollouts.get(config.name) or LiveRollout(config, "", model)
+    decisions = []
+    for side, arm in enumerate((config.source, config.to)):
+        written = arm.rewrite or route.rewrite
+        rewrite = None if written is None else Rewrite(written)
+        where = chain(arm.pool or "", target.fallback)
+        if arm.model is not None:
+            where = replace(where, pool=None, model=arm.model)
+        decision = _decision(model, index, route, where, arm.label, rewrite)
+        decisions.append(replace(decision, rollout=live, side=side, version=arm.version or ""))
+    choose = live.choose
+    return lambda facts, rng: decisions[choose(facts, facts, rng)]
+
+
+def _decision(
+    model: str, index: int, route: RouteConfig, target: Target, arm: str | None, rewrite: Rewrite | None
+) -> Decision:
+    return Decision(
+        index,
+        route.name,
+        target,
+        arm,
+        rewrite,
+        route.retry,
+        route.timeout,
+        model=model,
+        hedge=route.hedge,
+        cache=route.cache,
+        priority=route.priority,
+        strict=route.strict,
+        elsewhere_first=route.when_full == "fallback",
+        hide_model_errors=route.hide_model_errors,
+    )

@@ -27,12 +27,24 @@ class SplitRequest(Protocol):
 
 def arm_for(sticky: str, request: SplitRequest, caller: Caller, salt: str, arms: Arms, rng: Random) -> str:
     """The arm of a request's subject."""
-    subject = subject_of(sticky, request, caller, rng)
-    return (
-        choose(subject, salt, arms)
-        if sticky == "request" or len(subject) > LONGEST
-        else _cached_choice(subject, salt, arms)
-    )
+    if sticky == "request" and not request.sequence:
+        return drawn(arms, rng)
+    subject = steady_subject(sticky, request, caller) or caller.tenant
+    return choose(subject, salt, arms) if len(subject) > LONGEST else _cached_choice(subject, salt, arms)
+
+
+def drawn(arms: Arms, rng: Random) -> str:
+    """A random arm, by weight. Raises ValueError if no arm has a weight above 0."""
+    point, chosen = rng.random() * sum(weight for _, weight in arms), None
+    for arm, weight in arms:
+        if weight > 0:
+            chosen = arm
+            point -= weight
+            if point < 0:
+                break
+    if chosen is None:
+        raise ValueError("no arm of the split has a weight above 0")
+    return chosen
 
 
 def choose(subject: str, salt: str, arms: Arms) -> str:
@@ -59,13 +71,6 @@ def choose(subject: str, salt: str, arms: Arms) -> str:
 
 
 _cached_choice = lru_cache(REMEMBERED)(choose)
-
-
-def subject_of(sticky: str, request: SplitRequest, caller: Caller, rng: Random) -> str:
-    """The text to hash: the subject that `sticky` names, or a random one for ``request``."""
-    if sticky == "request" and not request.sequence:
-        return f"{rng.getrandbits(64):x}"
-    return steady_subject(sticky, request, caller) or caller.tenant
 
 
 def steady_subject(sticky: str, request: SplitRequest, caller: Caller) -> str | None:

@@ -27,11 +27,13 @@ class FallbackTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Either `pool` or `split`, then the fallback steps in order."""
+    """Either `pool`, `split` or `model`, then the fallback steps in order."""
 
     pool: str | None
     split: Split | None
     fallback: tuple[FallbackTarget, ...]
+    model: str | None = None
+    """Another model that answers instead of a pool: an arm of a rollout."""
 
     def pools(self) -> Iterator[str]:
         """The pools in the order of attempts; a split's arms in the order of the configuration."""

@@ -19,6 +19,7 @@ from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
+from gateway.rollouts.live import LiveRollouts
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
@@ -98,7 +99,10 @@ class Rig:
         self.ledger.configure(configuration.tenants, clock(), configuration.models)
         self.log = Lines()
         self.metrics = Metrics()
-        snapshot = build(configuration, self._keys(), pools, rng, clock, plan_state=plan_state)
+        self.rollouts = LiveRollouts()
+        self.rollouts.configure(configuration)
+        live = self.rollouts.by_name
+        snapshot = build(configuration, self._keys(), pools, rng, clock, plan_state=plan_state, rollouts=live)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def _keys(self) -> KeyTable:

@@ -7,6 +7,7 @@ body.py     decodes JSON bodies
 state.py    the state of one process as JSON
 pools.py    pools and their endpoints
 tenants.py  tenants and their keys
+rollouts.py rollouts and their evidence
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

@@ -8,6 +8,7 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
 
 
@@ -22,6 +23,11 @@ class AdminBackend(Protocol):
     @property
     def store(self) -> KeyStore:
         """The database of keys and the audit log. Its methods block."""
+        ...
+
+    @property
+    def decider(self) -> Decider:
+        """The decider of rollouts."""
         ...
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:

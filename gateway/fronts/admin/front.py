@@ -8,6 +8,7 @@ from gateway.fronts.admin.explain import Explain
 from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
 from gateway.fronts.admin.pools import Pools
+from gateway.fronts.admin.rollouts import RolloutsFront
 from gateway.fronts.admin.tenants import Tenants
 
 
@@ -46,6 +47,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *explain.routes(),
             *Pools(backend).routes(),
             *Orders(backend).routes(),
+            *RolloutsFront(backend).routes(),
         ]
     )
     return app

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.fronts.admin.front import make_app
+from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import NotDone, Operation
+from policies.rollouts.tally import ShareOrder, StratumTally
 from tests.support.gateways import PEPPER, config
 
 ROOT = Actor("cli:root@here")
@@ -37,10 +39,14 @@ class StubBackend:
     def __init__(self, configuration: Config, folder: Path) -> None:
         self.config = configuration
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
+        self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
         self.acts: list[Act] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []
         self.ready = True
+
+    async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
+        return []
 
     def key(self, tenant: str = "acme", **grant: Any) -> str:
         """One more key's plaintext."""

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policies.routing.facts import Facts
-from policies.routing.split import LONGEST, Arms, arm_for, choose, subject_of
+from policies.routing.split import LONGEST, Arms, arm_for, choose, drawn, steady_subject
 
 SUBJECTS = [f"user-{i}" for i in range(4000)]
 weights = st.integers(0, 100)
@@ -88,7 +88,7 @@ def facts(**changes: Any) -> Facts:
 
 
 def subject(sticky: str, request_facts: Facts) -> str:
-    return subject_of(sticky, request_facts, request_facts, Random(1))
+    return steady_subject(sticky, request_facts, request_facts) or request_facts.tenant
 
 
 @pytest.mark.parametrize(
@@ -118,16 +118,31 @@ def test_a_missing_user_or_header_falls_back_to_the_key() -> None:
 
 
 def test_request_draws_anew_each_time() -> None:
-    rng = Random(1)
-    assert len({subject_of("request", facts(), facts(), rng) for _ in range(100)}) == 100
+    rng, arms = Random(1), (("off", 0.0), ("a", 3.0), ("b", 1.0))
+    counts = Counter(arm_for("request", facts(), facts(), "s", arms, rng) for _ in range(4000))
+    assert counts.keys() == {"a", "b"}
+    assert abs(counts["a"] / 4000 - 0.75) < 0.03
+
+
+def test_the_requests_of_one_sequence_share_an_arm() -> None:
+    rng, arms = Random(1), (("a", 1.0), ("b", 1.0))
+    for sequence in ("1", "2", "3"):
+        asked = facts(sequence=sequence)
+        assert len({arm_for("request", asked, asked, "s", arms, rng) for _ in range(30)}) == 1
+
+
+def test_no_random_arm_without_a_weight() -> None:
+    with pytest.raises(ValueError, match="weight above 0"):
+        drawn((("a", 0.0),), Random(1))
 
 
 @given(st.text(max_size=2 * LONGEST))
 def test_a_cached_arm_equals_the_drawn_arm(user: str) -> None:
     arms = (("a", 1.0), ("b", 1.0))
     facts_of_user = facts(user=user)
-    drawn = choose(subject("user", facts_of_user), "s", arms)
-    assert [arm_for("user", facts_of_user, facts_of_user, "s", arms, Random(1)) for _ in range(2)] == [drawn, drawn]
+    expected = choose(subject("user", facts_of_user), "s", arms)
+    arms_of_user = [arm_for("user", facts_of_user, facts_of_user, "s", arms, Random(1)) for _ in range(2)]
+    assert arms_of_user == [expected, expected]
 
 
 def test_other_weights_and_other_splits_are_cached_separately() -> None:

@@ -1,0 +1,165 @@
+"""The ``rollout`` of a route: a gradual move of its requests from one arm to another."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from config.schema.rewrite import RewriteConfig
+from config.schema.section import Section
+from config.schema.target import ArmConfig, SplitConfig, Sticky
+from config.schema.text import Name
+from config.schema.units import Delay, Duration, Factor, Percent, format_duration
+from config.schema.when import Version
+
+RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked"]
+TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
+"""Metrics whose event is a time above a bound."""
+
+
+def _some(share: float) -> float:
+    if not 0 < share <= 1:
+        raise ValueError("a share is over 0% and at most 100%")
+    return share
+
+
+def _small(alpha: float) -> float:
+    if not 0.0001 <= alpha <= 0.2:
+        raise ValueError("alpha is from 0.01% to 20%: the probability of a false alarm, over the whole rollout")
+    return alpha
+
+
+class RolloutArmConfig(Section):
+    """One side of a rollout. A pool's name alone is short for ``{pool: NAME}``."""
+
+    name: Name | None = None
+    """Name in logs, metrics and ``x-headrace-arm``; the pool's or the model's name, and the version, when absent."""
+    pool: Name | None = None
+    """Pool that receives the requests."""
+    model: Name | None = None
+    """Another model of this file, with its routes or its pipeline, instead of a pool."""
+    version: Version | None = None
+    """Version of the model that the pool's servers receive, for models of tensors."""
+    rewrite: RewriteConfig | None = None
+    """Changes to the request, instead of the route's."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return {"pool": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if (self.pool is None) == (self.model is None):
+            raise ValueError("has one target: give pool or model")
+        return self
+
+    @property
+    def label(self) -> str:
+        """The name of the arm."""
+        version = f":{self.version}" if self.version else ""
+        return self.name or f"{self.pool or self.model}{version}"
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        reference = handler(schema)
+        return {"anyOf": [{"type": "string", "description": "A pool's name."}, reference]}
+
+
+class RolloutStepConfig(Section):
+    """A share of the requests, and how long it lasts at least."""
+
+    weight: Annotated[Percent, AfterValidator(_some)]
+    """Share of the requests that ``to`` receives."""
+    least: Duration = Field(600.0, alias="for")
+    """Shortest time of the step, warm-up included. It lasts longer until every condition of ``on_if`` is proven."""
+
+
+class EventConfig(Section):
+    """An event of a request."""
+
+    metric: RolloutMetric
+    """``failures``: the arm did not answer, after its retries and before any fallback. ``first_byte`` and ``total``:
+    the answer began, or ended, later than ``slower_than``. ``retries``: the arm needed more than one attempt.
+    ``rejections``: the arm's server rejected the request as wrong. ``blocked``: a guard of the arm's pipeline blocked
+    it."""
+    slower_than: Duration | None = None
+    """Bound of ``first_byte`` and ``total``."""
+
+    @property
+    def key(self) -> str:
+        """The name of the event in reports and metrics: ``first_byte>2s``."""
+        return self.metric if self.slower_than is None else f"{self.metric}>{format_duration(self.slower_than)}"
+
+
+class BackConfig(EventConfig):
+    """A condition that takes the rollout back."""
+
+    above: Factor = 1.0
+    """Largest ratio of the rates of ``to`` and ``from`` that is accepted. The rollout goes back when the ratio is
+    certainly above."""
+
+
+class ProofConfig(EventConfig):
+    """A condition that must be proven before the next step. Either bound is a proof."""
+
+    below: Factor | None = None
+    """The ratio of the rates of ``to`` and ``from`` is certainly below."""
+    at_most: Annotated[Percent, AfterValidator(_some)] | None = None
+    """The rate of ``to`` is certainly at most this. Proves a service without failures, of which no ratio is known."""
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.below is None and self.at_most is None:
+            raise ValueError("proves nothing: give below, at_most or both")
+        return self
+
+
+class RolloutConfig(Section):
+    """A gradual move from one arm to another. Each step lasts at least its time. Events of both arms are compared at
+    every moment; the move is taken back when ``to`` is certainly worse."""
+
+    name: Name
+    """Name of the rollout, and key of its state. A new name starts at the first step."""
+    source: RolloutArmConfig = Field(alias="from")
+    """Arm that has the requests now."""
+    to: RolloutArmConfig
+    """Arm that gets them."""
+    sticky: Sticky = "request"
+    """Subject that stays with its arm while its share does not shrink, as in ``split``. It is the unit of the
+    comparison: each subject counts one event of each metric."""
+    steps: tuple[RolloutStepConfig, ...] = Field(min_length=1)
+    """Shares of ``to``, rising. After the last step ``to`` has all requests."""
+    warmup: Delay = 60.0
+    """Begin of each step of which no event counts, in both arms."""
+    back_if: tuple[BackConfig, ...] = (BackConfig.model_construct(metric="failures", slower_than=None, above=1.2),)
+    """Conditions that take it back."""
+    on_if: tuple[ProofConfig, ...] = ()
+    """Conditions for the next step; a step without alarm is enough when absent."""
+    unproven: Literal["hold", "go_on", "back"] = "hold"
+    """When a step is over and ``on_if`` is not proven: stay at this share until it is, go on, or go back."""
+    requests: int = Field(100, ge=1, le=1_000_000_000)
+    """Fewest requests of ``to``, or subjects if ``sticky`` is not ``request``, before a step may end: an idle arm
+    proves nothing."""
+    alpha: Annotated[Percent, AfterValidator(_small)] = 0.01
+    """Probability that equal arms are taken back, over the whole rollout and all of its conditions."""
+    keep: Delay = 86400.0
+    """How long after the last step ``back`` still returns to ``from``, which must be able to serve until then."""
+
+    @property
+    def split(self) -> SplitConfig:
+        """The two arms, with the shares of the first step."""
+        share = self.steps[0].weight
+        arms = ((self.source, 1 - share), (self.to, share))
+        return SplitConfig.model_construct(
+            sticky=self.sticky,
+            arms=tuple(
+                ArmConfig.model_construct(name=arm.label, pool=arm.pool, split=None, fallback=(), weight=weight)
+                for arm, weight in arms
+            ),
+        )
+
+    def events(self) -> tuple[EventConfig, ...]:
+        """Every event that is counted, once."""
+        return tuple({event.key: event for event in (*self.back_if, *self.on_if)}.values())

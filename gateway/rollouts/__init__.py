@@ -1,0 +1,16 @@
+"""Rollouts: requests of a route move from one arm to another in steps, and back if the other arm is worse.
+
+arm.py        counts the end of each request at its arm; an arm that is another model
+live.py       the rollouts of one process, across reloads
+schema.py     the tables in the state database
+store.py      reads, counts, decides and writes in one transaction
+lease.py      the one decider among the gateways of a database
+decider.py    a loop: collect counts, decide, apply the shares
+operators.py  an operator's view and orders, for the admin API and the command line
+metrics.py    metrics of rollouts
+cli.py        `headrace rollout`
+
+The path of a count: `policies.rollouts.live` counts the ends of requests, which `arm.py` observes. Each second the
+decider collects the counts of all workers, stores their sums, lets `policies.rollouts.decide` decide, and sends the
+shares to the workers. A worker without a decider continues with its shares.
+"""

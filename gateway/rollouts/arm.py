@@ -1,0 +1,67 @@
+"""The arms of rollouts as upstreams: inside of fallbacks and caches, around retries and hedges."""
+
+import asyncio
+from collections.abc import Callable
+
+from adapters.base import Answer, Upstream, as_inference_error
+from adapters.call import Call
+from adapters.errors import ContentFiltered, InferenceError, Overloaded, Unsupported
+from adapters.requests import ModelRequest
+from policies.rollouts.live import Assignment
+from policies.rollouts.outcome import ArmOutcome
+
+
+class ArmUpstream:
+    """An `Upstream` that counts the end of each request that a rollout has assigned to this arm.
+
+    A failure counts even if a fallback answers the client. The end of a stream counts when the stream ends.
+    """
+
+    def __init__(self, upstream: Upstream, pool: str, clock: Callable[[], float]) -> None:
+        self._upstream = upstream
+        self._retry = ("retry", pool)
+        self._clock = clock
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        assignment = call.assignment
+        if not isinstance(assignment, Assignment):
+            return await self._upstream.call(request, call)
+        clock, trace = self._clock, call.trace
+        began, retries = clock(), trace.events.count(self._retry)
+        try:
+            answer = await self._upstream.call(request, call)
+        except BaseException as error:
+            if not (call.full_pools is not None and isinstance(error, Overloaded)):  # that one may still wait here
+                retried = trace.events.count(self._retry) > retries
+                blocked = isinstance(error, ContentFiltered)
+                assignment.end(ArmOutcome(_kind(error), None, clock() - began, blocked, retried))
+            raise
+        first_byte, retried = clock() - began, trace.events.count(self._retry) > retries
+
+        def ended(answer: Answer, error: BaseException | None) -> None:
+            kind = _kind(error) if error is not None else "backend" if answer.status >= 500 else ""
+            blocked = isinstance(error, ContentFiltered)
+            assignment.end(ArmOutcome(kind, first_byte, clock() - began, blocked, retried))
+
+        answer.when_ended(ended)
+        return answer
+
+
+def _kind(error: BaseException) -> str:
+    """The kind of an error. A defect of the gateway is a failure of the arm that it occurs in."""
+    failure: InferenceError | None = as_inference_error(error)
+    if failure is None:
+        return "cancelled" if isinstance(error, asyncio.CancelledError | GeneratorExit) else "backend"
+    return failure.kind
+
+
+class ModelArm:
+    """An `Upstream` that calls another model of the file: its routes, limits and steps apply."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
+        if call.models is None:
+            raise Unsupported(f"The model `{self._model}` cannot be called here.", param="model")
+        return await call.models.call(self._model, request.codec.rename(request, self._model), call)

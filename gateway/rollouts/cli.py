@@ -1,0 +1,127 @@
+"""`headrace rollout`: lists rollouts, shows their evidence, and pauses, continues or takes them back.
+
+The commands work on the state database: every running gateway follows within seconds.
+"""
+
+import json as json_text
+from typing import Annotated, Any
+
+import typer
+
+from config.schema.config import Config
+from gateway.auth.pepper import load_pepper
+from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop, terminal_user
+from gateway.rollouts.operators import views
+from gateway.rollouts.store import Planned, RolloutStore
+from policies.rollouts.decide import OperatorVerb, OrderRefused
+from policies.rollouts.fingerprint import fingerprint
+from policies.routing.rules import rollouts_of
+
+app = typer.Typer(name="rollout", help="List, show, pause, continue and take back rollouts.", no_args_is_help=True)
+
+RolloutName = Annotated[str, typer.Argument(metavar="NAME", help="The rollout's `name` in the YAML file.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_rollouts(json: Json = False, config: ConfigFile = None) -> None:
+    """List every rollout: status, step, share of the new arm."""
+    shown = _views(config)
+    if json:
+        typer.echo(json_text.dumps(shown, indent=2))
+        return
+    for view in shown:
+        reason = f" ({view['reason']})" if view["reason"] else ""
+        step = f", step {view['step'] + 1} of {len(view['steps'])}" if "steps" in view else ""
+        typer.echo(f"{view['name']}: {view['status']}{reason}{step}, weight {view['weight']:.4g}")
+    if not shown:
+        print_status("The file has no rollout.")
+
+
+@app.command()
+def show(name: RolloutName, json: Json = False, config: ConfigFile = None) -> None:
+    """Show one rollout with its counts, its evidence and its intervals."""
+    view = next((view for view in _views(config) if view["name"] == name), None)
+    if view is None:
+        stop(f"there is no rollout {name!r}", status=1)
+    typer.echo(json_text.dumps(view, indent=2) if json else "\n".join(_lines(view)))
+
+
+@app.command()
+def pause(name: RolloutName, config: ConfigFile = None) -> None:
+    """Stay at the present share. Events still count, and an alarm still takes the rollout back."""
+    _order(name, "pause", config)
+
+
+@app.command()
+def on(name: RolloutName, config: ConfigFile = None) -> None:
+    """Continue a paused rollout; otherwise go to the next step. One that is back starts anew."""
+    _order(name, "on", config)
+
+
+@app.command()
+def back(name: RolloutName, config: ConfigFile = None) -> None:
+    """Give all new requests to the old arm. Streams end where they are."""
+    _order(name, "back", config)
+
+
+def _planned(settings: Config) -> list[Planned]:
+    pools = {pool.name: pool for pool in settings.pools}
+    return [Planned(rollout, fingerprint(rollout, pools)) for _, rollout in rollouts_of(settings.models)]
+
+
+def _views(path: ConfigFile) -> list[dict[str, Any]]:
+    with plain_errors():
+        settings = settings_of(path)
+        store = RolloutStore(settings.state.database, load_pepper(settings))
+        try:
+            return views(_planned(settings), store.read())
+        finally:
+            store.close()
+
+
+def _order(name: str, verb: OperatorVerb, path: ConfigFile) -> None:
+    with plain_errors():
+        settings = settings_of(path)
+        plan = next((plan for plan in _planned(settings) if plan.config.name == name), None)
+        if plan is None:
+            stop(f"the file has no rollout {name!r}", status=1)
+        store = RolloutStore(settings.state.database, load_pepper(settings))
+        try:
+            progress = store.order(plan, verb, terminal_user())
+        except OrderRefused as error:
+            stop(str(error), status=1)
+        finally:
+            store.close()
+    print_status(f"{name}: {progress.status}, weight {progress.share:.4g}. Running gateways follow within seconds.")
+
+
+def _lines(view: dict[str, Any]) -> list[str]:
+    """A rollout as text."""
+    lines = [f"{view['name']}: {view['status']}{' (' + view['reason'] + ')' if view['reason'] else ''}"]
+    if "steps" not in view:
+        return lines
+    lines.append(f"  step {view['step'] + 1} of {len(view['steps'])}, weight {view['weight']:.4g}")
+    lines.append(f"  requests: {view['requests']['from']} of {view['from']}, {view['requests']['to']} of {view['to']}")
+    lines.append(f"  sample ratio: e {view['sample_ratio']['e_value']:.3g}, suspends at 1000")
+    lines += [
+        f"  back if {alarm['event']} above {alarm['above']:g}x: e {alarm['e_value']:.3g}, needs {alarm['needed']:.3g}; "
+        + _counts(alarm)
+        for alarm in view["back_if"]
+    ]
+    for proof in view["on_if"]:
+        bounds = [f"below {proof['below']:g}x (e {proof['e_value']:.3g})"] if proof["below"] is not None else []
+        if proof["at_most"] is not None:
+            bounds.append(f"at most {proof['at_most']:.3%} (is at most {proof['rate_at_most']:.3%})")
+        state = "proven" if proof["proven"] else "not proven"
+        lines.append(f"  on if {proof['event']} {' or '.join(bounds)}: {state}; {_counts(proof)}")
+    for arm, times in view["first_byte"].items():
+        quantiles = ", ".join(f"{name} {times[name]['seconds']:.3g} s" for name in times)
+        lines.append(f"  first byte of {view[arm]}: {quantiles}")
+    return lines
+
+
+def _counts(condition: dict[str, Any]) -> str:
+    low, high = condition["ratio"]
+    ratio = f"{low:.3g} to {high:.3g}" if high < 1e6 else f"at least {low:.3g}"
+    return f"events {condition['events']['from']} and {condition['events']['to']}, ratio {ratio}"

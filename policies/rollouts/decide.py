@@ -1,0 +1,94 @@
+"""The next status of a rollout. Pure: the counts and the seconds that have passed are arguments."""
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from config.schema.rollout import RolloutConfig
+from policies.rollouts.evidence import alarms, has_mismatch, proofs
+from policies.rollouts.progress import RolloutProgress, Stratum
+
+OperatorVerb = Literal["pause", "on", "back"]
+PAUSED, UNPROVEN, SAMPLE_RATIO, OPERATOR = "paused", "unproven", "sample ratio", "operator"
+
+
+class OrderRefused(Exception):
+    """An operator's order that the rollout cannot follow. The message says why, and what to do instead."""
+
+
+def advance(config: RolloutConfig, progress: RolloutProgress, seconds: float) -> RolloutProgress:
+    """The rollout after some seconds in which nothing but its counts has changed.
+
+    An alarm takes it back at any time, also while it is paused. A wrong sample ratio suspends every verdict.
+    """
+    progress = replace(progress, elapsed=progress.elapsed + seconds)
+    if progress.status in ("back", "done"):
+        return progress
+    progress = _as_configured(config, progress)
+    if not progress.counting and progress.elapsed >= config.warmup:
+        fresh = Stratum(progress.share, progress.step)
+        progress = replace(progress, counting=True, strata=[*progress.strata, fresh])
+    if has_mismatch(progress):
+        return replace(progress, status="held", reason=SAMPLE_RATIO)
+    alarm = next((alarm for alarm in alarms(config, progress) if alarm.is_certain), None)
+    if alarm is not None:
+        return _back(progress, alarm.condition.key)
+    if progress.reason in (PAUSED, SAMPLE_RATIO) or not _is_over(config, progress):
+        return progress
+    if config.unproven == "go_on" or all(proof.is_proven for proof in proofs(config, progress)):
+        return _next_step(config, progress)
+    if config.unproven == "back":
+        return _back(progress, UNPROVEN)
+    return replace(progress, status="held", reason=UNPROVEN)
+
+
+def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb) -> RolloutProgress:
+    """The rollout after an operator's order. Raises `OrderRefused`."""
+    status, reason = progress.status, progress.reason
+    if verb == "back":
+        if status == "back":
+            raise OrderRefused("the rollout is back already")
+        if status == "done" and progress.elapsed > config.keep:
+            raise OrderRefused("`keep` is over, so `from` may not be able to serve: start a rollout with another name")
+        return _back(progress, OPERATOR)
+    if status == "done":
+        raise OrderRefused("the rollout is done: `to` has all requests, and only `back` is possible")
+    if verb == "pause":
+        if status == "back":
+            raise OrderRefused("the rollout is back, so there is nothing to pause")
+        return replace(progress, status="held", reason=PAUSED)
+    if status == "back":
+        return progress.started_anew(progress.fingerprint)
+    if reason == SAMPLE_RATIO:
+        running = replace(progress, status="running", reason="", counting=False, elapsed=0.0)
+        return replace(running, subjects_from=len(progress.strata))
+    if reason == PAUSED:
+        return replace(progress, status="running", reason="")
+    return _next_step(config, progress)
+
+
+def _as_configured(config: RolloutConfig, progress: RolloutProgress) -> RolloutProgress:
+    """The rollout with the share that the file has for its step: a first step, or a changed file, is a new share."""
+    step = min(progress.step, len(config.steps) - 1)
+    share = config.steps[step].weight
+    if (step, share) == (progress.step, progress.share):
+        return progress
+    return replace(progress, step=step, share=share, counting=False, elapsed=0.0)
+
+
+def _is_over(config: RolloutConfig, progress: RolloutProgress) -> bool:
+    """Whether the step has lasted its time and has had its requests: an idle arm never passes."""
+    assigned = sum(stratum.assigned[1] for stratum in progress.strata if stratum.step == progress.step)
+    least = config.steps[progress.step].least
+    return progress.counting and progress.elapsed >= least and assigned >= config.requests
+
+
+def _next_step(config: RolloutConfig, progress: RolloutProgress) -> RolloutProgress:
+    step, running = progress.step + 1, replace(progress, reason="", elapsed=0.0, counting=False)
+    if step == len(config.steps):
+        return replace(running, status="done", share=1.0)
+    return replace(running, status="running", step=step, share=config.steps[step].weight)
+
+
+def _back(progress: RolloutProgress, reason: str) -> RolloutProgress:
+    return replace(progress, status="back", reason=reason, share=0.0, counting=False, elapsed=0.0)

@@ -1,0 +1,21 @@
+"""The identity of a rollout's arms. Counts of other arms say nothing about these."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from config.schema.config import PoolConfig
+from config.schema.rollout import RolloutArmConfig, RolloutConfig
+
+_SERVED = {"protocol", "model", "runtime"}
+"""The fields of a pool that decide its answers. Endpoints may come and go."""
+
+
+def fingerprint(config: RolloutConfig, pools: Mapping[str, PoolConfig]) -> str:
+    """A text that changes with the arms and with the subjects, but not with steps, conditions or endpoints."""
+    parts = [config.sticky, *(_of(arm, pools) for arm in (config.source, config.to))]
+    return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _of(arm: RolloutArmConfig, pools: Mapping[str, PoolConfig]) -> str:
+    pool = pools.get(arm.pool or "")
+    return arm.model_dump_json(exclude={"name"}) + ("" if pool is None else pool.model_dump_json(include=_SERVED))

@@ -1,0 +1,54 @@
+"""A rollout as it is stored: its status, its step, and the counts of each share that it had."""
+
+from typing import Literal
+
+import msgspec
+
+from policies.rollouts.tally import Pair, ShareOrder
+
+RolloutStatus = Literal["running", "held", "back", "done"]
+Reason = str
+"""Why a rollout has its status: ``paused``, ``unproven``, ``sample ratio``, or the key of an event."""
+
+
+class Stratum(msgspec.Struct):
+    """The counts of all processes while `to` had one share."""
+
+    share: float
+    step: int
+    assigned: Pair = msgspec.field(default_factory=lambda: [0, 0])
+    ended: Pair = msgspec.field(default_factory=lambda: [0, 0])
+    events: dict[str, Pair] = msgspec.field(default_factory=dict)
+    first_byte: tuple[dict[int, int], dict[int, int]] = msgspec.field(default_factory=lambda: ({}, {}))
+
+
+class RolloutProgress(msgspec.Struct):
+    """The state of one rollout. `policies.rollouts.decide` changes it, one process stores it."""
+
+    name: str
+    fingerprint: str
+    generation: int = 1
+    """Grows when the rollout starts anew, so that late counts of the arms before do not count."""
+    status: RolloutStatus = "running"
+    reason: Reason = ""
+    step: int = 0
+    elapsed: float = 0.0
+    """Seconds in the step, as the deciding processes measured them; since the end if the rollout is done."""
+    share: float = 0.0
+    """Share of `to` in force."""
+    counting: bool = False
+    """Whether requests count, under the last of the strata."""
+    strata: list[Stratum] = msgspec.field(default_factory=list)
+    subjects_from: int = 0
+    """The first stratum of the sample-ratio test: an operator has accepted the strata before."""
+    subjects: dict[str, int] = msgspec.field(default_factory=dict)
+    """The number of counted subjects, by the key of their event."""
+
+    def order(self) -> ShareOrder:
+        """What every process applies."""
+        stratum = len(self.strata) - 1 if self.counting else None
+        return ShareOrder(self.name, self.fingerprint, self.generation, self.share, stratum)
+
+    def started_anew(self, fingerprint: str) -> "RolloutProgress":
+        """The same rollout before its first step."""
+        return RolloutProgress(self.name, fingerprint, self.generation + 1)
