@@ -254,7 +254,7 @@ class _Execution(Generic[V]):
         return self._given_up(step.outputs)
 
     def _given_up(self, values: Iterable[str]) -> list[str]:
-        """Those of these values that now no step can produce."""
+        """The values among these that no step can produce any more."""
         absent = []
         for value in values:
             self._producers[value] -= 1

@@ -48,12 +48,12 @@ class Gateway:
 
     @property
     def http_address(self) -> tuple[str, int]:
-        """Where the HTTP listener accepts."""
+        """The address of the HTTP listener."""
         return self.plane.listeners.http_address
 
     @property
     def grpc_address(self) -> tuple[str, int] | None:
-        """Where the gRPC listener accepts, if there is one."""
+        """The address of the gRPC listener, if there is one."""
         return self.plane.listeners.grpc_address
 
     async def start(self) -> None:

@@ -14,7 +14,7 @@ from config.schema.globs import is_glob
 SECONDS = 10.0
 """Within which the model's server describes the model."""
 MOST_ELEMENTS = 1024
-"""Of a tensor in the command: a person reads it."""
+"""Elements of a tensor in the command, which a person reads."""
 Object = dict[str, Any]
 
 

@@ -28,7 +28,7 @@ class Lifecycle:
         self.loaded = ""
         """When the configuration in force was loaded, in UTC."""
         self.last_error = ""
-        """Why the last reload or restart failed; empty after one that succeeded."""
+        """The failure of the last reload or restart; empty after a success."""
         self.watcher: Watcher | None = None
         self._trail: Trail | None = None
 

@@ -34,7 +34,7 @@ class Snapshot:
     allowed: Mapping[str, ModelList]
     """Which models each tenant may use."""
     standings: Mapping[str, TenantConfig]
-    """Of each tenant, its share and priority."""
+    """By tenant: the section with its share and priority."""
     salts: Mapping[str, str]
     """By tenant: the salt that separates its prompts from those of others in the prefix caches of servers."""
     explaining: frozenset[str]
@@ -43,11 +43,11 @@ class Snapshot:
     """By model, as configured."""
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
-    """Those that take tensors, by name as configured."""
+    """Models that take tensors, by name as configured."""
     responses_models: frozenset[str]
     """Models whose servers all support OpenAI's Responses."""
     shared_models: frozenset[str]
-    """Those that several tenants may use."""
+    """Models that several tenants may use."""
     explainers: Mapping[str, str]
     """By model, which other one explains its answers."""
     pipelines: Mapping[str, Pipeline]
@@ -117,7 +117,7 @@ def build(
 
 
 def _users(model: ClientModelConfig, allowed: Mapping[str, ModelList]) -> int:
-    """How many tenants may use a model; for a family all, since any tenant may use one of its names."""
+    """The number of tenants that may use a model; for a family all, since any tenant may use one of its names."""
     return len(allowed) if is_glob(model.name) else sum(models.allows(model.name) for models in allowed.values())
 
 

@@ -164,7 +164,7 @@ class FairQueue(Generic[T]):
         """The next request of a tenant outside `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:
-            raise ValueError("nobody waits")
+            raise ValueError("no request waits")
         for band in reversed(waiting[1:]):
             if band.turns >= 1.0:
                 return band.first(without)

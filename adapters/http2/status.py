@@ -90,7 +90,7 @@ def encode_metadata(metadata: Metadata) -> list[Field]:
         elif isinstance(value, str) and TEXT.fullmatch(value):
             fields.append((name.encode(), value.encode()))
         else:
-            raise ValueError(f"the metadata {name!r} holds what only a name with -bin may hold")
+            raise ValueError(f"the metadata {name!r} has a value that requires a name with -bin")
     return fields
 
 

@@ -3,8 +3,8 @@
 from typing import Literal
 
 Fault = Literal["missing", "type", "shape", "nan", "empty", "range", "size"]
-"""Why an evaluation fails: a required value is absent, has another type or shape than declared, or is NaN; a list or a
-tensor is empty; an index is beyond the end; values are larger than one evaluation may process."""
+"""The reason of a failed evaluation: a required value is absent, has another type or shape than declared, or is NaN; a
+list or a tensor is empty; an index is beyond the end; values are larger than one evaluation may process."""
 
 
 class CompileError(Exception):

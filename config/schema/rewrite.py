@@ -38,7 +38,7 @@ def _json(value: object, depth: int = 0) -> object:
         return [_json(inner, depth + 1) for inner in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise ValueError("expected what JSON can hold")
+    raise ValueError("expected a JSON value")
 
 
 def _number(value: object) -> int | float:

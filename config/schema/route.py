@@ -127,7 +127,7 @@ class PriceConfig(Section):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if (self.prompt is None) != (self.completion is None):
-            raise ValueError("prompt and completion go together: write 0 for what is free")
+            raise ValueError("prompt and completion go together: write 0 for tokens without a price")
         if self.prompt is None and self.request is None:
             raise ValueError("names no price: give prompt and completion, or request")
         return self

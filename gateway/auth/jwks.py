@@ -116,7 +116,7 @@ class Jwks:
         assert config.jwks is not None
         self.name = config.name
         self.error = ""
-        """Why the last fetch failed; empty after a success."""
+        """The failure of the last fetch; empty after a success."""
         self._source = config.jwks
         self._algorithms = config.algorithms
         self._interval = config.refresh

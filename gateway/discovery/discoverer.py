@@ -41,7 +41,7 @@ class Discoverer:
         self.config = config
         self.targets: tuple[DiscoveredEndpoint, ...] = ()
         self.error = ""
-        """Why the last query of the source failed or was not usable; empty after a success."""
+        """The failure of the last query of the source; empty after a success."""
         self.on_change: Callable[[], None] = _nobody
         self._pool = pool
         self._source = source_of(config)

@@ -11,7 +11,7 @@ MAX_TARGETS = 1000
 
 
 class DiscoveryError(Exception):
-    """Why a source's query failed: one sentence for operators."""
+    """A source's query failed. The message is one sentence for operators."""
 
 
 @dataclass(frozen=True, slots=True)

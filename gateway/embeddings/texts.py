@@ -26,7 +26,7 @@ Row = list[int]
 
 
 class TokenizerError(ValueError):
-    """Why a tokenizer cannot be used, in a sentence for ops."""
+    """A tokenizer cannot be used. The message is one sentence for operators."""
 
 
 def tokenizer(name: str) -> Tokenizer:
@@ -115,7 +115,7 @@ class TextTokenizer:
         return [*row[: self._max - 1], row[-1]]  # the last one is the model's own sign of an end
 
     def batches(self, rows: Sequence[Row]) -> list[TextBatch]:
-        """Those of like length together, so that little is filled up."""
+        """Batches of texts of similar length, so that they need little padding."""
         order = sorted(range(len(rows)), key=lambda place: len(rows[place]))
         cuts = [order[i : i + self._batch] for i in range(0, len(order), self._batch)]
         return [TextBatch(places, [rows[place] for place in places]) for places in cuts]

@@ -32,7 +32,7 @@ def pool_at(
 
 
 def address_of(pool: PoolConfig) -> Address:
-    """Where it is."""
+    """The address of a pool's endpoint."""
     url = pool.endpoints[0].url
     try:
         return Address(url, tls=tls.context(pool, pool.protocol.name) if url.startswith("https://") else None)

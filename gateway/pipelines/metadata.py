@@ -21,7 +21,7 @@ _ROWS = tuple(TensorMetadata(name, "INT64", (-1, -1)) for name in ("ids", "mask"
 _INPUTS = {"decode": ("BYTES", (-1,)), "tokenize": ("BYTES", (-1,)), "detokenize": ("INT64", (-1, -1))}
 """Datatype and shape of the inputs of nodes that are no models."""
 _OUTPUTS = {"template": (_TEXT,), "tokenize": _ROWS, "detokenize": (_TEXT,)}
-"""Their outputs."""
+"""Outputs of nodes, by kind."""
 
 
 class PipelineMetadata:

@@ -65,7 +65,7 @@ class Keeper:
 
     @property
     def expires_at(self) -> float:
-        """Of the rows that are stored now."""
+        """The expiry of rows that are stored now."""
         return self.wall() + self.config.retention
 
     # ── writes ────────────────────────────────────────────────────────────────────────────────────────

@@ -61,7 +61,7 @@ class StoredTurn(NamedTuple):
     conversation: str | None = None
     items: tuple[StoredItem, ...] = ()
     expires_at: float = 0.0
-    """Of the conversation."""
+    """The expiry of the conversation."""
 
     @property
     def size(self) -> int:

@@ -47,7 +47,7 @@ class StartReport(msgspec.Struct, frozen=True):
     """The result of a worker's start."""
 
     error: str = ""
-    """Why the worker cannot serve; empty if it can."""
+    """The reason why the worker cannot serve; empty if it can."""
 
 
 T = TypeVar("T")

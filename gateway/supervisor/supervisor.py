@@ -74,12 +74,12 @@ class Supervisor:
 
     @property
     def http_address(self) -> tuple[str, int]:
-        """Where the HTTP listeners accept."""
+        """The address of the HTTP listeners."""
         return self._sockets.address
 
     @property
     def grpc_address(self) -> tuple[str, int] | None:
-        """Where the gRPC listeners accept, if there are any."""
+        """The address of the gRPC listeners, if there are any."""
         return self._sockets.grpc_address
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────

@@ -39,7 +39,7 @@ async def _prepare(workers: Workers, group: Sequence[WorkerProcess], settings: W
 
 
 async def _refusal(worker: WorkerProcess, settings: bytes, seconds: float) -> str:
-    """Why a worker refuses the settings. Empty if it accepts, or has ended and thus will be replaced."""
+    """A worker's reason to refuse the settings. Empty if it accepts, or has ended and thus will be replaced."""
     try:
         reply = await worker.call("POST", "/prepare", settings, seconds=seconds)
     except WorkerLost:

@@ -18,7 +18,7 @@ from config.schema.units import format_duration
 from policies.routing.facts import Facts
 
 Pools = Mapping[str, str]
-"""Of each model, its pools or `pipeline`, as text."""
+"""By model: its pools or `pipeline`, as text."""
 _TYPES: Mapping[type, ValueType] = {bool: BOOL, int: INT, float: FLOAT, str: STRING}
 
 

@@ -124,7 +124,7 @@ def _lowest(function: Callable[[float], float]) -> float:
 
 
 def _crossing(function: Callable[[float], float], inside: float, outside: float) -> float:
-    """Where a convex function crosses 0 between a point below it and a point above it."""
+    """The point at which a convex function crosses 0 between a point below it and a point above it."""
     if isinf(function(outside)) or function(outside) <= 0:
         return outside
     for _ in range(_HALVINGS):

@@ -11,7 +11,7 @@ _PRIOR = 0.5
 
 
 class Proportion(NamedTuple):
-    """How many of some trials had an event."""
+    """The number of events among some trials."""
 
     events: int
     trials: int

@@ -166,5 +166,5 @@ async def _refuse(request: InferRequest, response: ClientResponse, body: bytes) 
     """Raise the typed error of a status. Models fail with 500 if a body lacks their input."""
     if response.status == 500 and not kserve_v1.is_request(body):
         response.close()
-        raise CallerError("Send `instances`, which are rows, or what else the model takes.")
+        raise CallerError("Send `instances`, which are rows, or the model's other inputs.")
     await refuse(request, response)

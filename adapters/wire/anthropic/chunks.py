@@ -20,7 +20,7 @@ class _Started(msgspec.Struct):
 
 
 class _Delta(msgspec.Struct):
-    """Of a block, or of the message."""
+    """The delta of a block, or of the message."""
 
     type: str = ""
     text: str = ""

@@ -117,7 +117,7 @@ def _is_given(fields: dict[str, Raw], name: str) -> bool:
 
 
 def _output(fields: dict[str, Raw], body: Object) -> Object:
-    """How hard to think, and the answer's form."""
+    """The effort of thinking, and the answer's form."""
     config: Object = {}
     encoded: Object = {}
     if "thinking" not in body and (wish := thinking.of_chat(fields)) is not None:

@@ -123,7 +123,7 @@ def _without_thread(fields: Fields) -> tuple[str, ...]:
 
 
 def _betas(given: str | None) -> str:
-    """It becomes a header of another request, so nothing but names may be in it."""
+    """Check the betas: the field becomes a header of another request, so it may contain names only."""
     if not given:
         return ""
     if len(given) > MAX_BETAS or not _BETAS.fullmatch(given):

@@ -10,5 +10,5 @@ _ROUTES = {
 
 
 def route_names(field: str) -> Iterable[str]:
-    """Of one field."""
+    """The names of one field in a route's rewrite."""
     return _ROUTES.get(field, ())

@@ -50,9 +50,9 @@ GENERATED = NodeOutputs(
         **{("logprob", name): Variable(NumberType(integer=False, high=0)) for name in LOGPROBS},
     }
 )
-"""Of a chat or a completion. Log-probabilities are absent if the server reports none."""
+"""The outputs of a chat or a completion. Log-probabilities are absent if the server reports none."""
 TENSORS = NodeOutputs({}, is_open=True)
-"""Of a model of tensors, whose outputs only its server declares."""
+"""The outputs of a model of tensors, which only its server declares."""
 NOTHING = NodeOutputs({})
 _CHAT: Mapping[Path, Variable] = {
     ("text",): Variable(STRING),

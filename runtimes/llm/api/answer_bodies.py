@@ -31,13 +31,13 @@ class TokenReport(NamedTuple):
 
 
 class PromptDetails(msgspec.Struct):
-    """How many of its tokens did not have to be computed."""
+    """The number of the prompt's tokens that were read from the cache."""
 
     cached_tokens: int = 0
 
 
 class CompletionDetails(msgspec.Struct):
-    """How many of its tokens are thoughts."""
+    """The number of the answer's tokens that are thoughts."""
 
     reasoning_tokens: int
 
@@ -98,7 +98,7 @@ class ChatChunkChoice(msgspec.Struct):
 
 
 class TextChoice(msgspec.Struct):
-    """Of an answer and of a chunk alike."""
+    """A choice of a text completion, in an answer and in a chunk."""
 
     index: int
     text: str

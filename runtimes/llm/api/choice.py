@@ -16,7 +16,7 @@ NO_STOPS = StopTable(())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceOptions:
-    """How the tokens of a choice become its text.
+    """Options for the conversion of a choice's tokens to its text.
 
     It ends before, or with, the first of `stops` after `min_tokens` tokens. `echo` is its beginning. With `only_prompt`
     the text is the echo alone: the step serves the prompt's log-probabilities. `num_logprobs` is the number of

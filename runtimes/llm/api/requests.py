@@ -99,7 +99,7 @@ class GenerateBody(SamplingFields, kw_only=True):
 
     @property
     def candidates(self) -> int:
-        """How many answers to a prompt are generated; the best `n` are returned."""
+        """The number of generated answers to a prompt; the best `n` are returned."""
         return self.n or 1
 
     @property
@@ -143,7 +143,7 @@ class ChatBody(GenerateBody, kw_only=True):
     include_reasoning: bool | None = None
 
     def thinking_options(self) -> ThinkingSettings:
-        """How the model thinks. Raises CallerError."""
+        """The settings of thinking. Raises CallerError."""
         enabled = self.enable_thinking
         if enabled is None and self.thinking is not None:
             enabled = self.thinking.type != "disabled"

@@ -33,7 +33,7 @@ class ResponsesCall:
         return answers.whole(chat, self._shell, Usage())
 
     def events(self, chat: AnswerStream) -> "ResponseEventStream":
-        """Its stream of events."""
+        """The response as a stream of events."""
         return ResponseEventStream(chat, ResponseEvents(self._shell))
 
 

@@ -43,7 +43,7 @@ class LoadedModel:
     loaded_at: int
     fingerprint: str
     embedding: EmbeddingConfig = _PLAIN
-    """How its vectors are computed."""
+    """The computation of the model's vectors."""
     answers: bool = True
     """Whether it generates text: encoders only embed."""
     grammars: Grammars | None = None

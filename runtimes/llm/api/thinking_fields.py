@@ -1,4 +1,4 @@
-"""How a chat's model thinks: the fields of several APIs, as variables of the template and rules of the answer.
+"""The thinking options of a chat: the fields of several APIs, as variables of the template and rules of the answer.
 
 `chat_template_kwargs`, `enable_thinking`      variables of the template: vLLM's, SGLang's and Qwen's
 `reasoning_effort`                             OpenAI's; also a variable of the template

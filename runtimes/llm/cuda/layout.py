@@ -41,7 +41,7 @@ class CudaLayout:
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk], block_size: int, group: int, device: torch.device) -> "CudaLayout":
-        """Of `chunks`, in that order; `group` query heads share a key head."""
+        """The layout of `chunks`, in that order; `group` query heads share a key head."""
         width = max(len(chunk.block_table) for chunk in chunks)
         starts, slots = [0], []
         for chunk in chunks:
@@ -61,7 +61,7 @@ class CudaLayout:
 
     @classmethod
     def of_single_tokens(cls, step: Tensor, group: int, segments: int) -> "CudaLayout":
-        """Of a `step` int32 [S, TABLE + pages] of one token a sequence. Nothing here waits for the GPU."""
+        """The layout of a `step` int32 [S, TABLE + pages] of one token a sequence. Does not wait for the GPU."""
         count = len(step)
         each = torch.arange(count + 1, dtype=torch.int32, device=step.device)
         tiles = Tiles(each[:-1], torch.zeros_like(each), _rows(group), segments)
@@ -91,7 +91,7 @@ class CudaLayout:
 
 
 def _tiles(chunks: Sequence[Chunk], group: int, device: torch.device) -> list[Tiles]:
-    """Those of single tokens, and those of several."""
+    """Tiles of single tokens, then tiles of several tokens."""
     made = []
     for single in (True, False):
         rows = _rows(group) if single else max(CHUNK_ROWS, _rows(group))

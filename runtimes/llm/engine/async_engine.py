@@ -118,7 +118,7 @@ class AsyncEngine:
 
     @property
     def max_queue(self) -> int:
-        """How many sequences may wait."""
+        """The most sequences that may wait."""
         return self._engine.max_queue
 
     @property

@@ -124,7 +124,7 @@ class Engine:
 
     @property
     def max_queue(self) -> int:
-        """How many sequences may wait."""
+        """The most sequences that may wait."""
         return self._scheduler.config.max_queue
 
     def add(

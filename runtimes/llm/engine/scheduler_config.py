@@ -15,7 +15,7 @@ class SchedulerConfig:
     max_num_batched_tokens: int
     max_queue: int
     max_step_seconds: float = 0.05
-    """How long a step may last in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
+    """The longest step in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
     whole_prompts: bool = False
     """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
 

@@ -58,7 +58,7 @@ class Constraint(Protocol):
 
 
 class TokenTally:
-    """How often each token was generated, for penalties: one addition for each token, whatever the length.
+    """The counts of generated tokens, for penalties: one addition for each token, at any length.
 
     `ids` are the counted tokens, in the order of their first occurrence; `counts` has their numbers, 0 for tokens of
     the prompt only.
@@ -260,7 +260,7 @@ class Sampled(NamedTuple):
     token_id: int
     logprobs: TokenLogprobs | None = None
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
-    """Of the chunk's `targets`."""
+    """The log-probabilities of the chunk's `targets`."""
     error: InferenceError | None = None
 
 

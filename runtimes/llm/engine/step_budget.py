@@ -1,4 +1,4 @@
-"""How many prompt tokens a step computes beside sequences that decode.
+"""The number of prompt tokens that a step computes beside sequences that decode.
 
 All sequences of a step wait for its end, so a chunk of a prompt lengthens the gap between two tokens of every sequence
 that decodes beside it. The budget is a time: the engine reports how long each step lasted, and a chunk has as many

@@ -1,4 +1,4 @@
-"""How long the prompts have waited for which the sequences of a step may slow down.
+"""The wait of the prompts for which the sequences of a step may slow down.
 
 A sequence that decodes slows down for prompts of its own tenant only, and of its own priority or a more urgent one. So
 a tenant's queue never widens the gaps of another tenant's streams, nor do background prompts widen those of a live

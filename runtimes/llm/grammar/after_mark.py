@@ -33,7 +33,7 @@ class Mark:
         self._parts: dict[bytes, list[int]] = {}
 
     def begun(self, tail: bytes) -> int:
-        """How many bytes at the end of `tail` are a beginning of the mark."""
+        """The number of bytes at the end of `tail` that are a beginning of the mark."""
         ends = range(min(len(self.text) - 1, len(tail)), 0, -1)
         return next((end for end in ends if tail.endswith(self.text[:end])), 0)
 

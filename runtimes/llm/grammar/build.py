@@ -73,7 +73,7 @@ def build(tokenizer: LLTokenizer, kind: Kind, text: str) -> LLMatcher:
 
 
 def reason(matcher: LLMatcher) -> str:
-    """Why the matcher failed."""
+    """The reason for which the matcher failed."""
     return " ".join(matcher.get_error().partition("<non-verbose/>")[0].split())
 
 

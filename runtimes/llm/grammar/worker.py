@@ -130,7 +130,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _sizes() -> tuple[int, int]:
-    """Of this process in bytes, virtual and resident (proc_pid_statm(5)); 0 where the system does not report them."""
+    """The memory of this process in bytes, virtual and resident (proc_pid_statm(5)); 0 if not reported."""
     try:
         with open("/proc/self/statm") as file:
             virtual, resident, *_ = [int(pages) * resource.getpagesize() for pages in file.read().split()]

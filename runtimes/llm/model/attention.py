@@ -45,7 +45,7 @@ class KVCache:
 
 @dataclass(frozen=True, slots=True)
 class ScoreOptions:
-    """How scores are computed, in all layers of a kind.
+    """The computation of scores in all layers of a kind.
 
     Scores are multiplied by `scale`, 1 / √D if None, and kept within ± `soft_cap`. `window` is one of the step's.
     """
@@ -169,7 +169,7 @@ def _seen_by_tokens(chunks: list[Chunk], window: int | None, block_size: int, de
 
 
 def _first_page(position: int, window: int | None, block_size: int) -> int:
-    """Where the first page begins that a token at `position` sees."""
+    """The index of the first page that a token at `position` attends to."""
     return 0 if window is None else max(0, position + 1 - window) // block_size
 
 

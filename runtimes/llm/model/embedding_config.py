@@ -1,4 +1,4 @@
-"""How a model's vectors are computed, from the files of the model.
+"""The computation of a model's vectors, from the files of the model.
 
 Embedding models are published in the layout of sentence-transformers (https://sbert.net): modules.json lists the
 modules in their order. Without that file, vectors have length 1, as OpenAI's do.
@@ -63,7 +63,7 @@ def embedding_config(
 
 
 def _type(module: dict[str, Any]) -> str:
-    """Its class; the packages of classes have changed."""
+    """The class of a module, without its package, which differs between releases."""
     return str(module["type"]).rpartition(".")[2]
 
 

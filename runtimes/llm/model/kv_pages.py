@@ -40,7 +40,7 @@ def new_pages(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) 
 
 
 def bytes_per_position(heads: int, head_dim: int, dtype: torch.dtype) -> int:
-    """Of one layer's keys, or values."""
+    """Bytes of one position in one layer's keys, or values."""
     scale = _SCALE.itemsize if dtype == torch.int8 else 0
     return heads * (head_dim * int(dtype.itemsize) + int(scale))
 

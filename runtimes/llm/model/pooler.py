@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Hidden(Protocol):
-    """Of an executor, all that is needed here."""
+    """The part of an executor that a pooler uses."""
 
     def hidden(self, chunks: Sequence[Chunk]) -> "Tensor":
         """Compute the chunks, the hidden states of their tokens after the last norm: [T, hidden], float32."""

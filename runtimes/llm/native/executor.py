@@ -204,7 +204,7 @@ class NativeExecutor:
 
 
 def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfloat16) -> str | None:
-    """Why the native step cannot run `model`, None if it can."""
+    """The reason for which the native step cannot run `model`; None if it can."""
     config = model.config
     if model.device.type != "cpu" or model.dtype != torch.bfloat16:
         return f"it computes with bfloat16 on a CPU, not with {model.dtype} on {model.device.type}"

@@ -1,4 +1,4 @@
-"""How many threads compute a step: all of them, or fewer while other programs use the cores.
+"""The number of threads that compute a step: all of them, or fewer while other programs use the cores.
 
 The threads of a step meet at some three hundred barriers. When another program has the core of one of them, the others
 wait, and a thread more makes the step longer. Linux counts how long a thread waits for a core: cores that are lost to

@@ -37,12 +37,12 @@ class ChatTemplate:
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
         self._own_format = format_of(source)
         self.tool_format = self._own_format or HERMES
-        """How its model writes calls."""
+        """The format of the model's calls."""
         special = tokenizer.special_tokens
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
         """The control tokens of that."""
         self.think_format = think_format_of(source)
-        """How its model writes thoughts; None if it writes none."""
+        """The format of the model's thoughts; None if it writes none."""
         thoughts = self.think_format or ()
         self.think_marks = {special[mark]: mark.encode() for mark in thoughts if mark in special}
         self.source = source

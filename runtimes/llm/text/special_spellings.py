@@ -1,4 +1,4 @@
-"""Where texts spell control tokens. In a message such a spelling is text like any other."""
+"""The places at which texts spell control tokens. In a message such a spelling is ordinary text."""
 
 import re
 from collections.abc import Iterable

@@ -16,7 +16,7 @@ class StopTable:
         self._next: dict[int, int] = {}
         """The trie, by state × _WIDTH + character. State 0 is the empty text."""
         self._fallback = [0]
-        """Of a state, the state of its longest proper end that begins a stop string."""
+        """By state: the state of its longest proper end that begins a stop string."""
         self._depth = [0]
         """The length of a state's text."""
         self._matched = [0]
@@ -40,7 +40,7 @@ class StopTable:
         return self._matched[state]
 
     def begun(self, state: int) -> int:
-        """How many of the last characters may begin a stop string."""
+        """The number of last characters that may begin a stop string."""
         return self._depth[state]
 
     def _insert(self, stop: str, edges: list[tuple[int, int, int]]) -> None:

@@ -17,7 +17,7 @@ class ThinkFormat(NamedTuple):
 
 
 FORMATS = (ThinkFormat("<think>", "</think>"), ThinkFormat("[THINK]", "[/THINK]"))
-"""Of Qwen, DeepSeek, SmolLM, GLM and others, and of Mistral."""
+"""The formats of Qwen, DeepSeek, SmolLM, GLM and others, and of Mistral."""
 
 
 def think_format_of(template: str) -> ThinkFormat | None:

@@ -63,7 +63,7 @@ def _halves(data: Bytes) -> Floats:
 
 
 def _nibbles(data: Bytes, run: int) -> Codes:
-    """Of each `run` bytes, the low halves and then the high ones: [n, bytes] → [n, 2 × bytes], 0 … 15."""
+    """The low halves of each `run` bytes, then the high ones: [n, bytes] → [n, 2 × bytes], 0 … 15."""
     runs = data.reshape(len(data), -1, run)
     codes = np.empty((len(data), runs.shape[1], 2, run), np.uint8)
     np.bitwise_and(runs, 15, out=codes[:, :, 0])
@@ -72,7 +72,7 @@ def _nibbles(data: Bytes, run: int) -> Codes:
 
 
 def _shifted(data: Bytes, bits: int, run: int) -> Bytes:
-    """Of each `run` bytes the lowest `bits`, then the next ones: [n, bytes] → [n, bytes × 8 / bits]."""
+    """The lowest `bits` of each `run` bytes, then the next ones: [n, bytes] → [n, bytes × 8 / bits]."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
     parts = data.reshape(len(data), -1, 1, run) >> shifts & np.uint8((1 << bits) - 1)
     return parts.reshape(len(data), -1)

@@ -31,7 +31,7 @@ class Checkpoint(Protocol):
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of all its tensors."""
+        """The shapes of all tensors."""
 
     def tensor(self, name: str) -> Tensor:
         """The tensor on the CPU, dequantised if necessary. Raises UnsupportedModel for a missing tensor."""

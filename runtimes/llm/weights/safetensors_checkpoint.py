@@ -30,7 +30,7 @@ class SafetensorsCheckpoint:
         return self.tensor(name)
 
     def _stored_name(self, name: str) -> str:
-        """Where a model has more than its language part, that one's tensors have a longer name."""
+        """The name in the file. Tensors of the language part have a longer name if the model has other parts too."""
         longer = (f"language_model.{name}", name.replace("model.", "model.language_model.", 1))
         return next((stored for stored in (name, *longer) if stored in self._files), name)
 

@@ -34,7 +34,7 @@ class SafetensorsFiles:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of all its tensors."""
+        """The shapes of all tensors."""
         return [tuple(file.get_slice(name).get_shape()) for name, file in self._files.items()]
 
     def tensor(self, name: str) -> Tensor:

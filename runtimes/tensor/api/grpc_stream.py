@@ -27,7 +27,7 @@ MAX_IN_FLIGHT = 256
 
 
 class InferStream:
-    """One call."""
+    """One call of `ModelStreamInfer`."""
 
     def __init__(self, service: InferenceService, control: Control, call: GrpcCall) -> None:
         self._service = service

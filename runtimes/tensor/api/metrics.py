@@ -38,7 +38,7 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], Number]], ...] = (
 
 
 class Metrics:
-    """One server's."""
+    """The metrics of one server."""
 
     def __init__(self, manager: ModelManager, custom: CustomMetrics | None = None) -> None:
         self._manager = manager
@@ -46,7 +46,7 @@ class Metrics:
         self._cpu = (0, 0)
 
     def text(self) -> bytes:
-        """All of them in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         records = [(_labels(name, record), record) for name, record in self._manager.table.records()]
         lines: list[str] = []
         for name, meaning, value in _COUNTERS:

@@ -275,7 +275,7 @@ class ModelConfig:
     """Of an ensemble: processes of its own, each with a copy of every model of its steps, so that a request passes
     through all steps in one process; 0: each step waits in the queue of its model."""
     parameters: Annotated[Mapping[str, str], At(codec=codecs.TEXTS)] = field(default_factory=dict)
-    """For the backend."""
+    """Parameters for the backend."""
 
     def input(self, name: str) -> TensorSpec | None:
         return next((spec for spec in self.inputs if spec.name == name), None)

@@ -22,7 +22,7 @@ PARAMETER = "parameters"
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a field stands in both files, and the values that it takes."""
+    """The place of a field in both files, and its permitted values."""
 
     pbtxt: str | None = ""
     """Its path in Triton's message, such as `reshape.shape`; its own name when empty; None: not there.
@@ -49,9 +49,9 @@ class At:
     above: float | None = None
     """The value that it must be more than."""
     lengths: bool = False
-    """It is a shape: lengths, or -1 for any."""
+    """Whether the field is a shape: lengths, or -1 for any."""
     named: bool = False
-    """It is a name, which must not be empty."""
+    """Whether the field is a name, which must not be empty."""
     key: str = ""
     """The field of its entries that is the key of the message's map."""
 
@@ -62,7 +62,7 @@ class Row(NamedTuple):
     name: str
     at: At
     hint: Any
-    """Its type, without the `At`."""
+    """The field's type, without the `At`."""
     default: Any
     """`MISSING` if it has none."""
     nested: type | None

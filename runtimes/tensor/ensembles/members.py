@@ -133,7 +133,7 @@ def _unknown(text: str, member: Member, names: list[str], given: str) -> str:
 
 
 def _consistency(config: ModelConfig, members: list[Member]) -> Iterator[str]:
-    """All descriptions of a tensor agree."""
+    """Check that all descriptions of a tensor agree."""
     first: dict[str, _Tensor] = {}
     for tensor, description in _descriptions(config, members):
         other = first.setdefault(tensor, description)

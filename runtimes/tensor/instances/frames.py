@@ -67,7 +67,7 @@ class Frame(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """One that came."""
+    """A received packet."""
 
     kind: int
     number: int

@@ -49,7 +49,7 @@ class ModelLog:
             self._line(line.encode(errors="backslashreplace"), level)
 
     def flush(self) -> None:
-        """Its output has ended."""
+        """Handle the end of the output."""
         if self._begun:
             self._line(self._begun)
             self._begun = b""

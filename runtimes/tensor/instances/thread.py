@@ -57,7 +57,7 @@ class ThreadWorker:
         self._gone = False
         """Cancelled: its result is discarded."""
         self._left = False
-        """It is counted as one that hangs."""
+        """Whether the thread is counted as hanging."""
         self._over = False
 
     async def load(self) -> LoadReport:

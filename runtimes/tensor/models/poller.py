@@ -37,7 +37,7 @@ class Poller:
         self._seconds = seconds
         self._seen: dict[str, _Stamps] = {}
         self._seen_folders: dict[str, _Stamps] = {}
-        """As it was when it was last loaded, or tried."""
+        """The state of each folder at its last load, or attempt."""
         self._missing: set[str] = set()
 
     async def first(self, listing: Listing) -> list[str]:
@@ -59,7 +59,7 @@ class Poller:
                 try:
                     come, gone = await self.poll()
                 except RepositoryError as error:
-                    log.error("%s; what is loaded stays", error)
+                    log.error("%s; loaded models stay", error)
                     continue
                 for name in gone:
                     await self._manager.remove(name)

@@ -61,7 +61,7 @@ class VersionRecord:
     """Loop time before which a cold version that failed to load is left alone."""
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
     memory_bytes: int = 0
-    """Its memory when it was last loaded."""
+    """The memory measured at the last load."""
     loads: int = 0
     failures: int = 0
 
@@ -75,7 +75,7 @@ class VersionRecord:
         )
 
     def expected_bytes(self, source: Source) -> int:
-        """Its expected memory: from the configuration, the last load, or the size of its files."""
+        """The expected memory: from the configuration, the last load, or the size of its files."""
         if source.config.memory_bytes or self.memory_bytes:
             return source.config.memory_bytes or self.memory_bytes
         copies = sum(group.count * max(1, len(group.gpus)) for group in source.config.instance_groups)
@@ -105,7 +105,7 @@ class ModelRecord:
     """Out of service, and still with requests or open sequences."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     problem: str = ""
-    """Why it could not be loaded at all."""
+    """The reason for which the model could not be loaded at all."""
 
     def usable(self) -> Iterator[VersionRecord]:
         return (record for record in self.versions.values() if record.usable)

@@ -22,7 +22,7 @@ class ServedModel:
 
     name: str
     version: str
-    """As the wire has it."""
+    """The version as the wire has it."""
     config: ModelConfig
     """Complete."""
     scheduler: ModelScheduler
@@ -32,7 +32,7 @@ class ServedModel:
     load_seconds: float = 0.0
     memory_bytes: int = 0
     hold: MemoryHold | None = None
-    """Its part of the memory budget."""
+    """The version's part of the memory budget."""
     leases: int = 0
     last_used: float = 0.0
     """Loop time of the last request's end."""

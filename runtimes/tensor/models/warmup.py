@@ -169,7 +169,7 @@ def _random(datatype: str, shape: tuple[int, ...]) -> Array:
 
 
 def _control(control: SequenceControl, batch: tuple[int, ...]) -> Array:
-    """Of a sequence that begins."""
+    """The value of a control at the start of a sequence."""
     shape = (*batch, 1)
     if control.kind == "corrid":
         if control.datatype == "BYTES":

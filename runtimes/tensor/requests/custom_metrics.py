@@ -63,7 +63,7 @@ class CustomFamily:
 
 
 class CustomMetrics:
-    """Of all models of a server."""
+    """The custom metrics of all models of a server."""
 
     def __init__(self) -> None:
         self._families: dict[str, CustomFamily] = {}

@@ -18,7 +18,7 @@ ELSEWHERE: Final = 4 * 1024 * 1024
 
 
 class Outbox:
-    """Of one socket. `on_broken` is called when the other side is gone."""
+    """The messages to send through one socket. `on_broken` is called when the other side has closed it."""
 
     def __init__(self, to: socket.socket, on_broken: Callable[[], None]) -> None:
         self._socket = to

@@ -22,7 +22,7 @@ FIRST_ONLY: Final = "max_element_count_as_shape"
 
 
 class BatchInputs:
-    """Of one model."""
+    """The batch inputs of one model."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._specs = config.batch_inputs

@@ -21,7 +21,7 @@ class Waiting(Protocol):
     expires: float
     """When it leaves the queue by itself, or falls behind there."""
     urgency: float
-    """Its place in the queue: the lowest is next."""
+    """The place in the queue: the lowest is next."""
     order: int
     """The number of requests before it."""
     waiting: bool
@@ -41,7 +41,7 @@ class Bucket(Generic[W]):
         self.size = 0
         self.rows = 0
         self.announced: W | None = None
-        """Its head."""
+        """The first entry of the bucket."""
         self._heap: list[tuple[float, int, W]] = []
 
     def __iter__(self) -> Iterator[W]:

@@ -17,7 +17,7 @@ class Delivery:
         return iter(())
 
     def enter(self, pending: Pending) -> None:
-        """It came."""
+        """Record a request that has arrived."""
 
     def answer(self, pending: Pending, outputs: list[Tensor]) -> None:
         pending.answer(outputs)

@@ -22,4 +22,4 @@ def for_caller(error: BaseException) -> InferenceError:
 
 
 def unreadable() -> InferenceError:
-    return BackendError("The model answered what cannot be read.", code=MODEL_FAILED)
+    return BackendError("The model's response cannot be read.", code=MODEL_FAILED)

@@ -33,7 +33,7 @@ class Joint(asyncio.Future[list[Tensor]]):
 
     @property
     def device_seconds(self) -> float:
-        """Of all parts."""
+        """The device time of all parts."""
         return sum(part.device_seconds for part in self._parts)
 
     def cancel(self, msg: Any | None = None) -> bool:

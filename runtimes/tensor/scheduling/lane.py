@@ -53,7 +53,7 @@ class Lane:
 
     @property
     def room(self) -> tuple[bool, int]:
-        """Its readiness, and the number of free slots."""
+        """Whether the copy is ready, and the number of free slots."""
         return self.instance.ready, len(self._free)
 
     def take(self, sequence: RequestSequence) -> None:

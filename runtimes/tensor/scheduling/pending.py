@@ -41,7 +41,7 @@ class RequestOwner(Protocol):
     """The scheduler of a request."""
 
     def withdraw(self, pending: Pending) -> None:
-        """Its caller has cancelled it."""
+        """Withdraw a request that its caller has cancelled."""
         ...
 
 
@@ -81,7 +81,7 @@ class Pending(asyncio.Future[list[Tensor]]):
 
     @property
     def device_seconds(self) -> float:
-        """Its share of the batch that it was part of."""
+        """The request's share of the time of its batch."""
         execution = self.execution
         return 0.0 if execution is None else execution.seconds * self.rows / execution.rows
 

@@ -92,7 +92,7 @@ class BatchQueue(Generic[W]):
             self._arrivals.arrived(now, self.size + inside)
 
     def remove(self, entry: W) -> None:
-        """Its caller left, or its time is up."""
+        """Remove an entry whose caller has disconnected or whose time is over."""
         entry.waiting = False
         bucket = self._buckets[entry.key]
         bucket.left(entry)

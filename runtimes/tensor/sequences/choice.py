@@ -25,7 +25,7 @@ class Choice(NamedTuple):
 
 
 class Chooser:
-    """Of one model."""
+    """The choice of copies for the sequences of one model."""
 
     def __init__(self, config: ModelConfig, curve: LatencyCurve, key: Callable[[Turn], Hashable]) -> None:
         rules = config.sequence_batching

@@ -17,7 +17,7 @@ from runtimes.tensor.sequences.sequence import RequestSequence, SequenceId, Turn
 
 
 class SequenceInputs:
-    """Of one model."""
+    """The inputs of one model's sequences."""
 
     def __init__(self, config: ModelConfig) -> None:
         rules = config.sequence_batching

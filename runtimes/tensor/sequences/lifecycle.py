@@ -74,7 +74,7 @@ class SequenceLifecycle:
         self._go_on_soon()
 
     def withdraw(self, pending: Pending) -> None:
-        """Its caller has cancelled it, or its deadline has passed."""
+        """Withdraw a request that its caller has cancelled, or whose deadline has passed."""
         if isinstance(pending, Turn) and pending.request is not None:
             pending.request.leave()
         if pending.waiting:

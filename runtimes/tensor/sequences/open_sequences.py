@@ -14,7 +14,7 @@ MAX_BACKLOG = 1024
 
 
 class Slots(Protocol):
-    """Those of one copy."""
+    """The slots of one copy."""
 
     @property
     def room(self) -> tuple[bool, int]:
@@ -88,7 +88,7 @@ class OpenSequences:
             copy.take(sequence)
 
     def close(self, sequence: RequestSequence) -> None:
-        """It is over, and its slot another's."""
+        """Remove a sequence that has ended. Its slot is free for another."""
         sequence.closed = sequence.ending = True
         if self._named.get(sequence.id) is sequence:
             before = sequence.predecessor()

@@ -85,7 +85,7 @@ class RequestSequence:
         self.after = after
         """One of the same name that has to end first."""
         self.turns: deque[Turn] = deque()
-        """Those that wait."""
+        """The waiting requests."""
         self.running = False
         self.started = False
         """Whether the model has computed its start."""

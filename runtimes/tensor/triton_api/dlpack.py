@@ -75,7 +75,7 @@ class Imported(NamedTuple):
     shape: tuple[int, ...]
     device: tuple[int, int]
     data: np.ndarray[Any, Any] | None
-    """Its bytes; they keep the tensor alive."""
+    """The tensor's bytes, which hold a reference to it."""
 
 
 def exported(array: np.ndarray[Any, Any], datatype: str, shape: tuple[int, ...]) -> Any:

@@ -79,7 +79,7 @@ def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints)
 @pytest.mark.parametrize(
     ("price", "problem"),
     [
-        ("{prompt: 1 usd/1M}", "prompt and completion go together: write 0 for what is free"),
+        ("{prompt: 1 usd/1M}", "prompt and completion go together: write 0 for tokens without a price"),
         ("{}", "names no price: give prompt and completion, or request"),
         ("{request: 1 usd, prompt: 1 eur/1M, completion: 1 eur/1M}", "models[0].price.request in usd"),
         ("{request: 1}", "expected an amount of money such as 0.001 usd"),
