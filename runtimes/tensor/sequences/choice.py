@@ -25,7 +25,7 @@ class Choice(NamedTuple):
 
 
 class Chooser:
-    """The choice of copies for the sequences of one model."""
+    """Selects the requests of the next batch of one model's sequences."""
 
     def __init__(self, config: ModelConfig, curve: LatencyCurve, key: Callable[[Turn], Hashable]) -> None:
         rules = config.sequence_batching
