@@ -107,14 +107,15 @@ class ClientModelCalls:
         part.assignment = assigned(decision, request, facts)
         part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
-        part.models = ClientModelCalls(
-            services,
-            snapshot,
-            self._principal,
-            (*self._covered, *allowances),
-            self._budgets if inner is None else self._budgets.within(inner.name, inner.budget),
-            priced=self._priced or resolved.rules.price is not None,
-        )
+        if inner is not None:
+            part.models = ClientModelCalls(
+                services,
+                snapshot,
+                self._principal,
+                (*self._covered, *allowances),
+                self._budgets.within(inner.name, inner.budget),
+                priced=self._priced or resolved.rules.price is not None,
+            )
         held = Held(reservation, self._budgets, use)
         settle = _Settlement(services, resolved, request, part, price, held, contains_steps=inner is not None)
         try:
