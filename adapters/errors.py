@@ -130,7 +130,7 @@ class TakesNoPrompts(Unsupported):
     """The servers take tensors, but no prompts of the generate extension."""
 
 
-class KeepsNoState(Unsupported):
+class HasNoState(Unsupported):
     """The servers have no state between requests, so no sequences."""
 
 

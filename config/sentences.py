@@ -37,12 +37,12 @@ def problems(
 ) -> Iterator[Problem]:
     """One problem for each error of the schema, except at the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
-        place = tuple(step for step in details["loc"] if not _nobody_wrote(step))
+        place = tuple(step for step in details["loc"] if not _is_pydantics(step))
         if place not in skip and not _already_reported(doc, place, details):
             yield _problem(doc, place, details, root)
 
 
-def _nobody_wrote(step: str | int) -> bool:
+def _is_pydantics(step: str | int) -> bool:
     """Whether a step of a place is pydantic's own, or names one form of a union, and so is not in the file."""
     return isinstance(step, str) and step.startswith("[") and step.endswith("]")
 

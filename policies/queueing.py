@@ -19,7 +19,7 @@ from policies.fairness import VirtualTokenCounter
 
 HIGH, NORMAL, LOW = range(3)
 BANDS = 3
-NOBODY: frozenset[str] = frozenset()
+NO_TENANTS: frozenset[str] = frozenset()
 
 
 class Ticket:
@@ -160,7 +160,7 @@ class FairQueue(Generic[T]):
         """Whether a request of a tenant outside `without` waits."""
         return self.size > 0 and any(band.waits(without) for band in self._bands)
 
-    def next(self, without: Set[str] = NOBODY) -> T:
+    def next(self, without: Set[str] = NO_TENANTS) -> T:
         """The next request of a tenant outside `without`. Raises ValueError if no request waits."""
         waiting = [band for band in self._bands if band.waits(without)]
         if not waiting:

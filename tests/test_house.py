@@ -9,7 +9,7 @@ import pytest
 
 from tests.house.imports import circles, graph
 from tests.house.names import BANNED, bound_names, public_classes, public_names, words
-from tests.house.tree import exceptions, modules, packages
+from tests.house.tree import exceptions, modules, modules_outside, packages
 
 MOST_MODULES = 25
 
@@ -82,6 +82,13 @@ def test_no_variable_has_a_banned_word() -> None:
     allowed = exceptions("variables.txt")
     assert sorted(names - allowed) == [], "use the noun of the value: request, response, match, entry, model, …"
     assert sorted(allowed - names) == [], "these names are gone: remove them from variables.txt"
+
+
+def test_no_name_of_tests_and_benchmarks_has_a_banned_word() -> None:
+    names = [
+        f"{module}.{name}" for module, tree in modules_outside() for name in bound_names(tree) if words(name) & BANNED
+    ]
+    assert sorted(names) == [], "use the noun of the value; a test's name is a sentence: subject, verb, object"
 
 
 def test_bound_names_are_those_of_every_scope() -> None:

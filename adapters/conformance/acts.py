@@ -44,7 +44,7 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class Replying:
     """Answers every request with these bytes and a successful status."""
 
     body: bytes

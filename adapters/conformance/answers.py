@@ -16,7 +16,7 @@ from adapters.types import ModelPart, Order
 from adapters.wire import signals
 from config.protocols.auto import AutoProtocol
 
-NOBODY = "headrace-no-such-model"
+UNKNOWN_MODEL = "headrace-no-such-model"
 NOWHERE = "http://127.0.0.1:1"
 _LOOK = 0.1
 
@@ -66,7 +66,7 @@ async def reports_health(bench: Bench) -> None:
 
 async def reports_readiness(bench: Bench) -> None:
     await bench.call(_question(bench, "ready"))
-    query = ModelQuery(model=NOBODY, about="ready")
+    query = ModelQuery(model=UNKNOWN_MODEL, about="ready")
     await refused(bench.call(query), Unavailable, NotFound, code="upstream_model_not_found")
 
 

@@ -1,24 +1,24 @@
 """Checks of failures. The class of an error decides between a rejection, a retry elsewhere and an open breaker."""
 
 from adapters.conformance import acts
-from adapters.conformance.answers import NOBODY
+from adapters.conformance.answers import UNKNOWN_MODEL
 from adapters.conformance.bench import Bench, within
 from adapters.conformance.checks import Check
 from adapters.conformance.nonconforming import fail, refused
 from adapters.errors import BackendError, CallerError, CapacityError, InferenceError, NotFound, TransportError
 
-HTML = acts.Saying(b"<html><body>It works!</body></html>", "text/html")
-NOT_TEXT = acts.Saying(b'\xff\xfe{"', "application/json")
-NOTHING = acts.Saying(b"")
+HTML = acts.Replying(b"<html><body>It works!</body></html>", "text/html")
+NOT_TEXT = acts.Replying(b'\xff\xfe{"', "application/json")
+NOTHING = acts.Replying(b"")
 ELSEWHERE = acts.Refusing(302, code=2, body=b"", more={"location": "/elsewhere"})
 ENDLESS_EVENT = acts.Endless("text/event-stream", piece=b"data: " + b"x" * acts.MiB)
-ERROR_EVENT = acts.Saying(b'data: {"error":"no"}\n\n', "text/event-stream")
-NO_END = acts.Saying(b": hello\n\n", "text/event-stream")
+ERROR_EVENT = acts.Replying(b'data: {"error":"no"}\n\n', "text/event-stream")
+NO_END = acts.Replying(b": hello\n\n", "text/event-stream")
 
 
 async def unknown_model(bench: Bench) -> None:
     request = bench.subject.right()
-    await refused(bench.call(request.codec.rename(request, NOBODY)), NotFound, code="upstream_model_not_found")
+    await refused(bench.call(request.codec.rename(request, UNKNOWN_MODEL)), NotFound, code="upstream_model_not_found")
 
 
 async def bad_input(bench: Bench) -> None:
@@ -55,7 +55,7 @@ async def oddities(bench: Bench) -> None:
             _blames(await refused(adapter.call(bench.subject.stream(), within()), BackendError, TransportError))
 
 
-def _odd_streams(bench: Bench) -> list[acts.Saying]:
+def _odd_streams(bench: Bench) -> list[acts.Replying]:
     """The invalid streams that the subject's protocol must reject.
 
     A stream of tensors may end without any response, and over gRPC an impostor cannot send any other invalid stream.

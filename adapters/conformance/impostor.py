@@ -60,19 +60,19 @@ class _Doorman(asyncio.Protocol):
     def __init__(self, http: Callable[[], asyncio.Protocol], grpc: Callable[[], asyncio.Protocol]) -> None:
         self._http = http
         self._grpc = grpc
-        self._heard = b""
+        self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._heard += data
-        if len(self._heard) < len(PREFACE) and PREFACE.startswith(self._heard):
+        self._received += data
+        if len(self._received) < len(PREFACE) and PREFACE.startswith(self._received):
             return
-        protocol = (self._grpc if self._heard.startswith(PREFACE) else self._http)()
+        protocol = (self._grpc if self._received.startswith(PREFACE) else self._http)()
         self._transport.set_protocol(protocol)
         protocol.connection_made(self._transport)
-        protocol.data_received(self._heard)
+        protocol.data_received(self._received)
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from adapters.wire import proto_json
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.protos import METHODS
 
-_OF_NOBODY = frozenset({Code.UNIMPLEMENTED, Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL})
+_UNSUPPORTED = frozenset({Code.UNIMPLEMENTED, Code.UNAVAILABLE, Code.UNKNOWN, Code.INTERNAL})
 SERVICES = {
     "/tensorflow.serving.ModelService/GetModelStatus": ("TensorFlow Serving", "tfserving", "tfserving-grpc"),
     "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Ping": ("TorchServe", "torchserve", "torchserve-grpc"),
@@ -34,7 +34,7 @@ async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]
         try:
             await channel.request(path.encode(), b"", b"", deadline)
         except GrpcError as error:
-            if error.code in _OF_NOBODY:
+            if error.code in _UNSUPPORTED:
                 continue
         return Detection(system, "", (pool(name, protocol, *(DetectedModel(one, "tensors") for one in names)),))
     return None

@@ -59,7 +59,7 @@ class AcceptingServer(CallServer, Protocol):
 class Accepted(Connection[RequestHead]):
     """The server's side of a connection; the docstring of the module describes its phases."""
 
-    __slots__ = ("_pinged", "_heard", "_last", "_phase", "_quiet", "message_timeout", "server")
+    __slots__ = ("_pinged", "_reads_before", "_last", "_phase", "_quiet", "message_timeout", "server")
 
     def __init__(self, server: AcceptingServer) -> None:
         super().__init__(server.loop)
@@ -73,7 +73,7 @@ class Accepted(Connection[RequestHead]):
         self._greeting = frames.PREFACE
         self._phase: Phase = "greeting"
         self._last = 0  # the id of the last stream that the client opened
-        self._heard = 0  # the value of `heard` at the last check
+        self._reads_before = 0  # the value of `reads` at the last check
         self._quiet = 0.0  # seconds without input
         self._pinged = False  # whether a ping waits for its reply
 
@@ -264,8 +264,8 @@ class Accepted(Connection[RequestHead]):
         if 0 < before <= unread:
             self.abort()
             return
-        if self.heard != self._heard:
-            self._heard = self.heard
+        if self.reads != self._reads_before:
+            self._reads_before = self.reads
             self._pinged = False
             self._quiet = 0.0
             return

@@ -48,7 +48,7 @@ class ConnectionOwner(Protocol):
 class Dialled(Connection[AnswerHead]):
     """A client connection. `greeted` is done after the upstream's SETTINGS. If `retired`, it accepts no new call."""
 
-    __slots__ = ("_heard", "_max_streams", "_next_id", "_owner", "greeted", "retired")
+    __slots__ = ("_reads_before", "_max_streams", "_next_id", "_owner", "greeted", "retired")
     max_head = MAX_HEAD
     send_timeout = SEND_SECONDS
 
@@ -64,7 +64,7 @@ class Dialled(Connection[AnswerHead]):
         self._owner = owner
         self._max_streams = max_streams
         self._next_id = 1
-        self._heard = 0
+        self._reads_before = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -144,8 +144,8 @@ class Dialled(Connection[AnswerHead]):
                 self.close_gently()
 
     def _lapse(self, now: float) -> None:
-        if self.streams or self.heard != self._heard:
-            self._heard = self.heard
+        if self.streams or self.reads != self._reads_before:
+            self._reads_before = self.reads
             self._wait_until(now + IDLE_SECONDS)
         else:
             self.retire()

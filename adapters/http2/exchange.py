@@ -28,7 +28,7 @@ class Dialling(Carrier, Protocol):
     """The client's connection, as its calls use it."""
 
     @property
-    def heard(self) -> int:
+    def reads(self) -> int:
         """A counter that changes with all input from the upstream."""
 
     def retire(self) -> None:
@@ -46,7 +46,7 @@ class Exchange(Http2Stream):
     that is not OK, and another `InferenceError` if the upstream fails or is late.
     """
 
-    __slots__ = ("_alive", "_deadline", "_ends", "_heard", "_patient_until", "connection", "head", "trailers")
+    __slots__ = ("_alive", "_deadline", "_ends", "_reads_before", "_patient_until", "connection", "head", "trailers")
     connection: Dialling
 
     def __init__(self, connection: Dialling, stream_id: int, deadline: Deadline, now: float) -> None:
@@ -54,7 +54,7 @@ class Exchange(Http2Stream):
         self.head: AnswerHead | None = None
         self.trailers: Mapping[str, str] = {}
         self._deadline = deadline
-        self._heard = connection.heard
+        self._reads_before = connection.reads
         self._alive = 0.0  # time of the last input, or of the first wait, after the head
         self._ends = deadline.at
         self._patient_until = now + deadline.first_byte
@@ -228,8 +228,8 @@ class Exchange(Http2Stream):
         return self._alive + self._deadline.idle if self.head is not None else now
 
     def _late(self) -> None:
-        if self.connection.heard == self._heard:
+        if self.connection.reads == self._reads_before:
             self.connection.retire()
         begun = self.head is not None
-        what = "stopped in the middle of its answer" if begun else "did not begin to answer in time"
-        self.refuse(UpstreamTimeout(f"The upstream {what}."))
+        failure = "stopped in the middle of its answer" if begun else "did not begin to answer in time"
+        self.refuse(UpstreamTimeout(f"The upstream {failure}."))

@@ -31,7 +31,7 @@ class Framing(asyncio.Protocol):
 
     __slots__ = (
         "_data_flags", "_data_left", "_data_stream", "_deaf", "_gathering", "_greeting", "_on_frame", "_rest",
-        "_stopped", "_waiting", "heard", "loop", "transport",
+        "_stopped", "_waiting", "reads", "loop", "transport",
     )  # fmt: skip
     transport: asyncio.Transport
 
@@ -46,7 +46,7 @@ class Framing(asyncio.Protocol):
         self._data_stream = 0
         self._gathering = False  # a header block is incomplete: only CONTINUATION may follow
         self._deaf = False  # further input is discarded
-        self.heard = 0  # number of reads with a complete frame: a drip of bytes counts as silence
+        self.reads = 0  # number of reads with a complete frame: a drip of bytes counts as silence
         self._on_frame: tuple[OnFrame, ...] = (
             self._on_padded_data, self._on_headers, self._on_priority, self._on_reset, self._on_settings,
             self._on_push_promise, self._on_ping, self._on_goaway, self._on_window_update, self._on_continuation,
@@ -150,7 +150,7 @@ class Framing(asyncio.Protocol):
                 at = end
         self._rest = data[at:] if at < end else b""
         if at:
-            self.heard += 1
+            self.reads += 1
         if self._waiting:
             self._adjust_reading()
 

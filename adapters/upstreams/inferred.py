@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from adapters import offload
 from adapters.base import Answer
-from adapters.errors import InferenceError, KeepsNoState, TakesNoPrompts
+from adapters.errors import HasNoState, InferenceError, TakesNoPrompts
 from adapters.offload import codecs
 from adapters.offload.codecs import inference_of, undecoded
 from adapters.requests import InferRequest
@@ -111,7 +111,7 @@ def takes_plain_inference(request: InferRequest) -> None:
     if request.kind in ("generate", "generate_stream"):
         raise TakesNoPrompts(f"The servers of `{request.model[:128]}` take tensors: call `infer`.")
     if request.sequence:
-        raise KeepsNoState(f"The servers of `{request.model[:128]}` have no state between requests.")
+        raise HasNoState(f"The servers of `{request.model[:128]}` have no state between requests.")
 
 
 def _of(usage: Usage, body: bytes) -> Usage:

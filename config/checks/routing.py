@@ -88,10 +88,10 @@ def _headers(doc: Document, headers: Node) -> Iterator[Problem]:
 
 
 def _numbers(doc: Document, when: Node) -> Iterator[Problem]:
-    for field, what in (("prompt_tokens", "prompt"), ("max_tokens", "answer")):
+    for field, noun in (("prompt_tokens", "prompt"), ("max_tokens", "answer")):
         tokens = token_range(when[field].text or "")
         if tokens and tokens[1] < tokens[0]:
-            yield doc.problem(when[field].place, f"no {what} is that short")
+            yield doc.problem(when[field].place, f"no {noun} is that short")
     if token_range(when["prompt_tokens"].text or "") == (0, math.inf):
         yield doc.problem(when["prompt_tokens"].place, "has no effect: every prompt is that long")
 

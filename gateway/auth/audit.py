@@ -82,9 +82,9 @@ def append(connection: Connection, pepper: bytes, act: Act, now: float) -> None:
     actor, detail = act.actor, json.dumps(act.detail, ensure_ascii=True, default=str)
     if len(detail) > _DETAIL_LENGTH:
         detail = json.dumps({"cut": detail[:_DETAIL_LENGTH]})
-    who, role, peer = _bounded(actor.id), _bounded(actor.role), _bounded(actor.peer)
+    name, role, peer = _bounded(actor.id), _bounded(actor.role), _bounded(actor.peer)
     entry = AuditEntry(
-        seq, now, who, role, peer, _bounded(act.action), _bounded(act.target), act.outcome, detail, previous, ""
+        seq, now, name, role, peer, _bounded(act.action), _bounded(act.target), act.outcome, detail, previous, ""
     )
     connection.execute(insert(audit).values(entry._replace(digest=_digest(pepper, entry))._asdict()))
 

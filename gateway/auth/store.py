@@ -118,8 +118,8 @@ class KeyStore:
         with self._database.change(moves_epoch=True) as connection:
             old = _find(connection, key_id, tenant)
             if (status := old.status(now)) != "active":
-                by_whom = f" by {old.replaced_by}" if status == "replaced" else ""
-                raise KeyEnded(f"key {key_id} is {status}{by_whom} already")
+                by_key = f" by {old.replaced_by}" if status == "replaced" else ""
+                raise KeyEnded(f"key {key_id} is {status}{by_key} already")
             columns = select(keys.c.tenant, keys.c.label, keys.c.role, keys.c.scopes, keys.c.labels)
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at

@@ -15,7 +15,7 @@ REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The one message for every credential that is not accepted, whatever its kind and the reason."""
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
-_NOBODY = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
+_NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)
 
 
 _FINGERPRINT = blake2b(digest_size=32, key=secrets.token_bytes(32))
@@ -77,7 +77,7 @@ class KeyTable:
     def _check(self, token: str) -> KeyRecord:
         """One look-up, one HMAC, one comparison in constant time."""
         key_id = id_of(token)
-        record = _NOBODY if key_id is None else self._records.get(key_id, _NOBODY)
+        record = _NO_RECORD if key_id is None else self._records.get(key_id, _NO_RECORD)
         offered = digest(self._pepper, token if key_id is not None else "")
         if not hmac.compare_digest(offered, record.digest):
             raise CredentialError(REFUSED)

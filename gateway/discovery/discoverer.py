@@ -42,12 +42,12 @@ class Discoverer:
         self.targets: tuple[DiscoveredEndpoint, ...] = ()
         self.error = ""
         """The failure of the last query of the source; empty after a success."""
-        self.on_change: Callable[[], None] = _nobody
+        self.on_change: Callable[[], None] = _ignored
         self._pool = pool
         self._source = source_of(config)
         self._clock = clock
         self._rng = rng
-        self._heard = -math.inf
+        self._reported_at = -math.inf
         self._reported = asyncio.Event()
         self._giving_up: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,13 +55,13 @@ class Discoverer:
     @property
     def age(self) -> float:
         """Seconds since the source's last report; infinite before the first."""
-        return self._clock() - self._heard
+        return self._clock() - self._reported_at
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"discovery of {self._pool}")
 
     def stop(self) -> None:
-        self.on_change = _nobody
+        self.on_change = _ignored
         if self._task is not None:
             self._task.cancel()
         if self._giving_up is not None:
@@ -79,18 +79,18 @@ class Discoverer:
     async def _run(self) -> None:
         backoff, longest = BACKOFF
         while True:
-            heard = self._heard
+            before = self._reported_at
             try:
                 await self._source.follow(self._report)
             except DiscoveryError as error:
                 self._fail(str(error))
-            backoff = BACKOFF[0] if self._heard > heard else min(2 * backoff, longest)
+            backoff = BACKOFF[0] if self._reported_at > before else min(2 * backoff, longest)
             await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
 
     def _report(self, targets: Iterable[DiscoveredEndpoint]) -> None:
         # One order everywhere, so that all gateways omit the same targets.
         endpoints = sorted({target.url: target for target in targets}.values(), key=lambda target: target.url)
-        self._heard = self._clock()
+        self._reported_at = self._clock()
         self._reported.set()
         if not endpoints and self.targets:
             self._fail("returned no endpoint")
@@ -122,5 +122,5 @@ class Discoverer:
         self.error = error
 
 
-def _nobody() -> None:
+def _ignored() -> None:
     """The change callback of a source without a pool."""

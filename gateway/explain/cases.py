@@ -84,8 +84,8 @@ def _sent(case: CaseConfig, explanation: Explanation) -> Iterator[str]:
             yield _differ(f"sent.{field}", expected, got)
 
 
-def _differ(what: str, expected: Any, got: Any) -> str:
-    return f"expected {what} {_shown(expected)}, got {_shown(got)}"
+def _differ(field: str, expected: Any, got: Any) -> str:
+    return f"expected {field} {_shown(expected)}, got {_shown(got)}"
 
 
 def _shown(value: Any) -> str:

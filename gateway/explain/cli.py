@@ -81,8 +81,8 @@ def _run(policy: Policy, path: Path) -> int:
     return len(loaded.tests)
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def explain(

@@ -122,10 +122,10 @@ class OipFront:
 
     def _health(self, http: Request) -> Response:
         headers = [("content-type", _JSON)]
-        what = http.target.removeprefix(b"/v2/health/")
-        if what == b"live":
+        aspect = http.target.removeprefix(b"/v2/health/")
+        if aspect == b"live":
             return Response(200, headers, b'{"live":true}')
-        if what != b"ready":
+        if aspect != b"ready":
             return Response(404, headers, oip_responses.encode_error(_NOT_FOUND))
         return (
             Response(200, headers, b'{"ready":true}') if self._ready() else Response(503, headers, b'{"ready":false}')

@@ -10,7 +10,7 @@ from policies.limits.amounts import RATED, Rated
 from policies.limits.limits import TokenBucket
 
 _NAMES = {
-    unit: tuple(f"x-ratelimit-{what}-{unit.replace('_', '-')}" for what in ("limit", "remaining", "reset"))
+    unit: tuple(f"x-ratelimit-{kind}-{unit.replace('_', '-')}" for kind in ("limit", "remaining", "reset"))
     for unit in (*RATED, "spend")
 }
 

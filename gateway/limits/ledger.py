@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SOON = 0.01
 """Seconds to wait if a limit that refused elsewhere would grant the request by now."""
-_WHOM = {"tenant": "the whole tenant", "key": "each key", "model": "each model", "user": "each user"}
+_SUBJECTS = {"tenant": "the whole tenant", "key": "each key", "model": "each model", "user": "each user"}
 
 
 class Reservation:
@@ -135,8 +135,8 @@ class Ledger:
             if quotas := model.limit_list():
                 self.models[model.name] = old.get(model.name) or ModelAccount(model.name, self._stores)
                 self.models[model.name].limit(quotas, now, utc)
-        everybody = any(account.awaits for account in self.models.values())
-        self.awaited = frozenset(name for name, account in self.accounts.items() if everybody or account.awaits)
+        all_tenants = any(account.awaits for account in self.models.values())
+        self.awaited = frozenset(name for name, account in self.accounts.items() if all_tenants or account.awaits)
 
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The allowances that a request for the configured `model` uses."""
@@ -273,13 +273,14 @@ class Ledger:
         refusals = [r for a in enforced for r in a.refusals(amounts, picos, now, utc)]
         worst = max(refusals, key=lambda r: r.wait, default=Refusal(SOON, refused.units[0], refused))
         config = worst.allowance.config
-        owner, whom = tenant, _WHOM[config.per] + (f", models {', '.join(config.models)}" if config.models else "")
+        models = f", models {', '.join(config.models)}" if config.models else ""
+        owner, subject = tenant, _SUBJECTS[config.per] + models
         for name, account in self.models.items():
             if worst.allowance in account.always:
-                owner, whom = f"The model {name}", "everybody together"
-        what = "requests at once" if worst.unit == "concurrency" else worst.unit
+                owner, subject = f"The model {name}", "all tenants together"
+        resource = "requests at once" if worst.unit == "concurrency" else worst.unit
         return LimitExceeded(
-            f"{owner} is over its limit of {what}: {getattr(config, worst.unit)} for {whom}. "
+            f"{owner} is over its limit of {resource}: {getattr(config, worst.unit)} for {subject}. "
             f"Try again in {worst.wait:.1f} s.",
             limit=worst.unit,
             retry_after=worst.wait,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from adapters.base import Answer
-from adapters.errors import BackendError, KeepsNoState, TakesNoPrompts
+from adapters.errors import BackendError, HasNoState, TakesNoPrompts
 from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
@@ -39,7 +39,7 @@ class ModelNode:
             return await models.call(self.model, request, scope.call)
         except TakesNoPrompts:
             request = await scope.request.infer(self.model, await scope.request.inference(), live=True)
-        except KeepsNoState:
+        except HasNoState:
             assert isinstance(request, InferRequest)
             request = replace(request, sequence="", starts=False, ends=False)
         return await self._call(request, scope)

@@ -156,8 +156,8 @@ class Pool:
         If the endpoint is unknown, the sequence's name determines it, with the same result in every gateway.
         """
         if call.home:
-            everybody = (*self._endpoints, *self.leaving)
-            home = next((e for e in everybody if e.id == call.home), None)
+            all_endpoints = (*self._endpoints, *self.leaving)
+            home = next((e for e in all_endpoints if e.id == call.home), None)
         else:
             alive = self._alive()
             home = home_of(f"{call.tenant}\0{request.sequence}", alive) if alive else None

@@ -67,9 +67,9 @@ def launch(venv: Path, repository: Path, ports: Ports, options: Sequence[str] = 
     """The command that serves a repository; `options` select models and enable features."""
     home = _site_packages(venv) / "pytriton/tritonserver"
     doors = [
-        f"--{door}-{what}={value}"
+        f"--{door}-{option}={value}"
         for door, port in ports._asdict().items()
-        for what, value in (("address", "127.0.0.1"), ("port", port))
+        for option, value in (("address", "127.0.0.1"), ("port", port))
     ]
     # Its shared memory is named, so that what a killed server leaves behind can be found again.
     shared = f"--backend-config=python,shm-region-prefix-name=headrace_{ports.http}_"

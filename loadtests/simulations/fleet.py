@@ -57,15 +57,15 @@ class Clock:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
-    def at(self, when: float, what: Callable[[], None]) -> None:
+    def at(self, when: float, event: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._events, (when, self._count, what))
+        heapq.heappush(self._events, (when, self._count, event))
 
     def run(self) -> None:
         """Until nothing is left to happen."""
         while self._events:
-            self.now, _, what = heapq.heappop(self._events)
-            what()
+            self.now, _, event = heapq.heappop(self._events)
+            event()
 
 
 class Job:

@@ -137,8 +137,8 @@ def idle(admin: int) -> list[str]:
 def locust_tables(prefix: Path) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """locust's tables: requests and failures."""
     tables = []
-    for what in ("stats", "failures"):
-        with prefix.with_name(f"{prefix.name}_{what}.csv").open(newline="") as file:
+    for table in ("stats", "failures"):
+        with prefix.with_name(f"{prefix.name}_{table}.csv").open(newline="") as file:
             tables.append(list(csv.DictReader(file)))
     return tables[0], tables[1]
 

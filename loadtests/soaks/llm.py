@@ -52,14 +52,14 @@ def launch(model: Path, weights: str, port: int) -> Launch:
 async def soak(server: Process, clients: Clients, options: argparse.Namespace) -> None:
     """Load and samples for the requested time."""
     ended = asyncio.Event()
-    asking = asyncio.create_task(clients.run(options.clients, ended))
+    running = asyncio.create_task(clients.run(options.clients, ended))
     loop = asyncio.get_running_loop()
     end = loop.time() + 60 * options.minutes
-    while loop.time() < end and not asking.done():
+    while loop.time() < end and not running.done():
         await asyncio.sleep(SAMPLE_S)
         server.sample()
     ended.set()
-    await asking
+    await running
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -46,14 +46,14 @@ class Process:
     def leaks(self, growth: float = GROWTH) -> list[str]:
         """The figures that grew from the second quarter to the last; caches and heaps fill in the first."""
         grown = []
-        for what, values, slack in (
+        for figure, values, slack in (
             ("bytes in RAM", self.memory, SLACK_BYTES),
             ("open files", self.files, SLACK_FILES),
             ("processes", self.children, 1),
         ):
             before, after = quarters(values)
             if after > before * growth and after - before > slack:
-                grown.append(f"{self.name}: {before:.0f} → {after:.0f} {what}")
+                grown.append(f"{self.name}: {before:.0f} → {after:.0f} {figure}")
         return grown
 
 
@@ -91,7 +91,7 @@ async def kill(runtime: int, every: float, rng: random.Random) -> int:
 async def soak(servers: Sequence[Process], clients: Sequence[Clients], options: argparse.Namespace) -> int:
     """Load, kills and samples for the requested time. Returns the number of kills."""
     ended = asyncio.Event()
-    asking = [asyncio.create_task(one.run(options.clients, ended)) for one in clients]
+    running = [asyncio.create_task(one.run(options.clients, ended)) for one in clients]
     killer = asyncio.create_task(kill(servers[0].pid, options.kill_every, random.Random(7)))
     loop = asyncio.get_running_loop()
     end = loop.time() + 60 * options.minutes
@@ -102,7 +102,7 @@ async def soak(servers: Sequence[Process], clients: Sequence[Clients], options: 
     killer.cancel()
     kills = await killer
     ended.set()
-    await asyncio.gather(*asking)
+    await asyncio.gather(*running)
     return kills
 
 

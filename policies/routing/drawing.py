@@ -48,7 +48,7 @@ class _Drawing:
         if isinstance(node, PipelineConfig) and (bounds := _bounds(node)):
             yield bounds
         if isinstance(node, PipelineConfig) and (node.model is not None or not any(node.nodes())):
-            yield self._what(node)
+            yield self._kind_and_models(node)
         waits = dict(zip((step.name for step in node.steps), needs(node.steps), strict=True))
         chosen = self._chosen(node)
         for index, inner in enumerate(node.nodes()):
@@ -66,11 +66,11 @@ class _Drawing:
             read = {reference.partition(".")[0] for reference in node.inputs.values()}
             later = sorted(waits[node.name] - read)
             after = f", after {', '.join(later)}" if later else ""
-            return f"{node.name}: {self._what(node)}{each} ← {inputs}{after}{_on_error(node)}"
+            return f"{node.name}: {self._kind_and_models(node)}{each} ← {inputs}{after}{_on_error(node)}"
         name = node.name if isinstance(node, MemberConfig | StageConfig) and node.name else ""
-        return f"{name}: {self._what(node)}" if name else self._what(node)
+        return f"{name}: {self._kind_and_models(node)}" if name else self._kind_and_models(node)
 
-    def _what(self, node: NodeConfig) -> str:
+    def _kind_and_models(self, node: NodeConfig) -> str:
         kind = node.kinds()[0]
         if node.ensemble is not None:
             kind = f"ensemble, {node.ensemble.combine} of {node.ensemble.least} to {len(node.ensemble.members)}"

@@ -129,7 +129,7 @@ async def test_a_prompt_has_the_shapes_that_the_server_reports() -> None:
         await call(service, over_http(b'{"x": "five"}', kind="generate"))
 
 
-async def test_a_chat_is_refused_without_asking() -> None:
+async def test_a_chat_is_refused_without_a_call() -> None:
     service = Service()
     with pytest.raises(Unsupported, match="takes tensors"):
         await call(service, chat())

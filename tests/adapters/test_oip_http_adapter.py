@@ -194,7 +194,7 @@ async def test_reported_device_time_is_counted() -> None:
     assert (await call(http(ANSWER, "application/json", 200, "Headrace-Device-Ms: soon"))).usage.device_ms == 0
 
 
-async def test_a_chat_is_refused_without_asking() -> None:
+async def test_a_chat_is_refused_without_a_call() -> None:
     async with adapting(answers()) as (adapter, upstream):
         with pytest.raises(Unsupported, match="takes tensors"):
             await adapter.call(chat(), within())

@@ -136,11 +136,11 @@ async def test_a_server_of_messages_answers_both_kinds_of_clients(running: Runni
     call: Any = [{"role": "user", "content": "call them"}]
     async with running.client as client:
         async with client.messages.stream(model="claude", messages=call, max_tokens=50, tools=TOOLS) as stream:
-            asking = await stream.get_final_message()
-        calls = [block for block in asking.content if block.type == "tool_use"]
+            calling = await stream.get_final_message()
+        calls = [block for block in calling.content if block.type == "tool_use"]
         assert [block.name for block in calls] == ["look", "listen"]
         results: Any = [{"type": "tool_result", "tool_use_id": block.id, "content": "found"} for block in calls]
-        turns: Any = [*call, {"role": "assistant", "content": asking.content}, {"role": "user", "content": results}]
+        turns: Any = [*call, {"role": "assistant", "content": calling.content}, {"role": "user", "content": results}]
         message = await client.messages.create(model="claude", messages=turns, max_tokens=50, tools=TOOLS)
         assert message.content[0].type == "text"
         assert message.content[0].text == "what the tool found"

@@ -88,7 +88,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def asking(clients: Clients, count: int = 12) -> AsyncIterator[Clients]:
+async def sending(clients: Clients, count: int = 12) -> AsyncIterator[Clients]:
     """Clients at work during the block."""
     ended = asyncio.Event()
     task = asyncio.create_task(clients.run(count, ended))
@@ -136,7 +136,7 @@ async def test_a_process_of_a_model_that_is_killed_again_and_again_costs_its_own
     with headrace(repository(tmp_path)) as server:
         url, before = f"http://{server.http}", descriptors(server.pid)
         processes, kills = len(copies(tmp_path)), 0
-        async with asking(Clients(url)) as clients, asking(Clients(url, "other")) as others:
+        async with sending(Clients(url)) as clients, sending(Clients(url, "other")) as others:
             end = asyncio.get_running_loop().time() + SECONDS
             while asyncio.get_running_loop().time() < end:
                 await asyncio.sleep(0.3)
@@ -158,7 +158,7 @@ async def test_a_process_of_a_model_that_is_killed_again_and_again_costs_its_own
 async def test_a_model_that_hangs_fails_its_own_requests_in_time(tmp_path: Path) -> None:
     with headrace(repository(tmp_path)) as server:
         processes = len(copies(tmp_path))
-        async with aiohttp.ClientSession() as http, asking(Clients(f"http://{server.http}")) as clients:
+        async with aiohttp.ClientSession() as http, sending(Clients(f"http://{server.http}")) as clients:
             await answered(http, server)
             hung = await asyncio.gather(*(sleep(http, server, 3_600_000) for _ in range(3)))
             assert all(status in (500, 503, 504) for status in hung), hung
@@ -170,7 +170,7 @@ async def test_a_model_that_hangs_fails_its_own_requests_in_time(tmp_path: Path)
 async def test_a_runtime_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     with headrace(repository(tmp_path)) as server:
         assert copies(tmp_path)
-        async with asking(Clients(f"http://{server.http}")) as clients:
+        async with sending(Clients(f"http://{server.http}")) as clients:
             os.kill(server.pid, signal.SIGKILL)
             await until(lambda: clients.seen.broken > 0)
         assert not clients.seen.wrong
@@ -186,7 +186,7 @@ async def test_a_killed_runtime_fails_its_requests_and_restarts(tmp_path: Path) 
     }
     async with gateway(tmp_path, configuration) as g:
         clients = Clients(g.url, key=await g.key())
-        async with asking(clients):
+        async with sending(clients):
             for _ in range(2):
                 before = (await g.state())["endpoints"][0]["pid"]
                 orphans = copies(models)

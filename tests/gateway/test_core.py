@@ -392,7 +392,7 @@ async def test_a_models_limit_is_for_all_tenants_together() -> None:
     one = Rig(config(models=models, tenants=tenants), {"main": [FakeAdapter()]})
     for name in ("acme", "other"):
         await one.core.handle(replace(one.principal, tenant=name), chat(), {}, one.record())
-    message = "The model chat is over its limit of requests: 2/h for everybody together"
+    message = "The model chat is over its limit of requests: 2/h for all tenants together"
     with pytest.raises(LimitExceeded, match=message):
         await one.core.handle(one.principal, chat(), {}, one.record())
     one.assert_idle()

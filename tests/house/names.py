@@ -5,8 +5,10 @@ import re
 from collections.abc import Iterator
 
 BANNED = {
-    "asked", "books", "bury", "crew", "desk", "farewell", "farewells", "found", "hiring", "kept", "known", "learned",
-    "pocket", "pockets", "retold", "said", "seat", "seats", "told", "wanted",
+    "anybody", "asked", "asking", "asks", "books", "bury", "crew", "desk", "everybody", "farewell", "farewells",
+    "found", "hear", "heard", "hiring", "keeps", "kept", "known", "learned", "nobody", "pocket", "pockets",
+    "retold", "said", "say", "saying", "says", "seat", "seats", "somebody", "tell", "telling", "tells", "told",
+    "want", "wanted", "wants", "what", "who", "whoever", "whom", "whose",
 }  # fmt: skip
 """Words that CONTRIBUTING.md replaces by the field's. ``not_found`` is HTTP's and is allowed."""
 

@@ -1,6 +1,7 @@
-"""The product's modules, parsed once."""
+"""The modules of the product, and of its tests and benchmarks, parsed once."""
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +16,13 @@ def modules() -> dict[str, ast.Module]:
     return {
         ".".join(path.with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text()) for path in files
     }
+
+
+def modules_outside() -> Iterator[tuple[str, ast.Module]]:
+    """The modules of tests and benchmarks: dotted name and syntax tree, one at a time to save memory."""
+    for folder in ("tests", "loadtests"):
+        for path in sorted(Path(folder).rglob("*.py")):
+            yield ".".join(path.with_suffix("").parts), ast.parse(path.read_text())
 
 
 @cache

@@ -20,7 +20,7 @@ def recorded() -> dict[str, list[Reply]]:
     return {name: [Reply(*one) for one in responses] for name, responses in json.loads(RECORD.read_text()).items()}
 
 
-def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Reply]:
+def replies_to(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) -> list[Reply]:
     """Send one case to a server, with API keys by protocol if it requires them."""
     fields = {kind: {"authorization": f"Bearer {key}"} for kind, key in (keys or {}).items()}
     return [
@@ -34,7 +34,7 @@ def say(name: str, http: str, grpc: str, keys: Mapping[str, str] | None = None) 
 def main() -> None:
     """Send every case to a real Triton."""
     with tempfile.TemporaryDirectory() as folder, triton(for_triton(Path(folder))) as server:
-        responses = {name: [_plain(one) for one in say(name, server.http, server.grpc)] for name in CASES}
+        responses = {name: [_plain(one) for one in replies_to(name, server.http, server.grpc)] for name in CASES}
     lines = (f"{json.dumps(name)}: {json.dumps(answers, sort_keys=True)}" for name, answers in responses.items())
     RECORD.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -19,7 +19,7 @@ from tests.servers.differences import DIFFERENCES
 from tests.servers.exchange import HttpRequest, Reply
 from tests.servers.gateway_differences import AT_THE_GATEWAY, REFUSED
 from tests.servers.headrace import Headrace, headrace
-from tests.servers.record import recorded, say
+from tests.servers.record import recorded, replies_to
 from tests.servers.repositories import NAMES, for_headrace
 from tests.servers.triton import Triton
 
@@ -59,7 +59,7 @@ def judge(name: str, ours: Sequence[Reply], table: Sequence[Difference]) -> None
 
 @pytest.mark.parametrize("name", CASES)
 def test_ours_answers_alike(ours: Headrace, name: str) -> None:
-    judge(name, say(name, ours.http, ours.grpc), DIFFERENCES)
+    judge(name, replies_to(name, ours.http, ours.grpc), DIFFERENCES)
 
 
 @pytest.mark.parametrize("name", THROUGH)
@@ -82,12 +82,12 @@ def is_an_order(one: HttpRequest | Call) -> bool:
 
 def through(gateway: Target, name: str) -> list[Reply]:
     http, grpc = (f"127.0.0.1:{gateway.doors[kind].port}" for kind in ("http", "grpc"))
-    return say(name, http, grpc, gateway.keys)
+    return replies_to(name, http, grpc, gateway.keys)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_real_triton_answers_as_recorded(real_triton: Triton, name: str) -> None:
-    assert say(name, real_triton.http, real_triton.grpc) == RECORDED[name]
+    assert replies_to(name, real_triton.http, real_triton.grpc) == RECORDED[name]
 
 
 def test_every_recorded_answer_has_a_case() -> None:

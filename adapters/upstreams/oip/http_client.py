@@ -40,11 +40,11 @@ _SPOKEN = {"infer": "infer", "infer_stream": "infer_stream", "generate": "infer"
 
 
 @lru_cache(4096)
-def _target(base: str, model: str, version: str, what: str) -> bytes:
+def _target(base: str, model: str, version: str, operation: str) -> bytes:
     path = f"{base}/v2/models/{segment(model)}"
     if version:
         path += f"/versions/{segment(version)}"
-    return f"{path}/{what}".encode() if what else path.encode()
+    return f"{path}/{operation}".encode() if operation else path.encode()
 
 
 def make(pool: PoolConfig, address: Address) -> "OipHttpAdapter":
@@ -225,8 +225,8 @@ class OipHttpAdapter:
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 
     async def _query(self, query: ModelQuery, call: Call) -> Answer:
-        what = "" if query.about == "metadata" else query.about
-        target = _target(self._base, self._model or query.model, query.version, what)
+        operation = "" if query.about == "metadata" else query.about
+        target = _target(self._base, self._model or query.model, query.version, operation)
         fields = self._fields + encode_fields(self._about(query, call))
         response = await self._client.request(b"GET", target, fields, b"", call.deadline)
         body = await response.read(MAX_ANSWER)

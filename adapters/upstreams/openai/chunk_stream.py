@@ -44,8 +44,8 @@ class ChunkStream(EventStream):
         self._before, self._last = self._last, data
         # Only two kinds of events are decoded: the first, since no retry is possible after it, and those that may
         # hold usage or an error.
-        telling = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
-        if self._begun and not telling:
+        decoded = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
+        if self._begun and not decoded:
             self.usage.completion_tokens += 1  # an event has one token; the exact count comes last
             return True
         usage, only_usage = wire.read_event(data)

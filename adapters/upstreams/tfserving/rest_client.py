@@ -49,12 +49,12 @@ def make(pool: PoolConfig, address: Address) -> TfServingAdapter:
 
 
 @lru_cache(4096)
-def _target(base: str, model: str, version: str, what: str) -> bytes:
+def _target(base: str, model: str, version: str, suffix: str) -> bytes:
     """Return the target of a call of a model. A version that is not a number is a label."""
     path = f"{base}/v1/models/{segment(model)}"
     if version:
         path += f"/{'versions' if version.isdigit() else 'labels'}/{segment(version)}"
-    return f"{path}{what}".encode()
+    return f"{path}{suffix}".encode()
 
 
 class TfServingAdapter:
@@ -157,9 +157,9 @@ class TfServingAdapter:
             await _refuse(ModelQuery(model=model, version=version), response)
         return tfserving.decode_metadata(await response.read(MAX_ANSWER))
 
-    async def _get(self, model: str, version: str, what: str, call: Call) -> ClientResponse:
+    async def _get(self, model: str, version: str, suffix: str, call: Call) -> ClientResponse:
         return await self._client.request(
-            b"GET", _target(self._base, model, version, what), _FIELDS, b"", call.deadline
+            b"GET", _target(self._base, model, version, suffix), _FIELDS, b"", call.deadline
         )
 
 

@@ -73,11 +73,11 @@ def _shape(count: int, metadata: TensorMetadata) -> tuple[int, ...]:
     return tuple(dim if dim >= 0 else left if i == last else 1 for i, dim in enumerate(metadata.shape))
 
 
-def _open(body: bytes | Raw, what: str) -> dict[str, Raw]:
+def _open(body: bytes | Raw, noun: str) -> dict[str, Raw]:
     try:
         return _fields(body)
     except msgspec.ValidationError:
-        raise CallerError(f"The {what} must be a JSON object.", code="invalid_json") from None
+        raise CallerError(f"The {noun} must be a JSON object.", code="invalid_json") from None
     except decoding.MALFORMED_JSON as error:
         raise oip.not_json(error) from None
 

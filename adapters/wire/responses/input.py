@@ -51,11 +51,11 @@ _text = msgspec.json.Decoder(str)
 
 
 class _Wrong(Exception):
-    """A fault in an item. `where` is a field of the item or part; `what` completes a sentence after its name."""
+    """A fault in an item. `where` is a field of the item or part; `problem` completes a sentence after its name."""
 
-    def __init__(self, where: str, what: str) -> None:
+    def __init__(self, where: str, problem: str) -> None:
         self.where = where
-        self.what = what
+        self.problem = problem
 
 
 def messages_of(given: Raw, instructions: str | None) -> list[Message]:
@@ -72,7 +72,7 @@ def messages_of(given: Raw, instructions: str | None) -> list[Message]:
             _add(messages, item, is_old=index < turn)
         except _Wrong as wrong:
             param = f"input[{index}]{wrong.where}"
-            raise CallerError(f"`{param}` {wrong.what}.", param=param) from None
+            raise CallerError(f"`{param}` {wrong.problem}.", param=param) from None
     return [_complete(message) for message in messages if message["role"] != "assistant" or message.keys() & _CONTENT]
 
 

@@ -124,8 +124,8 @@ def _refuse(given: dict[str, Raw], table: dict[str, tuple[str, frozenset[bytes]]
 
 def _invalid(message: str) -> CallerError:
     """Convert msgspec's message: "Expected `int`, got `str` - at `$.max_output_tokens`"."""
-    what, _, where = message.partition(" - at ")
-    missing = re.fullmatch(r"Object missing required field `(\w+)`", what)
+    problem, _, where = message.partition(" - at ")
+    missing = re.fullmatch(r"Object missing required field `(\w+)`", problem)
     path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
     param = ".".join(path)
-    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)
+    return CallerError(f"`{param}` is not valid: {problem}." if param else f"{problem}.", param=param or None)

@@ -127,8 +127,8 @@ def _check_unsupported(name: str, value: Any, hints: IgnoredFields) -> None:
 
 def _invalid(message: str) -> CallerError:
     """The error of a message of msgspec: "Expected `int`, got `str` - at `$.max_tokens`"."""
-    what, _, where = message.partition(" - at ")
-    missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", what)
+    problem, _, where = message.partition(" - at ")
+    missing = re.fullmatch(r"Object (?:missing required|contains unknown) field `(\w+)`", problem)
     path = [part for part in (where.strip("`").removeprefix("$").lstrip("."), missing and missing[1]) if part]
     param = ".".join(path)
-    return CallerError(f"`{param}` is not valid: {what}." if param else f"{what}.", param=param or None)
+    return CallerError(f"`{param}` is not valid: {problem}." if param else f"{problem}.", param=param or None)

@@ -17,7 +17,7 @@ from runtimes.llm.engine.core import Engine, StepRunner
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
-from runtimes.llm.engine.standing import NOBODY, Standing
+from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
 
 __all__ = [
     "AsyncEngine",
@@ -143,7 +143,7 @@ class AsyncEngine:
             await asyncio.to_thread(self._thread.join)
 
     async def embed(
-        self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = NOBODY
+        self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = DEFAULT_STANDING
     ) -> TokenOutput:
         """The only output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
         generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing)
@@ -160,7 +160,7 @@ class AsyncEngine:
         pooling: Pooling | None = None,
         *,
         continued: int = 0,
-        standing: Standing = NOBODY,
+        standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
     ) -> Generation:
         """Begin an answer. Prompts with the same salt share cached pages. The last `continued` tokens already belong to

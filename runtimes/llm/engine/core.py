@@ -17,7 +17,7 @@ from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
 from runtimes.llm.engine.sequence import Constraint, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
-from runtimes.llm.engine.standing import NOBODY, Standing
+from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
 from runtimes.llm.model.executor import make_executor, memory_of_steps
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_runner import ModelRunner
@@ -135,7 +135,7 @@ class Engine:
         pooling: Pooling | None = None,
         *,
         continued: int = 0,
-        standing: Standing = NOBODY,
+        standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
     ) -> int:
         """Queue a prompt; returns the id of its sequence. Prompts with the same salt share cached pages. The last

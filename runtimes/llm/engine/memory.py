@@ -48,23 +48,23 @@ def memory(root: Path = _ROOT) -> MemoryStatus:
     return MemoryStatus(min(one.total for one in limits), min(one.available for one in limits))
 
 
-def require(what: str, required: int, available: int, advice: str) -> None:
+def require(consumer: str, required: int, available: int, advice: str) -> None:
     """Raise NotEnoughMemory if `required` bytes are more than are `available`."""
     if required > available:
         raise NotEnoughMemory(
-            f"{what} takes {readable(required)} and {readable(available)} of memory are free: {advice}"
+            f"{consumer} takes {readable(required)} and {readable(available)} of memory are free: {advice}"
         )
 
 
 @contextmanager
-def allocating(what: str, advice: str) -> Iterator[None]:
+def allocating(consumer: str, advice: str) -> Iterator[None]:
     """Convert an allocation failure in the block to NotEnoughMemory."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, NotEnoughMemory) or not ran_out(error):
             raise
-        raise NotEnoughMemory(f"memory ran out while {what} was allocated: {advice}") from error
+        raise NotEnoughMemory(f"memory ran out while {consumer} was allocated: {advice}") from error
 
 
 def ran_out(error: BaseException) -> bool:

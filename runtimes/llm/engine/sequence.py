@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from adapters.errors import InferenceError
 from runtimes.llm.engine.sampling_params import SamplingParams
-from runtimes.llm.engine.standing import NOBODY, Standing
+from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,7 +112,7 @@ class Sequence:
     constraint: Constraint | None = None
     prompt_logprobs: list["TokenLogprobs"] = field(default_factory=list, repr=False)
     """From the prompt's second token on, if requested."""
-    standing: Standing = NOBODY
+    standing: Standing = DEFAULT_STANDING
     arrived: float = 0.0
     started: float | None = None
     """The time of its first step."""

@@ -21,5 +21,5 @@ class Standing:
             raise ValueError(f"share must be a number above 0, not {self.share}")
 
 
-NOBODY = Standing()
+DEFAULT_STANDING = Standing()
 """The standing of a request without headers of the gateway."""

@@ -11,7 +11,7 @@ _BEGINNINGS = {
 }
 
 
-def what_it_is(path: Path) -> str:
+def description(path: Path) -> str:
     """A clause for an error: `is empty`, `is a web page`, or that the kind of file is unknown."""
     with path.open("rb") as file:
         beginning = file.read(64)

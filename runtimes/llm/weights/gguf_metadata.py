@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtimes.llm.weights.file_kind import what_it_is
+from runtimes.llm.weights.file_kind import description
 
 _Part = TypeVar("_Part")
 _MAGIC = b"GGUF"
@@ -52,7 +52,7 @@ def read_directory(path: Path) -> GgufDirectory:
 def _read(path: Path, part: Callable[["_Cursor"], _Part]) -> _Part:
     with path.open("rb") as file:
         if path.stat().st_size < 24 or file.read(4) != _MAGIC:
-            raise InvalidGguf(f"{path.name} is not a GGUF file: it {what_it_is(path)}")
+            raise InvalidGguf(f"{path.name} is not a GGUF file: it {description(path)}")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return part(_Cursor(data))

@@ -8,7 +8,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from runtimes.llm.model.model_config import UnsupportedModel
-from runtimes.llm.weights.file_kind import what_it_is
+from runtimes.llm.weights.file_kind import description
 
 
 class InvalidCheckpoint(ValueError):
@@ -53,7 +53,7 @@ def _opened(shard: Path) -> Any:
         return safe_open(shard, framework="pt", device="cpu")
     except SafetensorError as error:
         raise InvalidCheckpoint(
-            f"{shard.name} is damaged, cut short or no safetensors file: it {what_it_is(shard)} ({error})"
+            f"{shard.name} is damaged, cut short or no safetensors file: it {description(shard)} ({error})"
         ) from None
 
 
@@ -73,7 +73,7 @@ def json_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
-        raise InvalidCheckpoint(f"{path.name} is not JSON: it {what_it_is(path)}") from None
+        raise InvalidCheckpoint(f"{path.name} is not JSON: it {description(path)}") from None
     if not isinstance(value, dict):
         raise InvalidCheckpoint(f"{path.name} is not a JSON object")
     content = _Json(value)

@@ -59,7 +59,7 @@ class ChildProcess:
         for fd in (self._socket.fileno(), self._printed):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._socket.fileno(), self._readable)
-        self._loop.add_reader(self._printed, self._hear)
+        self._loop.add_reader(self._printed, self._log_output)
         self._loop.add_reader(self._pidfd, self._exited)
         self.send = self._socket.send
         self.socket = self._socket
@@ -124,7 +124,7 @@ class ChildProcess:
             self._loop.remove_reader(self._socket.fileno())
             self._loop.call_later(CLOSE_SECONDS, self.kill)
 
-    def _hear(self) -> None:
+    def _log_output(self) -> None:
         """Read the output of the process at any rate, so that the process never blocks."""
         try:
             data = os.read(self._printed, 65536)

@@ -26,8 +26,8 @@ class Copy:
         self.ready = False
         self.is_loading = False
         """Whether the model is loaded for the first time, and not again after a loss."""
-        self.on_ready: Callable[[], None] = _nobody
-        self.on_stuck: Callable[[float], None] = _nobody
+        self.on_ready: Callable[[], None] = _ignored
+        self.on_stuck: Callable[[float], None] = _ignored
         self.report = LoadReport()
         self.restarts = 0
         self._job = job
@@ -226,5 +226,5 @@ class _Stream:
             self._copy.go_on()
 
 
-def _nobody(*_: float) -> None:
+def _ignored(*_: float) -> None:
     """The default of callbacks: nothing."""

@@ -198,10 +198,10 @@ class ModelManager:
             for member in sorted(members - self._explicit):
                 await self.unload(member, with_dependents=True)
 
-    def _check_explicit(self, what: str) -> None:
+    def _check_explicit(self, order: str) -> None:
         if self.options.mode != "explicit":
             mode = self.options.mode
-            raise CallerError(f"This server does not {what} models by the API: its mode is {mode}, not explicit.")
+            raise CallerError(f"This server does not {order} models by the API: its mode is {mode}, not explicit.")
 
     async def bring(self, name: str, override: Override | None = None) -> None:
         """Load or reload a model in any mode. It continues if the caller is cancelled; `remove` and `aclose` end it."""

@@ -26,21 +26,21 @@ class Residency:
         self._evict = evict
         self._one_at_a_time = asyncio.Lock()
 
-    async def admit(self, size: int, what: str) -> MemoryHold:
+    async def admit(self, size: int, version: str) -> MemoryHold:
         """Room for so many bytes. Raises `ModelLoadError` where there never is, `CapacityError` where none comes."""
-        self._refuse_oversized(size, what)
+        self._refuse_oversized(size, version)
         hold = MemoryHold()
         if self.budget.total:
             async with self._one_at_a_time:
-                await self._make_room(size, what)
+                await self._make_room(size, version)
                 self.budget.hold(hold, size)
         return hold
 
-    async def settle(self, hold: MemoryHold, size: int, what: str) -> None:
+    async def settle(self, hold: MemoryHold, size: int, version: str) -> None:
         """Count the measured bytes. Raises `ModelLoadError` if they exceed the whole budget."""
         if not self.budget.total:
             return
-        self._refuse_oversized(size, what)
+        self._refuse_oversized(size, version)
         self.budget.hold(hold, size)
         await self.trim()  # beside one that waits for room, and perhaps for this very version to become idle
 
@@ -61,21 +61,22 @@ class Residency:
             if self.budget.excess:
                 await self.trim()
 
-    def _refuse_oversized(self, size: int, what: str) -> None:
+    def _refuse_oversized(self, size: int, version: str) -> None:
         if not self.budget.fits(size):
             total = self.budget.total
             raise ModelLoadError(
-                f"{what} takes {size / 2**20:.1f} MiB, and the memory budget is {format_size(total)}: "
+                f"{version} takes {size / 2**20:.1f} MiB, and the memory budget is {format_size(total)}: "
                 "raise it, or run fewer instances"
             )
 
-    async def _make_room(self, size: int, what: str) -> None:
+    async def _make_room(self, size: int, version: str) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + WAIT_SECONDS
         while (victims := self.budget.victims(size, self._idle())) != ():
             if victims is None and loop.time() >= until:
                 raise CapacityError(
-                    f"There is no room for {what}: the models that are loaded are all in use.", retry_after=WAIT_SECONDS
+                    f"There is no room for {version}: the models that are loaded are all in use.",
+                    retry_after=WAIT_SECONDS,
                 )
             if victims is None:
                 await asyncio.sleep(LOOK_SECONDS)

@@ -105,14 +105,14 @@ class Rotation:
 
     async def bring_up(self, source: Source, record: VersionRecord) -> ServedModel:
         """One version, loaded and held against the budget; not yet in service."""
-        what = f"{source.folder.name} version {record.number}"
+        version = f"{source.folder.name} version {record.number}"
         source.use()
         hold: MemoryHold | None = None
         served: ServedModel | None = None
         try:
-            hold = await self.residency.admit(record.expected_bytes(source), what)
+            hold = await self.residency.admit(record.expected_bytes(source), version)
             served = await self._loader.load(source, record.number, record.statistics)
-            await self.residency.settle(hold, served.memory_bytes, what)
+            await self.residency.settle(hold, served.memory_bytes, version)
         except BaseException:
             record.failures += 1
             if served is not None:

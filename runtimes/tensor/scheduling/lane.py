@@ -118,8 +118,8 @@ class Lane:
         if not (self._chooser.direct and self._inputs.has_ready_control):
             return [self._inputs.of(turn) for turn in turns], list(range(len(turns)))
         rows = [self.slots[turn.sequence] for turn in turns]
-        nobody = self._inputs.of_nobody(self._inputs.of(turns[0]))
-        members: list[Tensors] = [nobody] * (max(rows) + 1)
+        padding = self._inputs.padding(self._inputs.of(turns[0]))
+        members: list[Tensors] = [padding] * (max(rows) + 1)
         for turn, row in zip(turns, rows, strict=True):
             members[row] = self._inputs.of(turn)
         return members, rows

@@ -79,7 +79,7 @@ class SequenceInputs:
             inputs[state.input_name] = self.state(sequence, state.input_name)
         return inputs
 
-    def of_nobody(self, like: Tensors) -> Tensors:
+    def padding(self, like: Tensors) -> Tensors:
         """A row that fills a slot: zeros, in the shapes of another's inputs."""
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.items()}
         self._control(inputs, False, False, False, 0)

@@ -17,7 +17,7 @@ SEEDS = [
     post("Expect: 100-continue", "Content-Length: 5", body=b"hello"),
     b"GET /old HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
 ]
-TELLING = [b"\r", b"\n", b"\r\n", b"\0", b" ", b"\t", b":", b",", b";", b"0", b"f", b"\xff", b"HTTP/1.1", b"chunked"]
+DELIMITERS = [b"\r", b"\n", b"\r\n", b"\0", b" ", b"\t", b":", b",", b";", b"0", b"f", b"\xff", b"HTTP/1.1", b"chunked"]
 CASES = 150
 
 
@@ -30,7 +30,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
             case 0 if at < len(out):
                 out[at] ^= 1 << rng.randrange(8)
             case 1:
-                out[at:at] = rng.choice(TELLING)
+                out[at:at] = rng.choice(DELIMITERS)
             case 2:
                 del out[at : at + rng.randint(1, 8)]
             case 3:

@@ -84,14 +84,14 @@ async def test_every_api_of_texts_names_the_steps_that_did_not_run(
 
 async def test_a_step_embeds_or_chats_for_a_client_of_any_api() -> None:
     """An `input` makes an embedding for a client of chats; a chat without a prompt is an error that names the step."""
-    found = {
+    reported = {
         "steps": [
             {"name": "vector", "model": "a", "in": {"input": "request.text"}},
             {"name": "say", "template": "{{ v }}", "in": {"v": "vector.embedding"}},
             {"name": "final", "model": "b", "in": {"prompt": "say.text"}},
         ]
     }
-    one = rig(found, {"a": FakeAdapter(Script(chunks=(VECTOR,))), "b": FakeAdapter(chat_script("x"))})
+    one = rig(reported, {"a": FakeAdapter(Script(chunks=(VECTOR,))), "b": FakeAdapter(chat_script("x"))})
     async with listening(one) as url, aiohttp.ClientSession() as http:
         headers = {"authorization": f"Bearer {one.key.plaintext}"}
         body = {"model": "whole", "messages": [{"role": "user", "content": "hi"}]}

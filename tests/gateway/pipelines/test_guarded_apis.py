@@ -137,7 +137,7 @@ async def test_every_byte_of_a_harmless_answer_leaves(path: str, part: str) -> N
     for received in await streamed(path, [script(pieces, PARTS[part]) for pieces in cuts_of(text, seed=7)]):
         assert "blocked" not in received
         left = [json.dumps(each) for each in events_of(received)]
-        joined = "".join(found for each in events_of(received) for found in _deltas(each, part))
+        joined = "".join(delta for each in events_of(received) for delta in _deltas(each, part))
         assert text in joined, left
 
 

@@ -52,9 +52,9 @@ def test_a_refused_connection_is_a_failure() -> None:
 
 @pytest.mark.parametrize("as_text", [False, True])
 def test_a_prompt_is_sent_as_tokens_or_as_text(as_text: bool) -> None:
-    (ask,) = SOME.build(WORDS, "1", 1)
-    request = Door(1, MODEL, key="k", as_text=as_text).request(ask)
-    assert (ask.text.encode() in request) == as_text
+    (drawn,) = SOME.build(WORDS, "1", 1)
+    request = Door(1, MODEL, key="k", as_text=as_text).request(drawn)
+    assert (drawn.text.encode() in request) == as_text
     assert (b"ignore_eos" in request) != as_text
     assert b"Authorization: Bearer k\r\n" in request
     head, _, body = request.partition(b"\r\n\r\n")

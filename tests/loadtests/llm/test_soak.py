@@ -79,11 +79,11 @@ async def test_a_full_queue_is_not_wrong() -> None:
         running.parrot.gate.clear()
         clients = Short(running.url, WORDS, MODEL)
         async with aiohttp.ClientSession() as http, asyncio.timeout(30):
-            asking = [asyncio.create_task(clients.request(http, "known")) for _ in range(8)]
+            pending = [asyncio.create_task(clients.request(http, "known")) for _ in range(8)]
             while not clients.seen.busy:
                 await asyncio.sleep(0.01)
             running.parrot.gate.set()
-            await asyncio.gather(*asking)
+            await asyncio.gather(*pending)
     assert clients.seen.wrong == []
 
 

@@ -20,9 +20,9 @@ def test_rounds_differ_in_words_and_not_in_lengths(workload: Workload) -> None:
     first, again, other = (workload.build(WORDS, seed) for seed in ("1", "1", "2"))
     assert first == again
     assert len(first) == workload.requests
-    assert [len(ask.prompt) for ask in first] == [len(ask.prompt) for ask in other]
-    assert [ask.max_tokens for ask in first] == [ask.max_tokens for ask in other]
-    assert not {ask.prompt for ask in first} & {ask.prompt for ask in other}
+    assert [len(drawn.prompt) for drawn in first] == [len(drawn.prompt) for drawn in other]
+    assert [drawn.max_tokens for drawn in first] == [drawn.max_tokens for drawn in other]
+    assert not {drawn.prompt for drawn in first} & {drawn.prompt for drawn in other}
 
 
 def test_lengths_are_in_their_bounds_and_fill_them() -> None:
@@ -37,9 +37,9 @@ def test_lengths_are_in_their_bounds_and_fill_them() -> None:
 
 def test_only_the_system_prompt_is_shared() -> None:
     prompts = W3.build(WORDS, "1")
-    assert len({ask.prompt[:512] for ask in prompts}) == 1
-    assert len({ask.prompt[512:] for ask in prompts}) == len(prompts)
-    assert {len(ask.prompt) for ask in prompts} == {544}
+    assert len({drawn.prompt[:512] for drawn in prompts}) == 1
+    assert len({drawn.prompt[512:] for drawn in prompts}) == len(prompts)
+    assert {len(drawn.prompt) for drawn in prompts} == {544}
 
 
 def test_every_prompt_and_answer_fits_into_the_servers() -> None:

@@ -92,10 +92,10 @@ def test_the_server_that_others_keep_busy_is_passed_over() -> None:
 
 def test_an_endpoint_with_unreadable_metrics_does_not_look_idle() -> None:
     """Both have as many of our requests; the silent endpoint may serve as many of others as the reporting one."""
-    silent, telling = candidates(1, 1)
-    silent.in_flight = telling.in_flight = 2
-    report(telling.signal, running=20, own=2)
-    picked = Counter(pick([silent, telling], 0.0, seed) for seed in range(400))
+    silent, reporting_one = candidates(1, 1)
+    silent.in_flight = reporting_one.in_flight = 2
+    report(reporting_one.signal, running=20, own=2)
+    picked = Counter(pick([silent, reporting_one], 0.0, seed) for seed in range(400))
     assert abs(picked[silent] - 200) < 60
 
 

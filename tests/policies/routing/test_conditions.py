@@ -82,7 +82,9 @@ def test_every_condition_has_a_name_and_is_shown_as_written() -> None:
         "tenant": ["a", "b-*"], "header": {"X-Tier": "gold*"}, "label": {"team": "x"}, "stream": False,
         "prompt_tokens": ">4", "time": {"between": "22:00-06:00", "days": ["fri"], "zone": "Europe/Berlin"},
     }  # fmt: skip
-    assert [(want.field, want.written) for want in requirements(MatchConfig.model_validate(when), None)] == [
+    assert [
+        (condition.field, condition.written) for condition in requirements(MatchConfig.model_validate(when), None)
+    ] == [
         ("stream", "false"),
         ("prompt_tokens", ">4"),
         ("time", "22:00-06:00 fri Europe/Berlin"),

@@ -24,25 +24,25 @@ def memory(tmp_path: Path) -> Iterator[SharedMemory]:
     memory.unregister()
 
 
-def asking(**parameters: Parameter) -> Inference:
+def inference_with(**parameters: Parameter) -> Inference:
     return Inference("m", outputs=[RequestedOutput("OUT", parameters), RequestedOutput("REST")])
 
 
-def test_most_requests_ask_for_nothing_of_this() -> None:
+def test_most_requests_need_no_special_delivery() -> None:
     assert not delivery.is_special(Inference("m"))
-    assert not delivery.is_special(asking(binary_data=True))
-    assert delivery.is_special(asking(classification=2))
-    assert delivery.is_special(asking(shared_memory_region="r"))
+    assert not delivery.is_special(inference_with(binary_data=True))
+    assert delivery.is_special(inference_with(classification=2))
+    assert delivery.is_special(inference_with(shared_memory_region="r"))
 
 
 async def test_classes_have_the_labels_of_the_model(memory: SharedMemory) -> None:
-    first, rest = await delivery.delivered(OUTPUTS, asking(classification=2), CONFIG, memory)
+    first, rest = await delivery.delivered(OUTPUTS, inference_with(classification=2), CONFIG, memory)
     assert split_bytes(first.data, 2, "OUT") == [b"2.000000:1:dog", b"1.000000:0:cat"]
     assert rest is OUTPUTS[1]
 
 
 async def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) -> None:
-    sent = asking(shared_memory_region="r", shared_memory_byte_size=8)
+    sent = inference_with(shared_memory_region="r", shared_memory_byte_size=8)
     delivery.check(sent, memory)
     first, _ = await delivery.delivered(OUTPUTS, sent, CONFIG, memory)
     assert first.data == b""
@@ -61,4 +61,4 @@ async def test_an_output_goes_into_memory(memory: SharedMemory, tmp_path: Path) 
 )
 def test_impossible_parameters_are_refused_at_once(memory: SharedMemory, parameters: dict[str, Parameter]) -> None:
     with pytest.raises(CallerError):
-        delivery.check(asking(**parameters), memory)
+        delivery.check(inference_with(**parameters), memory)

@@ -130,7 +130,7 @@ def test_a_raw_request_is_its_only_input(http: Client) -> None:
     assert "one input" in refused.json["error"]
 
 
-def test_answers_tell_of_the_device(http: Client) -> None:
+def test_answers_report_the_device(http: Client) -> None:
     reported = http.post("/v2/models/add_sub/infer", ADD_SUB)
     assert reported.status == 200
     assert float(reported.headers["headrace-device-ms"]) > 0

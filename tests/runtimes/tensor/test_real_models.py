@@ -51,7 +51,7 @@ def tensors(arrays: dict[str, Array]) -> list[triton.InferInput]:
     return made
 
 
-def ask(client: triton.InferenceServerClient, model: str, **inputs: Array) -> triton.InferResult:
+def infer(client: triton.InferenceServerClient, model: str, **inputs: Array) -> triton.InferResult:
     return client.infer(model, tensors(inputs))
 
 
@@ -82,7 +82,7 @@ def test_magika_classifies_bytes(client: triton.InferenceServerClient, repositor
     direct = session(repository, "magika")
     for kind, content in CONTENTS.items():
         given = features(content)
-        answer = ask(client, "magika", bytes=given).as_numpy("target_label")
+        answer = infer(client, "magika", bytes=given).as_numpy("target_label")
         np.testing.assert_array_equal(answer, direct.run(None, {"bytes": given})[0])
         best = triton.InferRequestedOutput("target_label", class_count=1)
         top = client.infer("magika", tensors({"bytes": given}), outputs=[best]).as_numpy("target_label")
@@ -108,7 +108,7 @@ def test_a_picture_is_read(client: triton.InferenceServerClient, repository: Pat
     alphabet = ocr.characters(session(repository, "ocr-recognise").get_modelmeta().custom_metadata_map["character"])
 
     def sent(model: str, picture: Array) -> Array:
-        result = ask(client, model, x=picture)
+        result = infer(client, model, x=picture)
         return np.array(result.as_numpy(result.get_response()["outputs"][0]["name"]))
 
     assert ocr.read(ocr.picture(), alphabet, sent) == ["Headrace 2026", "turned around"]

@@ -49,7 +49,7 @@ async def manager(tmp_path: Path) -> AsyncIterator[ModelManager]:
     await manager.aclose()
 
 
-async def ask(manager: ModelManager) -> tuple[str, list[int]]:
+async def infer(manager: ModelManager) -> tuple[str, list[int]]:
     served = manager.lease("m", "") or await manager.wait_for("m", "", None)
     try:
         outputs = await served.scheduler.infer(Inference("m", inputs=[Tensor("A", "INT32", (1, 2), VALUES.tobytes())]))
@@ -66,7 +66,7 @@ async def test_a_swap_under_load_fails_no_request_and_mixes_no_versions(tmp_path
 
     async def caller() -> None:
         while not stop.is_set():
-            answers.append(await ask(manager))
+            answers.append(await infer(manager))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
@@ -74,11 +74,11 @@ async def test_a_swap_under_load_fails_no_request_and_mixes_no_versions(tmp_path
         for number in (2, 3):
             put(tmp_path, number, MODEL)
             await manager.load("m")
-            version, _ = await ask(manager)
+            version, _ = await infer(manager)
             assert version == str(number)
         stop.set()
     assert all(values == [1 + int(version), 2 + int(version)] for version, values in answers)
-    assert {"1", "3"} <= {version for version, _ in [*answers, await ask(manager)]}
+    assert {"1", "3"} <= {version for version, _ in [*answers, await infer(manager)]}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ async def test_a_version_that_cannot_answer_never_takes_traffic(
     put(tmp_path, 2, code, where="process" if "_exit" in code else "thread")
     with pytest.raises(CallerError, match="version 2: .*" + reported):
         await manager.load("m")
-    assert await ask(manager) == ("1", [2, 3])
+    assert await infer(manager) == ("1", [2, 3])
     index = {entry.version: entry for entry in await manager.index()}
     assert (index["1"].state, index["2"].state) == ("READY", "UNAVAILABLE")
     assert reported in index["2"].reason

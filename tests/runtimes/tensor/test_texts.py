@@ -51,7 +51,7 @@ def test_rows_are_those_of_the_array(array: Any, start: int, stop: int) -> None:
 
 
 @given(arrays(), st.data())
-def test_the_index_finds_the_ends_of_rows_or_refuses_as_the_reader_does(array: Any, data: st.DataObject) -> None:
+def test_the_index_has_the_ends_of_rows_or_refuses_like_the_reader(array: Any, data: st.DataObject) -> None:
     wire = join_bytes(array.reshape(-1).tolist())
     broken = data.draw(st.sampled_from([wire, wire[:-1], wire + b"\0", wire + b"\0\0\0\0"]))
     if broken == wire:

@@ -223,7 +223,7 @@ def test_settings(grpc: client.InferenceServerClient) -> None:
     assert grpc.get_log_settings().settings["log_format"].string_param == "ISO8601"
 
 
-def test_calls_and_streams_tell_of_the_device(runtime: TensorRuntime) -> None:
+def test_calls_and_streams_report_the_device(runtime: TensorRuntime) -> None:
     request = service_pb2.ModelInferRequest(model_name="repeat")
     request.inputs.add(name="IN", datatype="INT32", shape=[2])
     request.raw_input_contents.append(np.array([7, 8], np.int32).tobytes())

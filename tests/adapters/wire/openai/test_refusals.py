@@ -80,7 +80,7 @@ def test_other_refusals_are_not_about_length(body: Any) -> None:
         ("m", ServerFailed),
     ],
 )
-def test_a_refusal_in_a_stream_blames_whom_it_should(error: Any, expected: type[Exception]) -> None:
+def test_a_refusal_in_a_stream_has_the_class_of_its_cause(error: Any, expected: type[Exception]) -> None:
     """A server may begin its stream with 200 before it looks: no breaker may open for a caller's mistake."""
     with pytest.raises(expected) as caught:
         wire.read_event(json.dumps({"error": error}).encode())

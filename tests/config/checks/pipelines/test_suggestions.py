@@ -23,7 +23,7 @@ models:
         - {name: check, guard: {model: small, block_if: 'text == "unsafe"', on: request, window: 100}}
         - {name: find, model: small, on_error: {use: {text: x}}, at_least: 1s}
         - {name: best, in: {query: request.text, candidates: request.documents}, rerank: {embed: large, top: 2}}
-        - {name: prompt, in: {found: best.candidates}, template: {text: "{{ found }}"}}
+        - {name: prompt, in: {reported: best.candidates}, template: {text: "{{ reported }}"}}
         - name: chosen
           in: {prompt: prompt.text}
           switch:
@@ -71,5 +71,5 @@ def test_a_misspelt_name_is_refused_with_the_right_one(complaints: Complaints, w
     wrong = name[:-1] + name[-1] * 2 if len(name) > 2 else name + "x"
     at = FILE.index(word) + word.index(name)
     line = FILE[:at].count("\n") + 1
-    found = complaints(FILE[:at] + wrong + FILE[at + len(name) :])
-    assert any(each.startswith(f"{line}: ") and f'did you mean "{name}' in each for each in found), found
+    reported = complaints(FILE[:at] + wrong + FILE[at + len(name) :])
+    assert any(each.startswith(f"{line}: ") and f'did you mean "{name}' in each for each in reported), reported

@@ -35,7 +35,7 @@ def named(name: str) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": {}}}}
 
 
-async def test_many_at_once_all_follow_their_schema_or_say_that_they_were_cut() -> None:
+async def test_many_at_once_all_follow_their_schema_or_end_with_length() -> None:
     """Few pages, so that some are preempted; greedy and drawn; several answers to one request."""
     async with serving(runner=Babbler(1), num_blocks=17, max_num_seqs=8) as running:
         for temperature in (0, 1):

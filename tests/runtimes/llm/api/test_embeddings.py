@@ -157,13 +157,13 @@ async def test_a_text_that_is_too_long_is_refused_or_truncated_on_demand(running
 
 
 async def test_an_encoder_answers_nothing_else(running: Running) -> None:
-    for ask in (
+    for embed in (
         running.client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}]),
         running.client.completions.create(model=MODEL, prompt="hi"),
         running.client.responses.create(model=MODEL, input="hi"),
     ):
         with pytest.raises(openai.BadRequestError, match="makes embeddings and no text") as refused:
-            await ask
+            await embed
         assert (refused.value.code, refused.value.param) == ("unsupported_operation", "model")
     _, _, body = await post(running, "/detokenize", {"model": MODEL, "tokens": [101, 2300, 6223, 102]})
     assert body["prompt"] == "[CLS] water flows[SEP]"
@@ -249,12 +249,12 @@ async def test_a_vector_is_cut_where_that_means_something(llama_folder: Path) ->
 async def test_a_client_that_leaves_takes_its_texts_along(llama_folder: Path) -> None:
     model = decoder(llama_folder, max_num_seqs=1)
     async with embedding(model) as running:
-        ask = asyncio.ensure_future(running.client.embeddings.create(model=MODEL, input=["x" * 60] * 500))
+        embed = asyncio.ensure_future(running.client.embeddings.create(model=MODEL, input=["x" * 60] * 500))
         async with asyncio.timeout(30):
             while not running.engine.stats().waiting:
                 await asyncio.sleep(0.005)
-            ask.cancel()
-            await asyncio.wait([ask])
+            embed.cancel()
+            await asyncio.wait([embed])
             while (stats := running.engine.stats()).running or stats.waiting:
                 await asyncio.sleep(0.005)
 

@@ -252,11 +252,11 @@ async def test_metrics(running: Running) -> None:
 
 
 async def test_many_at_once(running: Running) -> None:
-    async def ask(i: int) -> str:
+    async def complete(i: int) -> str:
         if i % 2:
             answer = await running.client.chat.completions.create(model=MODEL, messages=HI)
             return answer.choices[0].message.content or ""
         stream = await running.client.chat.completions.create(model=MODEL, messages=HI, stream=True)
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-    assert await asyncio.gather(*map(ask, range(32))) == [TEXT] * 32
+    assert await asyncio.gather(*map(complete, range(32))) == [TEXT] * 32

@@ -118,11 +118,11 @@ async def test_a_seed_repeats_and_choices_differ(client: AsyncOpenAI) -> None:
 
 
 async def test_32_at_once_answer_as_one_alone(client: AsyncOpenAI, server: Path) -> None:
-    async def ask() -> str | None:
+    async def complete() -> str | None:
         answer = await client.chat.completions.create(model="smol", messages=QUESTION, temperature=0, max_tokens=8)
         return answer.choices[0].message.content
 
-    answers = await asyncio.gather(*[ask() for _ in range(32)])
+    answers = await asyncio.gather(*[complete() for _ in range(32)])
     assert set(answers) == {"The capital of France is Paris."}
     await until_metric(server, "kv_cache_usage_perc", 0)
 

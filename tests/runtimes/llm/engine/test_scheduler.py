@@ -218,7 +218,7 @@ def test_those_that_run_share_pages_and_the_last_one_gives_them_back() -> None:
     assert scheduler.blocks.num_free == 16
 
 
-def test_another_salt_finds_nothing() -> None:
+def test_another_salt_shares_no_prefix() -> None:
     scheduler = make_scheduler(budget=32, block_size=4, caching=True)
     add(scheduler, 0, prompt=10, max_tokens=1)
     step(scheduler)
@@ -301,7 +301,7 @@ def test_a_sequence_that_computes_for_an_urgent_one_is_first() -> None:
 # ── whose turn it is ──────────────────────────────────────────────────────────────────────────────────
 
 
-def ask(scheduler: Scheduler, identity: int, prompt: int = 4, now: float = 0.0, **standing: Any) -> Sequence:
+def add_standing(scheduler: Scheduler, identity: int, prompt: int = 4, now: float = 0.0, **standing: Any) -> Sequence:
     sequence = Sequence(identity, [identity] * prompt, SamplingParams(max_tokens=8), standing=Standing(**standing))
     scheduler.add(sequence, now)
     return sequence
@@ -309,20 +309,20 @@ def ask(scheduler: Scheduler, identity: int, prompt: int = 4, now: float = 0.0, 
 
 def test_a_long_prompt_holds_up_no_other_tenants_short_one() -> None:
     scheduler = make_scheduler(budget=8, max_model_len=200)
-    ask(scheduler, 0, prompt=80, tenant="long")
+    add_standing(scheduler, 0, prompt=80, tenant="long")
     step(scheduler)
-    ask(scheduler, 1, tenant="short")
+    add_standing(scheduler, 1, tenant="short")
     assert shape(step(scheduler)[0]) == [(1, 0, 4, True), (0, 8, 4, False)]
 
 
 def test_lower_numbers_go_first_and_take_the_place_of_higher_ones() -> None:
     scheduler = make_scheduler(seqs=2)
     for identity, priority in enumerate([1, 1, 0]):
-        ask(scheduler, identity, priority=priority)
+        add_standing(scheduler, identity, priority=priority)
     assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [2, 0]
-    ask(scheduler, 3, priority=-1)
+    add_standing(scheduler, 3, priority=-1)
     assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [2, 3]
-    ask(scheduler, 4, priority=-1)
+    add_standing(scheduler, 4, priority=-1)
     assert [chunk.sequence_id for chunk in step(scheduler)[0].chunks] == [3, 4]
     assert scheduler.num_preemptions == 2
     scheduler.check_integrity()
@@ -331,7 +331,7 @@ def test_lower_numbers_go_first_and_take_the_place_of_higher_ones() -> None:
 def test_the_earliest_deadline_of_a_tenant_is_first() -> None:
     scheduler = make_scheduler(seqs=1)
     for identity, deadline in enumerate([inf, 30.0, 20.0]):
-        ask(scheduler, identity, deadline=deadline)
+        add_standing(scheduler, identity, deadline=deadline)
     order = []
     for _ in range(3):
         [chunk] = step(scheduler)[0].chunks
@@ -342,17 +342,17 @@ def test_the_earliest_deadline_of_a_tenant_is_first() -> None:
 
 def test_without_a_deadline_one_waits_no_longer_than_patience_behind_those_that_have_one() -> None:
     scheduler = make_scheduler(seqs=1)
-    ask(scheduler, 0, now=0.0)
-    ask(scheduler, 1, now=PATIENCE - 10, deadline=PATIENCE + 1)
+    add_standing(scheduler, 0, now=0.0)
+    add_standing(scheduler, 1, now=PATIENCE - 10, deadline=PATIENCE + 1)
     assert [chunk.sequence_id for chunk in scheduler.schedule(PATIENCE - 10).chunks] == [0]
 
 
 def test_when_pages_run_out_the_one_that_was_served_most_gives_way() -> None:
     scheduler = make_scheduler(num_blocks=6, block_size=4, max_model_len=24, budget=16)
-    ask(scheduler, 0, prompt=8, tenant="much")
+    add_standing(scheduler, 0, prompt=8, tenant="much")
     step(scheduler)
-    ask(scheduler, 1, prompt=4, tenant="little")
-    ask(scheduler, 2, prompt=4, tenant="little", priority=1)
+    add_standing(scheduler, 1, prompt=4, tenant="little")
+    add_standing(scheduler, 2, prompt=4, tenant="little", priority=1)
     step(scheduler)  # the first has its third page: one is left
     scheduler.served.charge("much", 50, 1.0)
     batch, _ = step(scheduler)
@@ -370,7 +370,7 @@ def test_when_pages_run_out_the_one_that_was_served_most_gives_way() -> None:
 
 def test_a_sequence_past_its_deadline_ends_at_once_waiting_or_running() -> None:
     scheduler = make_scheduler(seqs=1)
-    running, waiting, patient = (ask(scheduler, i, deadline=at) for i, at in enumerate([9.0, 5.0, inf]))
+    running, waiting, patient = (add_standing(scheduler, i, deadline=at) for i, at in enumerate([9.0, 5.0, inf]))
     scheduler.update(scheduler.schedule(1.0), {waiting.id: Sampled(50)})
     assert [chunk.sequence_id for chunk in scheduler.schedule(4.9).chunks] == [waiting.id]
     assert [chunk.sequence_id for chunk in scheduler.schedule(5.0).chunks] == [running.id]
@@ -381,23 +381,23 @@ def test_a_sequence_past_its_deadline_ends_at_once_waiting_or_running() -> None:
     assert scheduler.take_failures() == {}
     scheduler.check_integrity()
     with pytest.raises(TooLate):
-        ask(scheduler, 3, now=9.5, deadline=9.5)
+        add_standing(scheduler, 3, now=9.5, deadline=9.5)
 
 
 def test_a_full_queue_makes_room_for_the_tenant_with_fewer_requests() -> None:
     scheduler = make_scheduler(queue=4)
     for identity in range(4):
-        ask(scheduler, identity, tenant="flood")
+        add_standing(scheduler, identity, tenant="flood")
     with pytest.raises(QueueFull) as caught:
-        ask(scheduler, 4, tenant="flood")
+        add_standing(scheduler, 4, tenant="flood")
     assert caught.value.retry_after == 1
-    ask(scheduler, 5, tenant="quiet")
+    add_standing(scheduler, 5, tenant="quiet")
     assert scheduler.take_failures().keys() == {3}  # the newest of the flood
-    ask(scheduler, 6, tenant="quiet")
+    add_standing(scheduler, 6, tenant="quiet")
     assert scheduler.take_failures().keys() == {2}
     with pytest.raises(QueueFull):  # both have their half
-        ask(scheduler, 7, tenant="quiet")
-    ask(scheduler, 8, tenant="heavy", share=4.0)
+        add_standing(scheduler, 7, tenant="quiet")
+    add_standing(scheduler, 8, tenant="heavy", share=4.0)
     assert scheduler.take_failures().keys() == {1}
     assert scheduler.num_waiting == 4
     scheduler.check_integrity()
@@ -405,14 +405,14 @@ def test_a_full_queue_makes_room_for_the_tenant_with_fewer_requests() -> None:
 
 def test_a_full_queue_makes_room_for_a_higher_priority() -> None:
     scheduler = make_scheduler(queue=2)
-    ask(scheduler, 0, priority=1)
-    ask(scheduler, 1, priority=2)
-    ask(scheduler, 2, priority=1)
+    add_standing(scheduler, 0, priority=1)
+    add_standing(scheduler, 1, priority=2)
+    add_standing(scheduler, 2, priority=1)
     assert scheduler.take_failures().keys() == {1}
-    ask(scheduler, 3, priority=0)
+    add_standing(scheduler, 3, priority=0)
     assert scheduler.take_failures().keys() == {2}
     with pytest.raises(QueueFull):
-        ask(scheduler, 4, priority=1)
+        add_standing(scheduler, 4, priority=1)
 
 
 def test_a_begun_answer_stays_in_the_queue() -> None:
@@ -424,7 +424,7 @@ def test_a_begun_answer_stays_in_the_queue() -> None:
         step(scheduler)
     assert scheduler.num_preemptions == 1
     with pytest.raises(QueueFull):
-        ask(scheduler, 2, tenant="other", priority=-5)
+        add_standing(scheduler, 2, tenant="other", priority=-5)
 
 
 def test_an_answer_that_is_carried_on_ends_where_it_would_have() -> None:

@@ -70,13 +70,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert self.scheduler.num_waiting >= QUEUE
             assert not any(one.standing.priority > priority for one in self.waiting() if not one.begun)
             self.ends[identity] += 1
-        self.hear_failures()
+        self.collect_failures()
         return identity
 
     def waiting(self) -> list[Sequence]:
         return [one for one in self.live.values() if not one.block_table]
 
-    def hear_failures(self) -> None:
+    def collect_failures(self) -> None:
         for identity, error in self.scheduler.take_failures().items():
             sequence = self.live.pop(identity)
             self.ends[identity] += 1
@@ -104,7 +104,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def schedule(self) -> None:
         waited = {one.id for one in self.waiting()}
         self.batch = self.scheduler.schedule(self.now)
-        self.hear_failures()
+        self.collect_failures()
         config, chunks = self.scheduler.config, self.batch.chunks
         assert self.batch.num_tokens <= config.max_num_batched_tokens
         assert self.scheduler.num_running <= config.max_num_seqs
@@ -173,7 +173,7 @@ class SchedulerMachine(RuleBasedStateMachine):
                 break
             batch = self.batch or self.scheduler.schedule(self.now)
             self.batch = None
-            self.hear_failures()
+            self.collect_failures()
             self.run(batch)
             outputs = self.scheduler.update(
                 batch, {chunk.sequence_id: Sampled(5) for chunk in batch.chunks if chunk.samples}

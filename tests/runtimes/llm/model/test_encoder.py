@@ -69,7 +69,7 @@ def test_a_model_with_a_head_stores_its_encoder_under_a_prefix(tmp_path: Path) -
     assert_same(read_encoder(tmp_path, dtype="float32"), theirs)
 
 
-def test_few_bits_say_the_same(tmp_path: Path) -> None:
+def test_few_bits_yield_the_same_vectors(tmp_path: Path) -> None:
     theirs = tiny("bert", initializer_range=0.02)
     folder = saved(theirs, tmp_path)
     exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
@@ -92,7 +92,7 @@ def test_the_real_model_is_equal_in_both_formats(minilm: Path) -> None:
 
 
 @pytest.mark.parametrize(("weights", "least"), [("int8", 0.999), ("int4", 0.97)])
-def test_weights_in_few_bits_say_nearly_the_same(tmp_path: Path, weights: WeightsName, least: float) -> None:
+def test_weights_in_few_bits_yield_nearly_the_same_vectors(tmp_path: Path, weights: WeightsName, least: float) -> None:
     folder = saved(tiny("bert", initializer_range=0.02, intermediate_size=64), tmp_path)
     exact = read_encoder(folder, dtype="float32").hidden(chunks(TEXTS))
     rough = read_encoder(folder, dtype="float32", weights=weights).hidden(chunks(TEXTS))

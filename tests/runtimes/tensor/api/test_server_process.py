@@ -40,14 +40,14 @@ def asleep(milliseconds: int) -> dict[str, object]:
 def test_requests_in_flight_end_before_it_does(slow: Path) -> None:
     reported: list[int] = []
     with tensor_runtime("--repository", str(slow)) as runtime:
-        asking = threading.Thread(
+        pending = threading.Thread(
             target=lambda: reported.append(status(runtime.http, "POST", "/v2/models/slow/infer", asleep(5000)))
         )
-        asking.start()
+        pending.start()
         while not in_flight(runtime.http):
-            assert asking.is_alive()
+            assert pending.is_alive()
         assert runtime.stop() == 0
-        asking.join(PATIENCE)
+        pending.join(PATIENCE)
     assert reported == [200]
     assert "draining" in runtime.output
 

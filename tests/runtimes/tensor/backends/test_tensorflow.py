@@ -112,7 +112,7 @@ async def test_a_signature_that_is_not_there_and_a_file_that_is_not(saved: Path,
         await placement.complete(config(), tmp_path)
 
 
-async def test_two_frameworks_hear_the_same_notes(python: str, tmp_path: Path) -> None:
+async def test_two_frameworks_detect_the_same_notes(python: str, tmp_path: Path) -> None:
     """Basic Pitch as SavedModel and as ONNX, which has the same outputs in the same order."""
     answers = []
     for name in ("basic-pitch-tf", "basic-pitch"):

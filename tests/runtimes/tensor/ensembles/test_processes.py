@@ -621,7 +621,7 @@ async def test_models_that_do_not_fit_one_process_are_refused(tmp_path: Path) ->
             assert message in str(caught.value)
 
 
-async def test_modules_of_one_name_are_refused_and_those_of_others_are_found(tmp_path: Path) -> None:
+async def test_modules_of_one_name_are_refused_and_other_modules_are_imported(tmp_path: Path) -> None:
     body = "def infer(self, inputs):\n    import {0}\n    return {{'y': {0}.changed(inputs['x'])}}"
     async with serving(tmp_path) as server:
         for name, module, change in (("a", "first", "* 3"), ("b", "second", "+ 4"), ("c", "first", "- 1")):

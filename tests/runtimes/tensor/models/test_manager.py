@@ -67,9 +67,9 @@ async def test_without_a_mode_all_models_are_loaded_and_orders_are_refused(tmp_p
             ("a", "1", "READY", ""),
             ("b", "1", "UNAVAILABLE", "cannot be loaded: it does not want to"),
         ]
-        for ask in (manager.load("a"), manager.unload("a")):
+        for order in (manager.load("a"), manager.unload("a")):
             with pytest.raises(CallerError, match="its mode is none, not explicit"):
-                await ask
+                await order
     finally:
         await manager.aclose()
 

@@ -70,7 +70,7 @@ async def manager(tmp_path: Path, workshop: Workshop) -> AsyncIterator[ModelMana
     assert memory_used(manager) == 0
 
 
-async def ask(manager: ModelManager, name: str) -> ServedModel:
+async def wait_for(manager: ModelManager, name: str) -> ServedModel:
     served = manager.lease(name, "") or await manager.wait_for(name, "", None)
     served.release()
     return served
@@ -81,7 +81,7 @@ async def test_the_one_that_was_not_used_for_longest_makes_room_and_comes_back(
 ) -> None:
     await manager.load("a")
     await manager.load("b")
-    await ask(manager, "a")
+    await wait_for(manager, "a")
     await manager.load("c")
     assert manager.lease("b", "") is None
     assert memory_used(manager) == 80
@@ -90,7 +90,7 @@ async def test_the_one_that_was_not_used_for_longest_makes_room_and_comes_back(
     assert manager.table.is_ready("b")
     assert manager.table.describe("b")[1].name == "b"
     workshop.loaded.clear()
-    assert (await ask(manager, "b")).name == "b"
+    assert (await wait_for(manager, "b")).name == "b"
     assert workshop.loaded == ["b/1"]
     assert memory_used(manager) == 80
 
@@ -99,7 +99,7 @@ async def test_many_requests_for_a_cold_model_load_it_once(manager: ModelManager
     for name in "abc":
         await manager.load(name)
     workshop.loaded.clear()
-    assert {served.name for served in await asyncio.gather(*(ask(manager, "a") for _ in range(20)))} == {"a"}
+    assert {served.name for served in await asyncio.gather(*(wait_for(manager, "a") for _ in range(20)))} == {"a"}
     assert workshop.loaded == ["a/1"]
 
 
@@ -194,13 +194,13 @@ async def test_a_cold_model_that_fails_is_tried_again_later(
     put(tmp_path, "a", words="fail")
     for _ in range(3):
         with pytest.raises(Unavailable, match="cold, and cannot be loaded: it does not want to") as caught:
-            await ask(manager, "a")
+            await wait_for(manager, "a")
         assert caught.value.retry_after
     record = manager.table.models["a"].versions[1]
     assert record.failures == 1
     put(tmp_path, "a")
     record.retry_at = 0
-    assert (await ask(manager, "a")).version == "1"
+    assert (await wait_for(manager, "a")).version == "1"
     assert (await manager.index())[0].reason == ""
 
 
@@ -261,4 +261,4 @@ async def test_no_room_for_a_cold_model_is_an_overload(manager: ModelManager, mo
     for served in (b, c):
         assert served is not None
         served.release()
-    assert (await ask(manager, "a")).name == "a"
+    assert (await wait_for(manager, "a")).name == "a"

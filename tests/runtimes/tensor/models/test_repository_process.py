@@ -54,7 +54,7 @@ def put(repository: Path, name: str, number: int, code: str = PLUS, config: str 
     (folder / "model.py").write_text(code.replace("NUMBER", str(number)))
 
 
-def ask(http: client.InferenceServerClient, model: str, given: int, **options: Any) -> tuple[str, int]:
+def infer(http: client.InferenceServerClient, model: str, given: int, **options: Any) -> tuple[str, int]:
     tensor = client.InferInput("INPUT" if model == "accumulate" else "A", [1, 1], "INT32")
     tensor.set_data_from_numpy(np.array([[given]], np.int32))
     result = http.infer(model, [tensor], **options)
@@ -77,14 +77,14 @@ def states(http: client.InferenceServerClient, name: str) -> dict[str, tuple[str
 def test_an_open_sequence_ends_where_it_began_while_a_new_version_serves(
     http: client.InferenceServerClient, tmp_path: Path
 ) -> None:
-    assert ask(http, "accumulate", 1, sequence_id=7, sequence_start=True) == ("1", 1)
+    assert infer(http, "accumulate", 1, sequence_id=7, sequence_start=True) == ("1", 1)
     shutil.copytree(tmp_path / "accumulate" / "1", tmp_path / "accumulate" / "2")
     http.load_model("accumulate")
-    assert ask(http, "accumulate", 10, sequence_id=8, sequence_start=True) == ("2", 10)
-    assert ask(http, "accumulate", 2, sequence_id=7) == ("1", 3)
+    assert infer(http, "accumulate", 10, sequence_id=8, sequence_start=True) == ("2", 10)
+    assert infer(http, "accumulate", 2, sequence_id=7) == ("1", 3)
     assert states(http, "accumulate")["1"][0] == "UNLOADING"
-    assert ask(http, "accumulate", 3, sequence_id=7, sequence_end=True) == ("1", 6)
-    assert ask(http, "accumulate", 5, sequence_id=8, sequence_end=True) == ("2", 15)
+    assert infer(http, "accumulate", 3, sequence_id=7, sequence_end=True) == ("1", 6)
+    assert infer(http, "accumulate", 5, sequence_id=8, sequence_end=True) == ("2", 15)
     until(lambda: states(http, "accumulate")["1"][0] == "UNAVAILABLE")
 
 
@@ -103,7 +103,7 @@ def test_a_wrong_version_leaves_the_old_one_and_reports_the_reason(
     (tmp_path / "plus" / "2" / "model.py").write_text("raise RuntimeError('no weights')")
     with pytest.raises(InferenceServerException, match="version 2: RuntimeError: no weights"):
         http.load_model("plus")
-    assert ask(http, "plus", 1) == ("1", 2)
+    assert infer(http, "plus", 1) == ("1", 2)
     state, reason = states(http, "plus")["2"]
     assert (state, "no weights" in reason) == ("UNAVAILABLE", True)
     assert http.is_server_ready()
@@ -114,12 +114,12 @@ def test_a_label_is_requested_like_a_version(http: client.InferenceServerClient,
     for number in (1, 2, 3):
         put(tmp_path, "plus", number, config=CONFIG + labels)
     http.load_model("plus")
-    sent = [ask(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
+    sent = [infer(http, "plus", 1, model_version=version)[0] for version in ("", "3", "1", "stable")]
     assert sent == ["3", "3", "1", "1"]
     assert http.is_model_ready("plus", "stable")
     for version in ("2", "canary"):
         with pytest.raises(InferenceServerException, match="Request for unknown model: 'plus' version") as caught:
-            ask(http, "plus", 1, model_version=version)
+            infer(http, "plus", 1, model_version=version)
         assert caught.value.status() == "404"
 
 
@@ -147,14 +147,14 @@ def test_a_model_can_be_sent_whole_and_leads_nowhere_else(http: client.Inference
         }
     )
     http.load_model("sent", config=config, files={"file:3/model.py": PLUS.replace("NUMBER", "3").encode()})
-    assert ask(http, "sent", 1) == ("3", 4)
+    assert infer(http, "sent", 1) == ("3", 4)
     assert http.get_model_config("sent")["max_batch_size"] == 4
     for name in (f"../{OUTSIDE}", f"1/../../{OUTSIDE}", str(tmp_path / OUTSIDE), f"/{tmp_path / OUTSIDE}"):
         with pytest.raises(InferenceServerException, match="is no path of a model") as caught:
             http.load_model("sent", config=config, files={f"file:{name}": b"x"})
         assert caught.value.status() == "400"
     assert list(tmp_path.rglob(OUTSIDE)) == []
-    assert ask(http, "sent", 1) == ("3", 4)
+    assert infer(http, "sent", 1) == ("3", 4)
     http.unload_model("sent")
     assert not http.is_model_ready("sent")
 
@@ -173,12 +173,12 @@ def test_a_copied_model_is_loaded_and_a_removed_model_is_unloaded(tmp_path: Path
         put(tmp_path, "plus", 1)
         shutil.copytree(tmp_path / "plus", repository / "plus")
         until(lambda: http.is_model_ready("plus"))
-        assert ask(http, "plus", 1) == ("1", 2)
+        assert infer(http, "plus", 1) == ("1", 2)
         with pytest.raises(InferenceServerException, match="its mode is poll, not explicit"):
             http.load_model("plus")
         put(tmp_path, "new", 2)
         os.rename(tmp_path / "new" / "2", repository / "plus" / "2")
-        until(lambda: ask(http, "plus", 1) == ("2", 3))
+        until(lambda: infer(http, "plus", 1) == ("2", 3))
         shutil.rmtree(repository / "plus")
         until(lambda: not http.is_model_ready("plus"))
 
@@ -193,6 +193,6 @@ def test_models_beyond_the_memory_are_loaded_on_demand(tmp_path: Path) -> None:
         for _ in range(2):
             for number in (1, 2, 3):
                 assert http.is_model_ready(f"plus{number}")
-                assert ask(http, f"plus{number}", 1) == (str(number), 1 + number)
+                assert infer(http, f"plus{number}", 1) == (str(number), 1 + number)
         reasons = [states(http, f"plus{number}")[str(number)][1] for number in (1, 2, 3)]
         assert [bool(reason) for reason in reasons].count(True) == 1
