@@ -186,7 +186,7 @@ def test_removed_tickets_are_freed() -> None:
 
 
 def test_an_empty_queue_has_no_next() -> None:
-    with pytest.raises(ValueError, match="nobody"):
+    with pytest.raises(ValueError, match="no request waits"):
         queue().next()
 
 

@@ -77,6 +77,12 @@ async def start(config: ModelConfig, folder: Path, services: ModelServices | Non
             copies.append(RequestCopy(replace(job, description=description), make, seconds))
         else:
             copies.append(Copy(job, ProcessWorker if process else ThreadWorker, seconds))
+    await load_all(copies)
+    return copies
+
+
+async def load_all(copies: Sequence[Copy]) -> None:
+    """Load all copies at once. Raises `ModelLoadError`; then, or when cancelled, closes all of them."""
     try:
         async with asyncio.TaskGroup() as group:
             for copy in copies:
@@ -87,7 +93,6 @@ async def start(config: ModelConfig, folder: Path, services: ModelServices | Non
         if isinstance(error, BaseExceptionGroup):
             raise error.exceptions[0] from None
         raise
-    return copies
 
 
 def jobs(config: ModelConfig, folder: Path) -> list[tuple[Job, bool]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
 import os
@@ -64,16 +63,7 @@ async def start(
     for number in range(config.processes):
         job = Job(f"{config.name}_{number}", config.backend, config, folder, device, members=tuple(jobs))
         copies.append(EnsembleCopy(job, make, seconds, members))
-    try:
-        async with asyncio.TaskGroup() as group:
-            for copy in copies:
-                group.create_task(copy.load())
-    except BaseException as error:
-        for copy in copies:
-            await copy.aclose()
-        if isinstance(error, BaseExceptionGroup):
-            raise error.exceptions[0] from None
-        raise
+    await placement.load_all(copies)
     return copies
 
 
