@@ -157,7 +157,7 @@ def test_the_price_of_another_model_does_not_apply(complaints: Complaints) -> No
     ]
 
 
-def test_two_models_whose_arms_lead_to_each_other_are_a_circle(complaints: Complaints) -> None:
+def test_two_models_with_arms_to_each_other_are_a_circle(complaints: Complaints) -> None:
     back = START.split("  - name: chat\n")[1].replace("name: r", "name: back").replace("to: v2", "to: {model: chat}")
     text = START.replace("to: v2", "to: {model: next}") + "  - name: next\n" + back + END
     (problem,) = complaints(text)

@@ -141,7 +141,7 @@ async def test_a_restart_continues_with_the_stored_share(process: Process) -> No
     await again.decider.aclose()
 
 
-async def test_a_reload_keeps_the_state_and_changed_arms_begin_anew(process: Process) -> None:
+async def test_a_reload_preserves_the_state_and_changed_arms_begin_anew(process: Process) -> None:
     await process.tick()
     process.requests(40, 10)
     await process.tick()

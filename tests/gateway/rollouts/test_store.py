@@ -134,7 +134,7 @@ def test_only_the_decider_starts_a_rollout_anew_for_other_arms(gateways: list[Ga
     assert one.store.read()["r"].strata[0].assigned == [0, 0]
 
 
-def test_a_reload_with_other_conditions_keeps_the_state(one: Gateway) -> None:
+def test_a_reload_with_other_conditions_preserves_the_state(one: Gateway) -> None:
     one.tick(planned())
     one.tick(planned(), counts(95, 5, (1, 1)))
     one.tick(planned(alpha="5%", back_if=[{"metric": "first_byte", "slower_than": "2s"}]))

@@ -97,7 +97,7 @@ def test_the_conditions_share_alpha() -> None:
     assert [alarm.needed for alarm in alarms(both, progress)] == pytest.approx([5.298] * 2, abs=0.001)
 
 
-def test_what_must_be_proven_holds_the_rollout_until_it_is() -> None:
+def test_a_required_proof_holds_the_rollout_until_it_succeeds() -> None:
     config = plan(on_if=[{"metric": "failures", "below": "2x"}])
     progress = counted(begun(config), 95_000, 5_000)
     held = advance(config, progress, 600.0)
@@ -108,14 +108,14 @@ def test_what_must_be_proven_holds_the_rollout_until_it_is() -> None:
 
 
 @pytest.mark.parametrize(("choice", "status", "step"), [("go_on", "running", 1), ("back", "back", 0)])
-def test_what_is_unproven_at_the_end_of_a_step(choice: str, status: str, step: int) -> None:
+def test_an_unproven_metric_at_the_end_of_a_step(choice: str, status: str, step: int) -> None:
     config = plan(on_if=[{"metric": "failures", "below": "2x"}], unproven=choice)
     after = advance(config, counted(begun(config), 9500, 500), 600.0)
     assert (after.status, after.step) == (status, step)
 
 
 def test_no_failure_at_all_is_proven_by_its_rate() -> None:
-    """No ratio of nothing is known, and 600 to 1,000 requests without a failure prove less than 0.5 %."""
+    """Without events no ratio is defined, and 600 to 1,000 requests without a failure prove less than 0.5 %."""
     config = plan(on_if=[{"metric": "failures", "below": "2x", "at_most": "0.5%"}], alpha="5%")
     progress = begun(config)
     assert not proofs(config, counted(progress, 11_400, 600))[0].is_proven

@@ -33,8 +33,8 @@ def running(share: float, config: RolloutConfig | None = None, generation: int =
 
 
 def end(rollout: LiveRollout, arm: int, outcome: ArmOutcome, **changes: Any) -> None:
-    asked = facts(**changes)
-    assignment = rollout.assign(arm, asked, asked)
+    request_facts = facts(**changes)
+    assignment = rollout.assign(arm, request_facts, request_facts)
     assert assignment is not None
     assignment.end(outcome)
 
@@ -75,11 +75,11 @@ def test_the_events_of_an_end(outcome: ArmOutcome, events: set[str], ended: int)
 
 
 def test_an_end_counts_once_and_under_the_share_of_its_assignment() -> None:
-    rollout, asked = running(0.05), facts()
-    assignment = rollout.assign(0, asked, asked)
+    rollout, request_facts = running(0.05), facts()
+    assignment = rollout.assign(0, request_facts, request_facts)
     assert assignment is not None
     rollout.apply(ShareOrder("r", "f", 1, 0.5, 1))
-    later = rollout.assign(1, asked, asked)
+    later = rollout.assign(1, request_facts, request_facts)
     assert later is not None
     for each in (assignment, assignment, later):
         each.end(ArmOutcome("backend", None, 0.1))
@@ -88,9 +88,9 @@ def test_an_end_counts_once_and_under_the_share_of_its_assignment() -> None:
     assert rollout.take() == []
 
 
-def test_what_began_before_a_reset_does_not_count_after_it() -> None:
-    rollout, asked = running(0.5), facts()
-    assignment = rollout.assign(1, asked, asked)
+def test_requests_begun_before_a_reset_do_not_count_after_it() -> None:
+    rollout, request_facts = running(0.5), facts()
+    assignment = rollout.assign(1, request_facts, request_facts)
     assert assignment is not None
     rollout.take()
     rollout.apply(ShareOrder("r", "f", 2, 0.05, 0))
@@ -99,12 +99,12 @@ def test_what_began_before_a_reset_does_not_count_after_it() -> None:
 
 
 def test_nothing_counts_in_a_warm_up_and_without_an_order() -> None:
-    rollout, asked = LiveRollout(plan(), "f", "chat"), facts()
-    assert rollout.assign(0, asked, asked) is None
-    assert rollout.choose(asked, asked, Random(1)) == 0
+    rollout, request_facts = LiveRollout(plan(), "f", "chat"), facts()
+    assert rollout.assign(0, request_facts, request_facts) is None
+    assert rollout.choose(request_facts, request_facts, Random(1)) == 0
     rollout.apply(ShareOrder("r", "f", 1, 1.0, None))
-    assert rollout.assign(1, asked, asked) is None
-    assert {rollout.choose(asked, asked, Random(i)) for i in range(50)} == {1}
+    assert rollout.assign(1, request_facts, request_facts) is None
+    assert {rollout.choose(request_facts, request_facts, Random(i)) for i in range(50)} == {1}
 
 
 @pytest.mark.parametrize("sticky", ["request", "user"])

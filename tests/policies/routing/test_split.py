@@ -127,8 +127,8 @@ def test_request_draws_anew_each_time() -> None:
 def test_the_requests_of_one_sequence_share_an_arm() -> None:
     rng, arms = Random(1), (("a", 1.0), ("b", 1.0))
     for sequence in ("1", "2", "3"):
-        asked = facts(sequence=sequence)
-        assert len({arm_for("request", asked, asked, "s", arms, rng) for _ in range(30)}) == 1
+        request_facts = facts(sequence=sequence)
+        assert len({arm_for("request", request_facts, request_facts, "s", arms, rng) for _ in range(30)}) == 1
 
 
 def test_no_random_arm_without_a_weight() -> None:
