@@ -23,7 +23,6 @@ from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.exchange import (
     amounts_of,
-    assigned,
     check_fields,
     deadline_of,
     facts_of,
@@ -89,7 +88,8 @@ class Core:
         record.stream = request.stream
         request, facts, decision = self._decide(snapshot, principal, request, headers, record)
         check_fields(request, decision, record)
-        request = await prepared(decision, request)
+        if decision.rewrite is not None or decision.version:
+            request = await prepared(decision, request)
         is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
         if is_sequence and record.model in snapshot.shared_models:
             request = await separated(request, principal.tenant)
@@ -124,7 +124,8 @@ class Core:
             self._models_of(snapshot, principal, decision, record.allowances),
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
-        call.assignment = assigned(decision, request, facts)
+        if decision.rollout is not None:
+            call.assignment = decision.rollout.assign(decision.side, request, facts)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:

@@ -13,7 +13,6 @@ from config.schema.config import TimeoutConfig
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
 from policies.limits.amounts import NOTHING, Amounts
-from policies.rollouts.live import Assignment
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
@@ -78,12 +77,6 @@ async def prepared(decision: Decision, request: ModelRequest) -> ModelRequest:
     if decision.version:
         request = replace(request, version=decision.version)
     return request if decision.rewrite is None else await rewritten(decision.rewrite, request)
-
-
-def assigned(decision: Decision, request: ModelRequest, facts: Facts) -> Assignment | None:
-    """The arm of a rollout, counted; None without a rollout that counts."""
-    rollout = decision.rollout
-    return None if rollout is None else rollout.assign(decision.side, request, facts)
 
 
 async def rewritten(rewrite: Rewrite, request: ModelRequest) -> ModelRequest:

@@ -12,7 +12,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, assigned, deadline_of, facts_of, hide_model_error, prepared, separated
+from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, prepared, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.budgets import Budgets
@@ -104,7 +104,8 @@ class ClientModelCalls:
             self._budgets.settle(use, Use())
             raise
         part = call.part()
-        part.assignment = assigned(decision, request, facts)
+        rollout = decision.rollout
+        part.assignment = None if rollout is None else rollout.assign(decision.side, request, facts)
         part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         if inner is not None:

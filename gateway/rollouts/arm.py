@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from adapters.base import Answer, Upstream, as_inference_error
-from adapters.call import Call
+from adapters.call import Call, Event
 from adapters.errors import ContentFiltered, InferenceError, Overloaded, Unsupported
 from adapters.requests import ModelRequest
 from policies.rollouts.live import Assignment
@@ -27,16 +27,20 @@ class ArmUpstream:
         if not isinstance(assignment, Assignment):
             return await self._upstream.call(request, call)
         clock, trace = self._clock, call.trace
-        began, retries = clock(), trace.events.count(self._retry)
+        began, events = clock(), trace.events
         try:
             answer = await self._upstream.call(request, call)
         except BaseException as error:
             if not (call.full_pools is not None and isinstance(error, Overloaded)):  # that one may still wait here
-                retried = trace.events.count(self._retry) > retries
+                retried = trace.events is not events and self._retries(trace.events) > self._retries(events)
                 blocked = isinstance(error, ContentFiltered)
                 assignment.end(ArmOutcome(_kind(error), None, clock() - began, blocked, retried))
             raise
-        first_byte, retried = clock() - began, trace.events.count(self._retry) > retries
+        first_byte = clock() - began
+        retried = trace.events is not events and self._retries(trace.events) > self._retries(events)
+        if answer.ended and answer.error is None and answer.status < 500 and not retried:
+            assignment.answered(first_byte, first_byte)
+            return answer
 
         def ended(answer: Answer, error: BaseException | None) -> None:
             kind = _kind(error) if error is not None else "backend" if answer.status >= 500 else ""
@@ -45,6 +49,9 @@ class ArmUpstream:
 
         answer.when_ended(ended)
         return answer
+
+    def _retries(self, events: tuple[Event, ...]) -> int:
+        return events.count(self._retry)
 
 
 def _kind(error: BaseException) -> str:

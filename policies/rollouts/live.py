@@ -1,8 +1,8 @@
 """A rollout in one process: the arm of each request, and the counts of their ends."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
+from math import inf
 from random import Random
 
 from config.schema.rollout import RolloutConfig
@@ -17,27 +17,48 @@ MOST_SUBJECTS = 16_384
 MOST_STRATA = 64
 """Strata with counts that are not reported yet."""
 _REMEMBERED = 16_384
+_NOTHING = ArmTally()
+
+
+class LiveStratum:
+    """The counts of one process under one share. `tally` is replaced at each report; None after a reset."""
+
+    __slots__ = ("number", "rollout", "tally")
+
+    def __init__(self, rollout: "LiveRollout", number: int) -> None:
+        self.rollout = rollout
+        self.number = number
+        self.tally: ArmTally | None = ArmTally()
 
 
 class Assignment:
-    """The arm of one request, while its rollout counts. `end` counts its end once."""
+    """The arm of one request, while its rollout counts. Its end counts once."""
 
-    __slots__ = ("_rollout", "arm", "generation", "stratum", "subject")
+    __slots__ = ("_stratum", "arm", "subject")
 
-    def __init__(self, rollout: "LiveRollout", arm: int, stratum: int, subject: int | None) -> None:
-        self._rollout: LiveRollout | None = rollout
+    def __init__(self, stratum: LiveStratum, arm: int, subject: int | None) -> None:
+        self._stratum: LiveStratum | None = stratum
         self.arm = arm
         """0 for `from`, 1 for `to`."""
-        self.generation = rollout.generation
-        self.stratum = stratum
         self.subject = subject
         """The number of the request's subject; None if each request is its own."""
 
     def end(self, outcome: ArmOutcome) -> None:
         """Count the end of the request under the share with which it was assigned. Only the first call counts."""
-        rollout, self._rollout = self._rollout, None
-        if rollout is not None:
-            rollout.count(self, outcome)
+        stratum, self._stratum = self._stratum, None
+        if stratum is not None and stratum.tally is not None:
+            stratum.rollout.count(stratum.tally, self, outcome)
+
+    def answered(self, first_byte: float, total: float) -> None:
+        """Count a whole answer without retries: `end`, but faster if it is too fast for any event."""
+        stratum = self._stratum
+        if stratum is not None and total > stratum.rollout.fast:
+            self.end(ArmOutcome("", first_byte, total))
+        elif stratum is not None and (tally := stratum.tally) is not None:
+            self._stratum = None
+            tally.ended[self.arm] += 1
+            times, number = tally.first_byte[self.arm], bin_of(first_byte)
+            times[number] = times.get(number, 0) + 1
 
 
 class LiveRollout:
@@ -49,12 +70,16 @@ class LiveRollout:
         self.generation = 0
         self.share = 0.0
         self.stratum: int | None = None
+        self.fast = 0.0
+        """Seconds up to which no time of an answer is an event."""
         self.arms: Arms = ()
+        self._current: LiveStratum | None = None
+        self._draws = config.sticky == "request"
         self._labels = (config.source.label, config.to.label)
         self._sticky = config.sticky
         self.salt = f"{model}#rollout {config.name}"
         self._events: tuple[tuple[str, Occurs], ...] = ()
-        self._tallies: dict[int, ArmTally] = {}
+        self._strata: dict[int, LiveStratum] = {}
         self._subjects: dict[str, set[int]] = {}
         self.configure(config)
         self._share(0.0)
@@ -62,14 +87,18 @@ class LiveRollout:
     def configure(self, config: RolloutConfig) -> None:
         """Apply a changed configuration of the same arms."""
         self._events = tuple((event.key, occurs(event)) for event in config.events())
+        self.fast = min((event.slower_than for event in config.events() if event.slower_than is not None), default=inf)
 
     def apply(self, order: ShareOrder) -> None:
         """Put a share in force, for new requests."""
         if order.generation != self.generation:
             self.generation = order.generation
-            self._tallies, self._subjects = {}, {}
+            for stratum in self._strata.values():
+                stratum.tally = None
+            self._strata, self._subjects = {}, {}
         self._share(order.share)
         self.stratum = order.stratum
+        self._current = None if order.stratum is None else self._stratum(order.stratum)
 
     def _share(self, share: float) -> None:
         self.share = share
@@ -78,30 +107,27 @@ class LiveRollout:
 
     def choose(self, request: SplitRequest, caller: Caller, rng: Random) -> int:
         """The arm of a request: 0 for `from`, 1 for `to`."""
-        if self.share == 0.0:
-            return 0
+        if self._draws and not request.sequence:
+            return int(rng.random() < self.share)
         arm = arm_for(self._sticky, request, caller, self.salt, self.arms, rng)
         return int(arm == self._labels[1])
 
     def assign(self, arm: int, request: SplitRequest, caller: Caller) -> Assignment | None:
         """Count that a request got an arm. None while nothing is counted."""
-        stratum = self.stratum
-        if stratum is None:
+        stratum = self._current
+        if stratum is None or (tally := stratum.tally) is None:
             return None
-        subject = steady_subject(self._sticky, request, caller)
-        number = None if subject is None else subject_number(subject, self.salt)
-        tally = self._tally(stratum)
-        if number is None:
+        if self._draws and not request.sequence:
             tally.assigned[arm] += 1
-        else:
-            self._count_subject(tally, "", number, arm)
-        return Assignment(self, arm, stratum, number)
+            return Assignment(stratum, arm, None)
+        subject = steady_subject(self._sticky, request, caller) or caller.tenant
+        number = subject_number(subject, self.salt)
+        self._count_subject(tally, "", number, arm)
+        return Assignment(stratum, arm, number)
 
-    def count(self, assignment: Assignment, outcome: ArmOutcome) -> None:
+    def count(self, tally: ArmTally, assignment: Assignment, outcome: ArmOutcome) -> None:
         """Count the end of a request."""
-        if assignment.generation != self.generation:
-            return
-        arm, tally = assignment.arm, self._tally(assignment.stratum)
+        arm = assignment.arm
         if outcome.kind != "cancelled":
             tally.ended[arm] += 1
             if outcome.first_byte is not None:
@@ -125,18 +151,23 @@ class LiveRollout:
             seen.add(subject)
             tally.subjects.setdefault(key, {})[subject] = arm
 
-    def _tally(self, stratum: int) -> ArmTally:
-        tally = self._tallies.get(stratum)
-        if tally is None:
-            while len(self._tallies) >= MOST_STRATA:
-                del self._tallies[next(iter(self._tallies))]
-            tally = self._tallies[stratum] = ArmTally()
-        return tally
+    def _stratum(self, number: int) -> LiveStratum:
+        """The stratum of a number. Of too many, the oldest counts no more."""
+        stratum = self._strata.get(number)
+        if stratum is None:
+            while len(self._strata) >= MOST_STRATA:
+                self._strata.pop(next(iter(self._strata))).tally = None
+            stratum = self._strata[number] = LiveStratum(self, number)
+        return stratum
 
     def take(self) -> list[StratumTally]:
         """The counts since the last report."""
-        tallies, self._tallies = self._tallies, {}
-        return [StratumTally(self.name, self.generation, stratum, tally) for stratum, tally in tallies.items()]
+        taken = []
+        for stratum in self._strata.values():
+            if stratum.tally is not None and stratum.tally != _NOTHING:
+                taken.append(StratumTally(self.name, self.generation, stratum.number, stratum.tally))
+                stratum.tally = ArmTally()
+        return taken
 
 
 @lru_cache(_REMEMBERED)
@@ -144,7 +175,3 @@ def subject_number(subject: str, salt: str) -> int:
     """A number of 63 bits that stands for a subject, and from which the subject cannot be read."""
     text = f"{salt}\0{subject}".encode(errors="surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8, person=b"rollout").digest(), "big") >> 1
-
-
-Rollouts = Callable[[str], LiveRollout | None]
-"""The rollout of a name."""

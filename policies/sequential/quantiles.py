@@ -8,7 +8,7 @@ from policies.sequential.event_test import log_beta
 
 GROWTH = 1.05
 """The ratio of the edges of a bin: a quantile is 5 % precise at best."""
-_LOG_GROWTH = log(GROWTH)
+_PER_LOG = 1 / log(GROWTH)
 _LEAST = 1e-6
 _PRIOR = 20.0
 
@@ -18,7 +18,7 @@ Bins = Mapping[int, int]
 
 def bin_of(seconds: float) -> int:
     """The number of the bin of a value. Values below a microsecond count as a microsecond."""
-    return ceil(log(max(seconds, _LEAST)) / _LOG_GROWTH)
+    return ceil(log(seconds if seconds > _LEAST else _LEAST) * _PER_LOG)
 
 
 def merged(counts: Iterable[Bins]) -> Counter[int]:
