@@ -118,7 +118,7 @@ class Policy:
             raise _RefusedError(NotFound.code, f"the scopes of its key do not have routes[{last.route}]")
         to, arms = explain.sides_of(model, last.route, facts)
         try:
-            request = _rewritten(request, route)
+            request = _rewritten(request, route, to)
         except NotANumber as error:
             raise _RefusedError(CallerError.code, str(error)) from None
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
@@ -171,12 +171,15 @@ class Policy:
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
 
 
-def _rewritten(request: ModelRequest, route: RouteConfig) -> ModelRequest:
-    """The request that the route sends. Raises `NotANumber`."""
-    if route.rewrite is None:
+def _rewritten(request: ModelRequest, route: RouteConfig, to: Side | None) -> ModelRequest:
+    """The request that the route, or the arm of its rollout, sends. Raises `NotANumber`."""
+    rewrite, rollout = route.rewrite, route.rollout
+    if rollout is not None and to is not None:
+        rewrite = (rollout.to if to.arm == rollout.to.label else rollout.source).rewrite or rewrite
+    if rewrite is None:
         return request
     codec = request.codec
-    fields = Rewrite(route.rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))
+    fields = Rewrite(rewrite)(codec.fields(request), lambda name: codec.accepts(request, name))
     return codec.rewrite(request, fields)
 
 

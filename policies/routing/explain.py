@@ -182,9 +182,10 @@ def _sides(
     """Every path, and whether the request may take it."""
     steps = (*target.fallback, *later)
     if (split := target.split) is None:
-        where = chain(target.pool or "", steps)
+        pool = target.pool or (arms[-1] if arms else "")  # the arm of a rollout may be another model
+        where = chain(pool, steps)
         fallback = tuple(Later(tuple(sorted(step.on)), tuple(step.target.pools())) for step in where.fallback)
-        yield Side(target.pool or "", share, ARM_SIGN.join(arms) or None, fallback), chosen
+        yield Side(pool, share, ARM_SIGN.join(arms) or None, fallback), chosen
         return
     sticky, total = _sticky_arm(split, facts), sum(weight for _, weight in split.arms)
     for arm, weight in split.arms:
