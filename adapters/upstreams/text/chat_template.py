@@ -64,7 +64,7 @@ class PromptTemplate:
         self._environment = ChatEnvironment()
         try:
             self._template = self._environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+        except (jinja2.TemplateError, SyntaxError, RecursionError, MemoryError) as error:  # nested too deep
             raise TemplateError(f"is not valid Jinja: {error}") from None
         self._bos, self._eos = bos, eos
         self._takes_parts = "content" in source and ".type" in source.replace("['type']", ".type")

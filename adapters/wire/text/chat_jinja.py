@@ -1,13 +1,8 @@
 """The Jinja environment of chat templates, compatible with Hugging Face's
-(https://huggingface.co/docs/transformers/chat_templating). It is a sandbox, since templates are downloaded.
-
-A template is a program, so the environment bounds one rendering: the steps (iterations of loops and calls), the length
-of a repeated text, and the length of the result.
+(https://huggingface.co/docs/transformers/chat_templating). It is a bounded sandbox, since templates are downloaded.
 """
 
 import json
-import threading
-from collections.abc import Iterable, Sized
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -16,81 +11,26 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-MAX_STEPS = 200_000
-"""Steps of one rendering: sufficient for thousands of messages."""
+from adapters.wire.text.bounded_jinja import BoundedEnvironment
+
 MAX_TEXT = 16 * 1024 * 1024
-"""Characters of the result, and of a repeated text."""
-MAX_POWER = 1_000
-_COUNTED = "_counted"
+"""Characters of a prompt, and of each text that a template makes."""
+MAX_LAYOUT = 256
+"""Characters of the layout of a date."""
 
 
-class ChatEnvironment(ImmutableSandboxedEnvironment):
+class ChatEnvironment(BoundedEnvironment):
     """Provides `raise_exception`, `strftime_now`, `tojson`, `break`, `continue` and `generation` to templates."""
 
-    intercepted_binops = frozenset(("*", "**"))
-
-    def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
-        self._steps = threading.local()  # several threads render concurrently
+    def __init__(self, longest: int = MAX_TEXT) -> None:
+        super().__init__(longest, trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols])
         self.filters["tojson"] = _to_json
-        self.filters[_COUNTED] = self._counted
+        self.bound_filters()
         self.globals["raise_exception"] = _raise_exception
-        self.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+        self.globals["strftime_now"] = _now
         self.globals["namespace"] = _PublicNamespace
-
-    def rendered(self, template: jinja2.Template, values: dict[str, Any]) -> str:
-        """Render a template. Raises any exception of the template, and `SecurityError` if it exceeds a bound."""
-        self._steps.left = MAX_STEPS
-        pieces, size = [], 0
-        for piece in template.generate(values):
-            size += len(piece)
-            if size > MAX_TEXT:
-                raise SecurityError("the prompt becomes too long")
-            pieces.append(piece)
-        return "".join(pieces)
-
-    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, and count the iterations of its loops."""
-        tree = super()._parse(source, name, filename)
-        for loop in list(tree.find_all(nodes.For)):
-            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
-        return tree
-
-    def _counted(self, items: Any) -> Any:
-        if not isinstance(items, Sized):
-            return self._one_by_one(items)
-        self._spend(len(items))
-        return items
-
-    def _one_by_one(self, items: Iterable[Any]) -> Iterable[Any]:
-        for item in items:
-            self._spend(1)
-            yield item
-
-    def _spend(self, steps: int) -> None:
-        self._steps.left -= steps
-        if self._steps.left < 0:
-            raise SecurityError("the template takes too many steps")
-
-    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in the base class
-        __self._spend(1)
-        return super().call(__context, __obj, *args, **kwargs)
-
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        self._spend(1)
-        if operator == "**":
-            too_much = max(abs(left), abs(right)) > MAX_POWER
-        else:
-            length = len(left) if isinstance(left, Sized) else len(right) if isinstance(right, Sized) else 0
-            times = right if isinstance(right, int) else left if isinstance(left, int) else 0
-            too_much = length * times > MAX_TEXT
-        if too_much:
-            raise SecurityError(f"`{operator}` makes too much")
-        return super().call_binop(context, operator, left, right)
 
 
 class GenerationTag(Extension):
@@ -136,3 +76,9 @@ def _to_json(
 
 def _raise_exception(message: str) -> NoReturn:
     raise jinja2.TemplateError(message)
+
+
+def _now(layout: str) -> str:
+    if len(layout) > MAX_LAYOUT:
+        raise SecurityError("the layout of a date is too long")
+    return datetime.now().strftime(layout)

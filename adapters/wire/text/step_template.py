@@ -5,15 +5,15 @@ attributes and no methods of Python's objects, no functions, macros and other fi
 of a rendering, every text that it builds, and its result are bounded.
 """
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Mapping
 from typing import Any
 
 import jinja2
-from jinja2 import Undefined, meta, nodes
+from jinja2 import meta, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import LoopContext
-from jinja2.visitor import NodeTransformer
 
+from adapters.wire.text.bounded_jinja import refuse_call
 from adapters.wire.text.chat_jinja import ChatEnvironment
 
 MAX_TEMPLATE = 65_536
@@ -28,8 +28,6 @@ _LOOP = frozenset({"index", "index0", "first", "last", "length"})
 _REFUSED = (
     nodes.Macro, nodes.CallBlock, nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.Block,
 )  # fmt: skip
-_INTERNAL = "_counted"
-"""The filter by which the sandbox counts the iterations of loops."""
 
 
 class TemplateInvalid(Exception):
@@ -45,38 +43,29 @@ class TemplateFailed(Exception):
 
 
 class _StepEnvironment(ChatEnvironment):
-    """The sandbox of chat templates without attributes, globals and unbounded filters."""
+    """The sandbox of chat templates without attributes and globals, and with the listed filters only."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(MAX_RESULT)
         self.undefined = jinja2.StrictUndefined
         self.keep_trailing_newline = False
         self.globals.clear()
         self.tests.pop("attribute", None)
-        for name in [each for each in self.filters if each not in FILTERS and each != _INTERNAL]:
+        for name in [each for each in self.filters if each not in FILTERS and not each.startswith("_")]:
             del self.filters[name]
-        self.filters["join"] = _join
-        self.filters["replace"] = _replace
-
-    intercepted_binops = frozenset(("*", "**", "+", "%"))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, refuse what may recurse, and bound the texts that `~` joins."""
+        """Parse a template, and refuse what may recurse."""
         tree = super()._parse(source, name, filename)
         for refused in tree.find_all(_REFUSED):
             kind = type(refused).__name__.lower()
             raise jinja2.TemplateSyntaxError(f"a template of a step has no {kind}", refused.lineno)
-        return _JoinConcat().visit(tree)  # type: ignore[no-any-return]
+        return tree
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Bound the text that `+` makes. Texts are not formatted by `%`."""
+        """Texts are not formatted by `%`."""
         if operator == "%" and isinstance(left, str):
             raise SecurityError("`%` is for numbers")
-        sizes = [len(side) for side in (left, right) if isinstance(side, Sized)]
-        if operator == "+" and sum(sizes) > MAX_RESULT:
-            raise SecurityError("`+` makes too much")
-        if operator in "+%":
-            return self.binop_table[operator](left, right)
         return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -98,17 +87,7 @@ class _StepEnvironment(ChatEnvironment):
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in the base class
         """Refuse a call: a template has no functions except filters."""
-        if isinstance(__obj, Undefined):
-            return __obj()  # raises with the name
-        raise SecurityError("a template calls no functions")
-
-
-class _JoinConcat(NodeTransformer):
-    """Replaces `a ~ b` by `[a, b] | join`, whose result is bounded."""
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802 - as in the base class
-        self.generic_visit(node)
-        return nodes.Filter(nodes.List(node.nodes, lineno=node.lineno), "join", [], [], None, None, lineno=node.lineno)
+        refuse_call(__obj)
 
 
 class StepTemplate:
@@ -125,7 +104,7 @@ class StepTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise TemplateInvalid(str(error.message), error.lineno) from None
-        except RecursionError:
+        except (SyntaxError, RecursionError, MemoryError):
             raise TemplateInvalid("the template is nested too deep", 1) from None
         self._environment = environment
 
@@ -140,20 +119,3 @@ class StepTemplate:
         if len(text) > MAX_RESULT:
             raise TemplateFailed(f"the text has more than {MAX_RESULT} characters")
         return text
-
-
-def _join(items: Iterable[Any], separator: str = "") -> str:
-    parts, size = [], 0
-    for item in items:
-        parts.append(str(item))
-        size += len(parts[-1]) + len(separator)
-        if size > MAX_RESULT:
-            raise SecurityError("`join` makes too much")
-    return separator.join(parts)
-
-
-def _replace(text: str, old: str, new: str) -> str:
-    text, old, new = str(text), str(old), str(new)
-    if len(text) + text.count(old) * len(new) > MAX_RESULT:
-        raise SecurityError("`replace` makes too much")
-    return text.replace(old, new)

@@ -33,7 +33,12 @@ class ChatTemplate:
         try:
             self._environment = ChatEnvironment()
             self._template = self._environment.from_string(source)
-        except jinja2.TemplateError as error:
+        except (
+            jinja2.TemplateError,
+            SyntaxError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # of templates nested too deep
             raise UnsupportedTokenizer(f"the model's chat template is not valid Jinja: {error}") from None
         self._own_format = format_of(source)
         self.tool_format = self._own_format or HERMES

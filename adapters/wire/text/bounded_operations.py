@@ -1,0 +1,209 @@
+"""Bounds of the operations of templates whose results may be larger than their inputs: each check runs before."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jinja2.exceptions import SecurityError
+
+from adapters.wire.text.template_budget import MAX_POWER, TemplateBudget
+
+MAX_FORMAT = 4_096
+"""Characters of a format, such as that of `%`."""
+MAX_DIGITS = 3
+"""Digits of a width in a format."""
+MAX_ELEMENTS = 100_000
+"""Elements of a list that an operation makes."""
+_DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d*)(?:\.(\*|\d*))?")
+_DIGITS = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
+
+Arguments = tuple[Any, ...]
+Options = Mapping[str, Any]
+Check = Callable[[TemplateBudget, Arguments, Options], None]
+
+
+def check_operation(budget: TemplateBudget, operator: str, left: Any, right: Any) -> None:
+    """Refuse an arithmetic operation whose result is too large."""
+    budget.check_number(left)
+    budget.check_number(right)
+    if operator == "**":
+        if not all(isinstance(side, int | float) for side in (left, right)) or max(abs(left), abs(right)) > MAX_POWER:
+            raise SecurityError("`**` makes too much")
+    elif operator == "%" and isinstance(left, str):
+        check_percent(budget, left, right)
+    elif operator in "+*":
+        _check_joined(budget, operator, left, right)
+
+
+def _check_joined(budget: TemplateBudget, operator: str, left: Any, right: Any) -> None:
+    """Refuse a sum or a product of texts or lists that is too large."""
+    sizes = [len(side) for side in (left, right) if isinstance(side, str | list | tuple)]
+    if not sizes:
+        return
+    times = next((side for side in (left, right) if isinstance(side, int)), 1) if operator == "*" else 1
+    total = sum(sizes) * max(times, 0)
+    if isinstance(left, str) or isinstance(right, str):
+        budget.make(total)
+    elif operator == "*" and total > MAX_ELEMENTS:
+        raise SecurityError("`*` makes too much")
+    else:
+        budget.copy(total)
+
+
+def check_percent(budget: TemplateBudget, text: str, values: Any) -> None:
+    """Refuse a format of `%` with wide fields, or with a result that is too large."""
+    if len(text) > MAX_FORMAT:
+        raise SecurityError(f"a format has more than {MAX_FORMAT} characters")
+    directives = _DIRECTIVE.findall(text)
+    if any(width == "*" or len(width) > MAX_DIGITS for directive in directives for width in directive):
+        raise SecurityError("a format pads too much")
+    budget.make(len(text) + len(directives) * (2 * 10**MAX_DIGITS + budget.read(values)))
+
+
+def check_format(budget: TemplateBudget, text: str, arguments: Arguments, options: Options) -> None:
+    """The same for `str.format`, whose widths may be arguments."""
+    if len(text) > MAX_FORMAT:
+        raise SecurityError(f"a format has more than {MAX_FORMAT} characters")
+    if _DIGITS.search(text) or re.search(r"{[^{}]*:[^{}]*{", text):
+        raise SecurityError("a format pads too much")
+    size = budget.read(list(arguments)) + budget.read(dict(options))
+    budget.make(len(text) + text.count("{") * (10**MAX_DIGITS + size))
+
+
+def check_replacement(budget: TemplateBudget, text: str, old: str, new: str) -> None:
+    """Refuse a replacement that makes a text too large."""
+    budget.read(text)
+    count = text.count(old) if old else len(text) + 1
+    budget.make(len(text) + max(count * (len(new) - len(old)), 0))
+
+
+def _option(arguments: Arguments, options: Options, place: int, name: str, default: Any = None) -> Any:
+    return arguments[place] if len(arguments) > place else options.get(name, default)
+
+
+# ── filters ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _replaced(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    text, old, new = (str(_option(arguments, options, place, ("s", "old", "new")[place], "")) for place in range(3))
+    check_replacement(budget, text, old, new)
+
+
+def _padded(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    budget.check_width(_option(arguments, options, 1, "width", 0))
+
+
+def _indented(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    text, width = str(_option(arguments, options, 0, "s", "")), _option(arguments, options, 1, "width", 4)
+    budget.check_width(width)
+    step, lines = len(width) if isinstance(width, str) else int(width), text.count("\n") + 1
+    if lines > MAX_ELEMENTS:
+        raise SecurityError("`indent` has too many lines")
+    budget.make(len(text) + lines * step)
+
+
+def _formatted(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    check_percent(budget, str(arguments[0]), dict(options) if options else arguments[1:])
+
+
+def _encoded(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    indent = _option(arguments, options, 2, "indent")
+    if isinstance(indent, str | int | float) and (indent if isinstance(indent, int | float) else len(indent)) > 64:
+        raise SecurityError("`tojson` indents too much")
+    budget.make(2 * budget.read(arguments[0]))
+
+
+def _escaped(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    budget.make(6 * budget.read(arguments[0]))
+
+
+def _by_word(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    if len(str(arguments[0])) > MAX_ELEMENTS:
+        raise SecurityError(f"a text has more than {MAX_ELEMENTS} characters")
+
+
+def _batched(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    count = _option(arguments, options, 1, "linecount", 0)
+    if not isinstance(count, int) or not 0 < count <= MAX_ELEMENTS:
+        raise SecurityError("`batch` makes too much")
+    budget.copy(count)
+
+
+def _rounded(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    precision = _option(arguments, options, 1, "precision", 0)
+    if not isinstance(precision, int) or abs(precision) > 300:
+        raise SecurityError("`round` has too many digits")
+
+
+def _as_number(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    if isinstance(value := arguments[0], str) and len(value) > MAX_FORMAT:
+        raise SecurityError("a number has too many digits")
+
+
+def _summed(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    if not isinstance(_option(arguments, options, 2, "start", 0), int | float):
+        raise SecurityError("`sum` adds numbers")
+
+
+FILTER_CHECKS: dict[str, Check] = {
+    "batch": _batched, "center": _padded, "e": _escaped, "escape": _escaped, "float": _as_number,
+    "format": _formatted, "indent": _indented, "int": _as_number, "replace": _replaced, "round": _rounded,
+    "sum": _summed, "title": _by_word, "tojson": _encoded, "urlencode": _by_word,
+}  # fmt: skip
+"""By filter, a check of its arguments."""
+
+# ── methods of texts ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _method_replaced(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    check_replacement(budget, *(str(each) for each in (*arguments, "", "")[:3]))
+
+
+def _method_tabs(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    size = _option(arguments, options, 1, "tabsize", 8)
+    budget.check_width(size)
+    budget.make(len(arguments[0]) + arguments[0].count("\t") * max(size, 0))
+
+
+def _method_split(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    text, separator = arguments[0], _option(arguments, options, 1, "sep")
+    budget.read(text)
+    count = text.count(separator) if isinstance(separator, str) and separator else len(text) // 2
+    if count > MAX_ELEMENTS:
+        raise SecurityError("`split` makes too much")
+    budget.copy(count)
+
+
+def _method_made(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    budget.make(len(arguments[0]))
+
+
+def _method_read(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    budget.read(arguments[0])
+    budget.read(list(arguments[1:]))
+
+
+def _lines(budget: TemplateBudget, arguments: Arguments, options: Options) -> None:
+    _method_split(budget, (arguments[0], "\n"), {})
+
+
+_READS = (
+    "startswith", "endswith", "find", "rfind", "index", "rindex", "count", "isalnum", "isalpha", "isascii",
+    "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper",
+)  # fmt: skip
+_MAKES = (
+    "strip", "lstrip", "rstrip", "lower", "upper", "casefold", "capitalize", "title", "swapcase", "removeprefix",
+    "removesuffix", "partition", "rpartition",
+)  # fmt: skip
+TEXT_METHODS: dict[str, Check] = {
+    **dict.fromkeys(_READS, _method_read),
+    **dict.fromkeys(_MAKES, _method_made),
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _padded),
+    **dict.fromkeys(("split", "rsplit"), _method_split),
+    "splitlines": _lines,
+    "expandtabs": _method_tabs,
+    "replace": _method_replaced,
+}
+"""The methods of texts that a template may call, each with a check of the text and its arguments."""
+LIST_METHODS = frozenset(("index", "count", "copy"))
+OBJECT_METHODS = frozenset(("keys", "values", "items", "get", "copy"))

@@ -1,0 +1,247 @@
+"""Templates that attack the sandbox, and random ones. `python -m` runs them within the limits of a process."""
+
+import random
+import resource
+import sys
+from typing import Any
+
+from hypothesis import strategies as st
+
+from adapters.wire.text.chat_jinja import ChatEnvironment
+
+VALUES: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "hello world"}, {"role": "assistant", "content": "hi"}],
+    "text": "some text",
+    "items": [1, "a", {"b": [2]}],
+}
+MEMORY = 3 * 1024**3
+SECONDS = 120
+PROGRAMS = 400
+
+
+def doubled(start: str, step: str, use: str) -> str:
+    """A value that contains itself twice, sixty times."""
+    steps = "".join(f"{{% set ns.{name} = {step.replace('X', 'ns.' + name)} %}}" for name in "ab")
+    return f"{{% set ns = namespace(a={start}, b={start}) %}}{{% for i in range(60) %}}{steps}{{% endfor %}}{use}"
+
+
+ATTACKS = [
+    "{{ '%200000000d' % 1 }}",
+    "{{ '%*d' % (200000000, 1) }}",
+    "{{ '%.200000000f' % 1 }}",
+    "{{ '%9999999999s' | format(1) }}",
+    "{{ '{:200000000}'.format(1) }}",
+    "{{ '{:{}}'.format(1, 200000000) }}",
+    "{{ '{a:{b}}'.format_map({'a': 1, 'b': 200000000}) }}",
+    "{{ 'a' * 10**9 }}",
+    "{{ [1] * 10**9 }}",
+    "{{ 'a' | center(10**9) }}",
+    "{{ 'a'.center(10**9) }}",
+    "{{ 'a'.ljust(10**9) }}",
+    "{{ 'a'.zfill(10**9) }}",
+    "{{ '\\t'.expandtabs(10**9) }}",
+    "{{ ('\\t' * 100000).expandtabs(4000) }}",
+    "{{ 'a' | indent(10**9) }}",
+    "{{ ('a\\n' * 100000) | indent('b' * 100000) }}",
+    "{{ ('a' * 100000) | replace('a', 'b' * 100000) }}",
+    "{{ ('a' * 100000).replace('', 'b' * 100000) }}",
+    "{{ range(100000) | join('b' * 100000) }}",
+    "{{ ('b' * 100000).join('a' * 100000) }}",
+    "{{ ['a' * 1000000] * 100000 }}",
+    "{{ (['a' * 1000000] * 10000) | join }}",
+    "{{ (['a' * 1000000] * 10000) | tojson }}",
+    "{{ (['a' * 1000000] * 10000) ~ '' }}",
+    "{{ [1] | tojson(indent=10**9) }}",
+    "{{ [1] | tojson(indent=' ' * 10000000) }}",
+    "{{ [1] | batch(10**9, 'x') | list }}",
+    "{{ 1.5 | round(10**9, 'ceil') }}",
+    "{{ ('f' * 10000000) | int(0, 16) }}",
+    "{{ ('a ' * 8000000).split() }}",
+    "{{ ('a' * 8000000) | sort }}",
+    "{{ ('a' * 8000000) | list }}",
+    "{{ ('a b ' * 4000000) | title }}",
+    "{{ ('<a>' * 4000000) | striptags }}",
+    "{{ 1 .to_bytes(10**9, 'big') }}",
+    "{{ 'a'.encode().hex().encode() }}",
+    "{{ 'a'.translate({97: 'b'}) }}",
+    "{{ lipsum(n=10**9) }}",
+    "{{ strftime_now('%Y' * 1000000) }}",
+    "{{ ([[1] * 1000] * 1000) | sum(start=[]) }}",
+    "{{ 10**999 ** 999 }}",
+    "{% set ns = namespace(x=999) %}{% for i in range(40) %}{% set ns.x = ns.x * ns.x %}{% endfor %}{{ ns.x }}",
+    "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
+    "{% set ns = namespace(x='a') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "{% set ns = namespace(x='aa') %}{% for i in range(60) %}{% set ns.x = ns.x | replace('a', ns.x) %}{% endfor %}",
+    "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
+    "{% set ns = namespace(x=[]) %}{% set b = 'a' * 9000000 %}{% for i in range(9999) %}{% set ns.x = ns.x + [b[1:]] %}"
+    "{% endfor %}",
+    "{% set b = 'a' * 9000000 %}{% set x %}{% for i in range(9999) %}{{ b }}{% endfor %}{% endset %}",
+    "{% set x %}{% for i in range(99999) %}" + "a" * 10_000 + "{% endfor %}{% endset %}",
+    "{% macro f() %}" + "a" * 10_000 + "{% endmacro %}{% for i in range(99999) %}{% set x = f() %}{{ x }}{% endfor %}",
+    "{% set b = 'a' * 9000000 %}{% for i in range(99999) %}{% if b ~ '' == b %}{% endif %}{% endfor %}",
+    "{% set b = 'a' * 9000000 %}{% for i in range(99999) %}{% if 'b' in b %}{% endif %}{% endfor %}",
+    "{% set b = 'a' * 9000000 %}{% for i in range(99999) %}{{ b.find('b') }}{% endfor %}",
+    "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(99) %}{% endfor %}{% endfor %}{% endfor %}",
+    "{% for i in range(99999) %}" + "{{ '' }}" * 50_000 + "{% endfor %}",
+    "{% macro f() %}" + "{{ '' }}" * 50_000 + "{% endmacro %}{% for i in range(99999) %}{{ f() }}{% endfor %}",
+    "{% for i in range(99999) %}{{ range(99999) | list | length }}{% endfor %}",
+    "{% for i in range(99999) recursive %}{{ loop(range(99999)) }}{% endfor %}",
+    "{% macro f(n) %}{{ f(n - 1) }}{{ f(n - 1) }}{% endmacro %}{{ f(900) }}",
+    "{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+    "{% block a %}{{ self.a() }}{% endblock %}",
+    doubled("[1]", "[X, X]", "{{ ns.a }}"),
+    doubled("[1]", "[X, X]", "{{ ns.a == ns.b }}"),
+    doubled("[1]", "[X, X]", "{{ ns.a in [ns.b] }}"),
+    doubled("[1]", "[X, X]", "{{ ns.a is eq ns.b }}"),
+    doubled("[1]", "[X, X]", "{{ [ns.a] | tojson }}"),
+    doubled("[1]", "[X, X]", "{{ [ns.a] | join }}"),
+    doubled("[1]", "[X, X]", "{{ [ns.a, ns.b] | sort }}"),
+    doubled("[1]", "[X, X]", "{{ '%s' % [ns.a] }}"),
+    doubled("[1]", "[X, X]", "{{ '{}'.format(ns.a) }}"),
+    doubled("[1]", "[X, X]", "{{ [ns.a].index(ns.b) }}"),
+    doubled("[1]", "[X, X]", "{{ ns }}"),
+    doubled("[1]", "[X, X]", "{% for i in [ns.a, ns.b] %}{% if loop.changed(i) %}{% endif %}{% endfor %}"),
+    doubled("(1,)", "(X, X)", "{{ {ns.a: 1} }}"),
+    doubled("(1,)", "(X, X)", "{{ {}[ns.a] }}"),
+    doubled("(1,)", "(X, X)", "{{ {}.get(ns.a) }}"),
+    doubled("(1,)", "(X, X)", "{{ dict([(ns.a, 1)]) }}"),
+    doubled("(1,)", "(X, X)", "{{ [ns.a] | unique | list }}"),
+    doubled("{'a': 1}", "{'a': X, 'b': X}", "{{ ns.a | string }}"),
+    "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+    "{{ ('' | attr('format')).__globals__['os'] }}",
+    "{{ cycler.__init__.__globals__ }}",
+    "{{ messages.append(1) }}",
+]
+"""Templates that would take too much time or memory, or reach what they must not."""
+
+_NUMBERS = st.sampled_from(["0", "1", "3", "-1", "99999", "10**9", "2**64", "1.5", "999"])
+_TEXTS = st.sampled_from(["'a'", "'%9s'", "'{:9}'", "'a b'", "text", "'\\n'", "'<a>'", "''"])
+_LISTS = st.sampled_from(["items", "messages", "[1, 2]", "range(999)", "range(99999)", "(1, 2)", "{'a': items}"])
+_FILTERS = st.sampled_from(sorted(ChatEnvironment().filters))
+_METHODS = st.sampled_from(
+    [
+        "upper",
+        "center",
+        "ljust",
+        "zfill",
+        "replace",
+        "split",
+        "join",
+        "format",
+        "expandtabs",
+        "items",
+        "keys",
+        "get",
+        "index",
+        "count",
+        "title",
+        "encode",
+    ]
+)
+
+
+def _expressions(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    arguments = st.lists(inner, max_size=3).map(", ".join)
+    return st.one_of(
+        st.builds(
+            "({} {} {})".format,
+            inner,
+            st.sampled_from(["+", "-", "*", "/", "//", "**", "%", "~", "==", "<", "in", "and", "or"]),
+            inner,
+        ),
+        st.builds("({} | {}({}))".format, inner, _FILTERS, arguments),
+        st.builds("({}).{}({})".format, inner, _METHODS, arguments),
+        st.builds("[{}, {}]".format, inner, inner),
+        st.builds("{}[{}:{}]".format, inner, inner, inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+    )
+
+
+EXPRESSIONS = st.recursive(_NUMBERS | _TEXTS | _LISTS | st.sampled_from(["x", "y"]), _expressions, max_leaves=8)
+
+
+def _statements(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.builds("{{% for i in {} %}}{}{{% endfor %}}".format, EXPRESSIONS, inner),
+        st.builds("{{% if {} %}}{}{{% endif %}}".format, EXPRESSIONS, inner),
+        st.builds("{}{}".format, inner, inner),
+        st.builds("{{% set x %}}{}{{% endset %}}".format, inner),
+    )
+
+
+SOURCES = st.recursive(
+    st.builds("{{{{ {} }}}}".format, EXPRESSIONS)
+    | st.builds("{{% set {} = {} %}}".format, st.sampled_from("xy"), EXPRESSIONS),
+    _statements,
+    max_leaves=6,
+)
+
+
+# ── random programs of a seed, without Hypothesis ─────────────────────────────────────────────────────────
+
+
+def _expression(rng: random.Random, depth: int) -> str:
+    if depth <= 0 or rng.random() < 0.15:
+        return rng.choice(
+            ["ns.x", "ns.y", "ns.x", "ns.y", "9", "999", "99999", "10**9", "'a'", "'%99d'", "items", "text"]
+        )
+    first, second = _expression(rng, depth - 1), _expression(rng, depth - 1)
+    kind = rng.randrange(6)
+    if kind == 0:
+        return f"({first} {rng.choice(['+', '-', '*', '/', '//', '**', '%', '~', '==', '<', 'in'])} {second})"
+    if kind == 1:
+        return f"({first} | {rng.choice(_NAMES)}({rng.choice(['', second])}))"
+    if kind == 2:
+        return f"({first}).{rng.choice(_CALLED)}({rng.choice(['', second])})"
+    return rng.choice([f"[{first}, {second}]", f"({first}, {second})", f"{first}[1:]", f"{{{first}: {second}}}"])
+
+
+_NAMES = sorted(name for name in ChatEnvironment().filters if not name.startswith("_"))
+_CALLED = [
+    "upper",
+    "center",
+    "ljust",
+    "zfill",
+    "replace",
+    "split",
+    "join",
+    "format",
+    "expandtabs",
+    "items",
+    "keys",
+    "get",
+    "index",
+    "count",
+    "title",
+]
+
+
+def program(seed: int) -> str:
+    """A program that lets values grow in loops."""
+    rng = random.Random(seed)
+    start = rng.choice(["'ab'", "[1]", "7", "(1,)", "{'a': 1}"])
+    steps = "".join(f"{{% set ns.{rng.choice('xy')} = {_expression(rng, 3)} %}}" for _ in range(rng.randint(1, 4)))
+    loop = f"{{% for i in range({rng.choice([3, 60, 99999])}) %}}{steps}{{% endfor %}}"
+    return f"{{% set ns = namespace(x={start}, y={start}) %}}{loop}{{{{ {_expression(rng, 2)} }}}}"
+
+
+def run(sources: list[str]) -> None:
+    """Render each template; whether it fails does not matter."""
+    for source in sources:
+        environment = ChatEnvironment()
+        try:
+            environment.rendered(environment.from_string(source), VALUES)
+        except MemoryError:
+            sys.exit(f"out of memory: {source}")
+        except Exception:
+            pass
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    if sys.argv[1] == "attacks":
+        run(ATTACKS)
+    else:
+        first = int(sys.argv[2]) * PROGRAMS
+        run([program(seed) for seed in range(first, first + PROGRAMS)])
