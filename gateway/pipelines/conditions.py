@@ -30,16 +30,22 @@ class Condition:
         """Whether the condition holds. One without a result, because a value is absent or NaN, does not hold."""
         try:
             return await self.holds(scope, own)
-        except StepFailed:
+        except (StepFailed, CallerError):
             return False
 
     async def holds(self, scope: StepScope, own: Values | None = None) -> bool:
-        """Evaluate the condition. `own` are the node's own values. Raises `StepFailed` for a value without a result."""
+        """Evaluate the condition. `own` are the node's own values.
+
+        Raises `StepFailed` for a condition without a result, or `CallerError` if it reads the client's request only.
+        """
         try:
             values = {path: await _value(path, scope, own) for path in self._expression.references}
             return bool(self._expression.evaluate(values))
         except (ExpressionError, UnusableValueError) as error:
-            message = f"The condition `{self._expression.text}` of the step `{scope.path}` has no result: {error}."
+            place = f" of the step `{scope.path}`" if scope.path else ""
+            message = f"The condition `{self._expression.text}`{place} has no result: {error}."
+            if scope.inputs is None and all(path[0] == REQUEST for path in self._expression.references):
+                raise CallerError(message, param=".".join(self._expression.references[0][1:])) from None
             raise StepFailed(message, step=scope.path) from None
 
 
