@@ -36,7 +36,7 @@ def test_events_on_the_mean_path_are_near_the_median(share: float, ratio: float,
     assert events_until(share, ratio, 1.0, 4.605) == pytest.approx(events, rel=0.2, abs=3)
 
 
-def test_a_step_that_cannot_tell_has_no_time() -> None:
+def test_a_step_without_enough_events_has_no_time() -> None:
     assert events_until(1.0, 5.0, 1.0, 4.6) == events_until(0.05, 1.2, 1.2, 4.6) == inf
     slow = plan(back_if=[{"metric": "first_byte", "slower_than": "2s"}])
     assert list(step_powers(slow, 50.0, 0.01)) == []
