@@ -18,7 +18,9 @@ from tests.support.processes import GatewayProcess, gateway
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
-TOOLS: Any = [{"name": name, "input_schema": {"type": "object", "properties": {}}} for name in ("look", "listen")]
+NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
+"""With free arguments a sampled call may be longer than `max_tokens`."""
+TOOLS: Any = [{"name": name, "input_schema": NO_ARGUMENTS} for name in ("look", "listen")]
 
 
 @dataclass
