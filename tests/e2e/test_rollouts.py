@@ -28,7 +28,7 @@ def configuration(v1: Upstream, v2: Upstream, workers: int = 1, **rollout: Any) 
 
 
 class Traffic:
-    """Clients that repeat one request each until they are told to stop."""
+    """Clients that repeat one request each until the end of the test."""
 
     def __init__(self, g: GatewayProcess, key: str) -> None:
         self._url = f"{g.url}/v1/chat/completions"

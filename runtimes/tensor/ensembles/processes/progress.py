@@ -17,7 +17,7 @@ _AT_CANCELLED: Final = 64
 
 
 class Progress:
-    """Of one process. `step` is that which computes, or -1."""
+    """The progress of one process. `step` is the step that computes, or -1."""
 
     def __init__(self, fd: int) -> None:
         """`fd` is a file in memory. Raises OSError."""
