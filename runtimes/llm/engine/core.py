@@ -75,9 +75,14 @@ class Engine:
         """Load the model, which takes seconds to minutes. Raises ValueError for an invalid model or invalid bounds."""
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        return cls.serving(
-            load_model(config.model, dtype=config.dtype, device=config.device, weights=config.weights), config
+        model = load_model(
+            config.model,
+            dtype=config.dtype,
+            device=config.device,
+            weights=config.weights,
+            native=config.executor != "torch",
         )
+        return cls.serving(model, config)
 
     @classmethod
     def serving(cls, model: Llama, config: EngineConfig) -> "Engine":

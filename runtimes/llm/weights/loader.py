@@ -14,6 +14,7 @@ from runtimes.llm.engine.kv_sizing import memory_of
 from runtimes.llm.engine.memory import allocating, require
 from runtimes.llm.model.llama import Llama
 from runtimes.llm.model.model_config import ModelShape, UnsupportedModel
+from runtimes.llm.native.build import targets
 from runtimes.llm.weights.gguf_checkpoint import GgufCheckpoint
 from runtimes.llm.weights.matrix import GroupQuantized, Weight, moved
 from runtimes.llm.weights.quantize import WeightsName, held, held_bytes
@@ -41,15 +42,21 @@ class Checkpoint(Protocol):
 
 
 def load_model(
-    path: Path, *, dtype: DtypeName = "auto", device: DeviceName = "auto", weights: WeightsName = "auto"
+    path: Path,
+    *,
+    dtype: DtypeName = "auto",
+    device: DeviceName = "auto",
+    weights: WeightsName = "auto",
+    native: bool = True,
 ) -> Llama:
     """The model at `path`, a *.gguf file or a folder with config.json, ready to run on `device`.
 
-    `dtype` is the number format to compute with, `weights` how matrices are stored (`quantize.held`). Raises
-    UnsupportedModel, FileNotFoundError for a missing path, ValueError for a missing device, NotEnoughMemory.
+    `dtype` is the number format to compute with, `weights` how matrices are stored (`quantize.held`), `native` whether
+    the native step may compute. Raises UnsupportedModel, FileNotFoundError for a missing path, ValueError for a
+    missing device, NotEnoughMemory.
     """
     target = choose_device(device)
-    number = choose_dtype(dtype, target)
+    number = choose_dtype(dtype, target, native=native)
     checkpoint = open_checkpoint(path)
     required = sum(held_bytes(shape, weights, number) for shape in checkpoint.shapes)
     require("the model", required, memory_of(target).available, _ADVICE)
@@ -99,10 +106,14 @@ def choose_device(name: DeviceName) -> torch.device:
     return torch.device(name)
 
 
-def choose_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware multiplies it, else float32."""
+def choose_dtype(name: DtypeName, device: torch.device, *, native: bool = False) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware multiplies it, or where the `native` step does; else float32.
+
+    The native step needs bfloat16, and computes with it several times as fast as torch with either on any processor
+    that it supports.
+    """
     if name == "auto":
         cpu = torch.cpu.get_capabilities()
-        fast = device.type == "cuda" or cpu.get("avx512_bf16") or cpu.get("amx_bf16")
-        return torch.bfloat16 if fast else torch.float32
+        hardware = device.type == "cuda" or cpu.get("avx512_bf16") or cpu.get("amx_bf16")
+        return torch.bfloat16 if hardware or (native and targets()) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]

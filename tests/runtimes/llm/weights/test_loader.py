@@ -212,6 +212,21 @@ def test_dtype_names() -> None:
     assert choose_dtype("auto", cpu) == (torch.bfloat16 if fast else torch.float32)
 
 
+@pytest.mark.parametrize("processor", ["avx2", "avx512", "none"])
+def test_automatic_dtype_serves_the_native_step(processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The native step computes with bfloat16 only: on a processor that has AVX2 alone, float32 would exclude it."""
+    abilities = {
+        "avx2": {"avx2": True, "fma3": True},
+        "avx512": {"avx2": True, "fma3": True, "avx512_bf16": True},
+        "none": {"avx2": False},
+    }
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: abilities[processor])
+    cpu = torch.device("cpu")
+    assert choose_dtype("auto", cpu, native=True) == (torch.float32 if processor == "none" else torch.bfloat16)
+    assert choose_dtype("auto", cpu) == (torch.bfloat16 if processor == "avx512" else torch.float32)
+    assert choose_dtype("float32", cpu, native=True) == torch.float32
+
+
 # ---- an engine over a model
 
 
