@@ -124,8 +124,8 @@ class Core:
             self._models_of(snapshot, principal, decision, record.allowances),
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
-        if decision.rollout is not None:
-            call.assignment = decision.rollout.assign(decision.side, request, facts)
+        if decision.comparison is not None:
+            call.assignment = decision.comparison.assign(decision.side, facts)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:

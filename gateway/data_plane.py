@@ -28,7 +28,7 @@ from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.pipelines.leaves import resources
 from gateway.placement.runtime import Runtimes
-from gateway.rollouts.live import LiveRollouts
+from gateway.rollouts.live import LiveComparisons
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
@@ -74,7 +74,7 @@ class DataPlane:
         self.memory = Memory(config.http)
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
         self.plan_state = PlanState()
-        self.rollouts = LiveRollouts()
+        self.rollouts = LiveComparisons()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)

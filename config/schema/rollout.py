@@ -14,6 +14,8 @@ from config.schema.units import Delay, Duration, Factor, Percent, format_duratio
 from config.schema.when import Version
 
 RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked"]
+MOST_SUBJECTS = 16_384
+"""Subjects of one metric of a rollout that count; those that come later do not, in any arm."""
 TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
 """Metrics whose event is a time above a bound."""
 
@@ -159,6 +161,26 @@ class RolloutConfig(Section):
                 for arm, weight in arms
             ),
         )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the arms."""
+        return self.source.label, self.to.label
+
+    @property
+    def first_shares(self) -> tuple[float, ...]:
+        """The shares before anything is decided."""
+        return 1.0, 0.0
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether the tokens of answers are counted."""
+        return False
+
+    @property
+    def most_subjects(self) -> int | None:
+        """The most subjects of a metric that count."""
+        return MOST_SUBJECTS
 
     def events(self) -> tuple[EventConfig, ...]:
         """Every event that is counted, once."""

@@ -77,7 +77,9 @@ class Embed:
         now = self._clock()
         if self._metadata is None or now - self._metadata[0] > FRESH_SECONDS:
             query = ModelQuery(model=model, version=request.version)
-            answer = await self._upstream.call(query, call)
+            part = call.part()
+            part.assignment = None
+            answer = await self._upstream.call(query, part)
             if answer.body is None:
                 await answer.aclose()
                 raise BackendError(
@@ -126,7 +128,8 @@ class _Job:
         inference.inputs = inputs_of(batch.rows, self._config, self._model)
         request = await codecs.request_from(inference, 0)
         async with self._places:
-            answer = await self._upstream.call(request, self._call.part())
+            part, self._call.assignment = self._call.part(), None  # the first inference counts for an arm
+            answer = await self._upstream.call(request, part)
         if answer.body is None:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")

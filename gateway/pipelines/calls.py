@@ -104,8 +104,8 @@ class ClientModelCalls:
             self._budgets.settle(use, Use())
             raise
         part = call.part()
-        rollout = decision.rollout
-        part.assignment = None if rollout is None else rollout.assign(decision.side, request, facts)
+        comparison = decision.comparison
+        part.assignment = None if comparison is None else comparison.assign(decision.side, facts)
         part.repeatable = call.repeatable and (request.repeatable or decision.retry.methods == "all")
         part.deadline = _earlier(call.deadline, deadline_of(decision.timeout, request, now))
         if inner is not None:

@@ -1,4 +1,4 @@
-"""The arms of rollouts as upstreams: inside of fallbacks and caches, around retries and hedges."""
+"""The arms of rollouts and experiments as upstreams: inside of fallbacks and caches, around retries and hedges."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,14 +7,15 @@ from adapters.base import Answer, Upstream, as_inference_error
 from adapters.call import Call, Event
 from adapters.errors import ContentFiltered, InferenceError, Overloaded, Unsupported
 from adapters.requests import ModelRequest
-from policies.rollouts.live import Assignment
+from policies.rollouts.counting import Assignment
 from policies.rollouts.outcome import ArmOutcome
 
 
 class ArmUpstream:
-    """An `Upstream` that counts the end of each request that a rollout has assigned to this arm.
+    """An `Upstream` that counts the end of each request that a comparison has assigned to this arm.
 
-    A failure counts even if a fallback answers the client. The end of a stream counts when the stream ends.
+    A failure counts even if a fallback answers the client. The end of a stream counts when the stream ends. A call
+    counts once: its assignment is removed.
     """
 
     def __init__(self, upstream: Upstream, pool: str, clock: Callable[[], float]) -> None:
@@ -23,8 +24,8 @@ class ArmUpstream:
         self._clock = clock
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        assignment = call.assignment
-        if not isinstance(assignment, Assignment):
+        assignment: Assignment | None = call.assignment  # type: ignore[assignment]  # adapters know no policies
+        if assignment is None:
             return await self._upstream.call(request, call)
         clock, trace = self._clock, call.trace
         began, events = clock(), trace.events
@@ -32,26 +33,27 @@ class ArmUpstream:
             answer = await self._upstream.call(request, call)
         except BaseException as error:
             if not (call.full_pools is not None and isinstance(error, Overloaded)):  # that one may still wait here
-                retried = trace.events is not events and self._retries(trace.events) > self._retries(events)
-                blocked = isinstance(error, ContentFiltered)
-                assignment.end(ArmOutcome(_kind(error), None, clock() - began, blocked, retried))
+                outcome = ArmOutcome(_kind(error), None, clock() - began, isinstance(error, ContentFiltered))
+                call.assignment = None
+                assignment.end(outcome._replace(retried=self._retried(events, trace.events)))
             raise
-        first_byte = clock() - began
-        retried = trace.events is not events and self._retries(trace.events) > self._retries(events)
-        if answer.ended and answer.error is None and answer.status < 500 and not retried:
-            assignment.answered(first_byte, first_byte)
+        first_byte, call.assignment = clock() - began, None
+        if answer.ended and answer.error is None and answer.status < 500 and trace.events is events:
+            assignment.answered(first_byte, answer.usage.completion_tokens)
             return answer
+        retried = self._retried(events, trace.events)
 
         def ended(answer: Answer, error: BaseException | None) -> None:
             kind = _kind(error) if error is not None else "backend" if answer.status >= 500 else ""
-            blocked = isinstance(error, ContentFiltered)
-            assignment.end(ArmOutcome(kind, first_byte, clock() - began, blocked, retried))
+            outcome = ArmOutcome(kind, first_byte, clock() - began, isinstance(error, ContentFiltered), retried)
+            assignment.end(outcome, None if kind else answer.usage.completion_tokens)
 
         answer.when_ended(ended)
         return answer
 
-    def _retries(self, events: tuple[Event, ...]) -> int:
-        return events.count(self._retry)
+    def _retried(self, before: tuple[Event, ...], after: tuple[Event, ...]) -> bool:
+        """Whether this arm's pool was tried again."""
+        return after is not before and after.count(self._retry) > before.count(self._retry)
 
 
 def _kind(error: BaseException) -> str:

@@ -115,9 +115,13 @@ def _lines(view: dict[str, Any]) -> list[str]:
             bounds.append(f"at most {proof['at_most']:.3%} (is at most {proof['rate_at_most']:.3%})")
         state = "proven" if proof["proven"] else "not proven"
         lines.append(f"  on if {proof['event']} {' or '.join(bounds)}: {state}; {_counts(proof)}")
+    differ = view["first_byte"].pop("differ", {})
     for arm, times in view["first_byte"].items():
         quantiles = ", ".join(f"{name} {times[name]['seconds']:.3g} s" for name in times)
         lines.append(f"  first byte of {view[arm]}: {quantiles}")
+    if differ:
+        evidence = ", ".join(f"{name} e {differ[name]['e_value']:.3g}" for name in differ)
+        lines.append(f"  first bytes differ: {evidence}")
     return lines
 
 

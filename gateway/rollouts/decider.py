@@ -132,7 +132,7 @@ class Decider:
 
     def _add(self, counts: Iterable[StratumTally]) -> None:
         for each in counts:
-            key = (each.rollout, each.generation, each.stratum)
+            key = (each.comparison, each.generation, each.stratum)
             waiting = self._counts.get(key)
             if waiting is None:
                 self._counts[key] = each

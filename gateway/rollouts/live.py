@@ -4,27 +4,27 @@ from collections.abc import Iterable, Mapping
 
 from config.schema.config import Config
 from policies.rollouts.fingerprint import fingerprint
-from policies.rollouts.live import LiveRollout
+from policies.rollouts.live import LiveComparison
 from policies.rollouts.tally import ShareOrder, StratumTally
 from policies.routing.rules import rollouts_of
 
 
-class LiveRollouts:
+class LiveComparisons:
     """Rollouts by name. One that no order has reached yet leaves all requests with its first arm."""
 
     def __init__(self) -> None:
-        self.by_name: Mapping[str, LiveRollout] = {}
+        self.by_name: Mapping[str, LiveComparison] = {}
         self._orders: dict[str, ShareOrder] = {}
 
     def configure(self, config: Config) -> None:
         """Apply a configuration."""
         pools = {pool.name: pool for pool in config.pools}
-        configured: dict[str, LiveRollout] = {}
+        configured: dict[str, LiveComparison] = {}
         for model, rollout in rollouts_of(config.models):
             identity = fingerprint(rollout, pools)
             live = self.by_name.get(rollout.name)
             if live is None or live.fingerprint != identity:
-                live = LiveRollout(rollout, identity, model.name)
+                live = LiveComparison(rollout, identity, model.name)
             live.configure(rollout)
             configured[rollout.name] = live
         self.by_name = configured
@@ -33,8 +33,8 @@ class LiveRollouts:
     def apply(self, orders: Iterable[ShareOrder]) -> None:
         """Put shares in force. An order for other arms than those of the file waits for its reload."""
         for order in list(orders):
-            self._orders[order.rollout] = order
-            live = self.by_name.get(order.rollout)
+            self._orders[order.comparison] = order
+            live = self.by_name.get(order.comparison)
             if live is not None and live.fingerprint == order.fingerprint:
                 live.apply(order)
         self._orders = {name: order for name, order in self._orders.items() if name in self.by_name}

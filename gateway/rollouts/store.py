@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from config.schema.rollout import RolloutConfig
+from config.schema.rollout import MOST_SUBJECTS, RolloutConfig
 from gateway.auth.audit import Act, Actor, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.rollouts.lease import DeciderLease
 from gateway.rollouts.schema import create_tables, rollouts, subjects
 from policies.rollouts.decide import OperatorVerb, OrderRefused, advance, ordered
-from policies.rollouts.live import MOST_SUBJECTS
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.report import audited
 from policies.rollouts.tally import ArmTally, StratumTally
@@ -61,7 +60,7 @@ class RolloutStore:
                 progress = _resumed(plan, before.get(plan.config.name), decides=decides)
                 if progress is None:
                     continue
-                own = [c for c in counts if c.rollout == progress.name and c.generation == progress.generation]
+                own = [c for c in counts if c.comparison == progress.name and c.generation == progress.generation]
                 progress = _counted(connection, progress, own)
                 if decides:
                     progress = advance(plan.config, progress, seconds)

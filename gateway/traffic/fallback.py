@@ -75,4 +75,5 @@ class ElsewhereFirst:
         except InferenceError as error:
             if not (full and error.retryable and call.again_after(error)):
                 raise
+        call.assignment = first.assignment  # None if the attempt has counted
         return await self._branches[full[0]].call(request, call)

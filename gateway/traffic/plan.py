@@ -65,7 +65,7 @@ class Composer:
             first = ArmUpstream(ModelArm(target.model), target.model, self._clock)
         elif target.pool is not None:
             first = self._branch(decision, target.pool, patient=last and not steps)
-            if decision.rollout is not None and target is decision.target:
+            if decision.comparison is not None and target is decision.target:
                 first = ArmUpstream(first, target.pool, self._clock)
             branches.setdefault(target.pool, first)
         else:

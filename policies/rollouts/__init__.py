@@ -2,7 +2,8 @@
 
 outcome.py      the end of a request, and the events that it may have
 tally.py        counts of one share of the arms: assigned and ended requests, events, times
-live.py         a rollout in one process: the arm of each request, and what it counts
+live.py         a rollout or an experiment in one process: the arm of each request
+counting.py     the counts of one process under one set of shares
 progress.py     a rollout as it is stored: status, step, and the counts of each share
 evidence.py     e-values, proofs and intervals of the counts
 decide.py       the next status of a rollout: hold, next step, back

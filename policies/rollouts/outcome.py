@@ -1,6 +1,7 @@
 """The end of a request at its arm, and the events that it may have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from config.schema.rollout import EventConfig
@@ -23,19 +24,29 @@ class ArmOutcome(NamedTuple):
 
 
 Occurs = Callable[[ArmOutcome], bool]
+NO_BOUNDS: Mapping[str, float] = {}
 
 
-def occurs(event: EventConfig) -> Occurs:
+def bound_of(event: EventConfig, bounds: Mapping[str, float]) -> float:
+    """The bound of an event's time, in seconds. Without the bound of a quantile no time is an event."""
+    return bounds.get(event.key, inf) if event.slower_than is None else event.slower_than
+
+
+def occurs(event: EventConfig, bounds: Mapping[str, float] = NO_BOUNDS) -> Occurs:
     """The predicate of an event. Each is decided by the arm alone.
 
     A time above a bound is an event as soon as the bound has passed, also of a request that the client cancels later.
     """
-    bound = event.slower_than or 0.0
-    return {
-        "failures": lambda end: end.kind in FAILED,
-        "first_byte": lambda end: (end.total if end.first_byte is None else end.first_byte) > bound,
-        "total": lambda end: end.total > bound,
-        "retries": lambda end: end.retried,
-        "rejections": lambda end: end.kind == "caller" and not end.blocked,
-        "blocked": lambda end: end.blocked,
-    }[event.metric]
+    bound = bound_of(event, bounds)
+    return _PREDICATES[event.metric](bound) if event.metric in _PREDICATES else lambda _: False
+
+
+_PREDICATES: dict[str, Callable[[float], Occurs]] = {
+    "failures": lambda _: lambda end: end.kind in FAILED,
+    "first_byte": lambda bound: lambda end: (end.total if end.first_byte is None else end.first_byte) > bound,
+    "total": lambda bound: lambda end: end.total > bound,
+    "retries": lambda _: lambda end: end.retried,
+    "rejections": lambda _: lambda end: end.kind == "caller" and not end.blocked,
+    "blocked": lambda _: lambda end: end.blocked,
+}
+"""By the metric. The events of other metrics are not ends of requests: clients report them."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from policies.rollouts.tally import Pair, ShareOrder
+from policies.rollouts.tally import ArmCounts, ShareOrder
 
 RolloutStatus = Literal["running", "held", "back", "done"]
 Reason = str
@@ -16,10 +16,10 @@ class Stratum(msgspec.Struct):
 
     share: float
     step: int
-    assigned: Pair = msgspec.field(default_factory=lambda: [0, 0])
-    ended: Pair = msgspec.field(default_factory=lambda: [0, 0])
-    events: dict[str, Pair] = msgspec.field(default_factory=dict)
-    first_byte: tuple[dict[int, int], dict[int, int]] = msgspec.field(default_factory=lambda: ({}, {}))
+    assigned: ArmCounts = msgspec.field(default_factory=lambda: [0, 0])
+    ended: ArmCounts = msgspec.field(default_factory=lambda: [0, 0])
+    events: dict[str, ArmCounts] = msgspec.field(default_factory=dict)
+    first_byte: list[dict[int, int]] = msgspec.field(default_factory=lambda: [{}, {}])
 
 
 class RolloutProgress(msgspec.Struct):
@@ -47,7 +47,7 @@ class RolloutProgress(msgspec.Struct):
     def order(self) -> ShareOrder:
         """What every process applies."""
         stratum = len(self.strata) - 1 if self.counting else None
-        return ShareOrder(self.name, self.fingerprint, self.generation, self.share, stratum)
+        return ShareOrder(self.name, self.fingerprint, self.generation, (1 - self.share, self.share), stratum)
 
     def started_anew(self, fingerprint: str) -> "RolloutProgress":
         """The same rollout before its first step."""

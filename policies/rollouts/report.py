@@ -7,7 +7,7 @@ from policies.rollouts.evidence import alarms, event_counts, log_ratio_mismatch,
 from policies.rollouts.progress import RolloutProgress, Stratum
 from policies.sequential.event_test import e_value, ratio_interval
 from policies.sequential.proportions import Proportion, difference_interval
-from policies.sequential.quantiles import merged, quantile, quantile_interval
+from policies.sequential.quantiles import log_quantile_difference, merged, quantile, quantile_interval
 
 _MOST = 1e300
 """JSON has no infinity."""
@@ -112,10 +112,11 @@ def _ratio(config: RolloutConfig, progress: RolloutProgress, event: EventConfig)
 
 
 def _times(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
-    """Quantiles of the time to the first byte in this step, in seconds, with their intervals."""
-    shown = {}
-    for arm, label in enumerate(("from", "to")):
-        bins = merged(stratum.first_byte[arm] for stratum in _of_step(progress))
+    """Quantiles of the time to the first byte in this step, in seconds, with their intervals, and the evidence that
+    the arms' quantiles differ."""
+    shown: dict[str, Any] = {}
+    arms = [merged(stratum.first_byte[arm] for stratum in _of_step(progress)) for arm in (0, 1)]
+    for bins, label in zip(arms, ("from", "to"), strict=True):
         if bins:
             shown[label] = {
                 f"p{p * 100:g}": {
@@ -124,6 +125,11 @@ def _times(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
                 }
                 for p in QUANTILES
             }
+    if all(arms):
+        shown["differ"] = {
+            f"p{p * 100:g}": {"e_value": _finite(e_value(log_quantile_difference(arms[0], arms[1], p)))}
+            for p in QUANTILES
+        }
     return shown
 
 

@@ -1,55 +1,74 @@
-"""Counts of a rollout while its arms have one share: they add up over requests, processes and gateways."""
+"""Counts of a comparison while its arms have one set of shares: they add up over requests, processes and gateways."""
+
+from collections.abc import Sequence
 
 import msgspec
 
-Pair = list[int]
-"""A count of each arm: `from`, then `to`."""
+from policies.sequential.subexponential import WideSum
+
+ArmCounts = list[int]
+"""A count of each arm, in the order of the file: of a rollout, `from`, then `to`."""
+Times = dict[int, int]
+"""Times in logarithmic bins."""
 
 
 class ArmTally(msgspec.Struct, omit_defaults=True):
-    """Counts since the last report."""
+    """Counts since the last report. Empty lists are zeros."""
 
-    assigned: Pair = msgspec.field(default_factory=lambda: [0, 0])
+    assigned: ArmCounts = msgspec.field(default_factory=list)
     """Requests that got an arm; subjects, if subjects stay with their arm."""
-    ended: Pair = msgspec.field(default_factory=lambda: [0, 0])
+    ended: ArmCounts = msgspec.field(default_factory=list)
     """Requests whose end says something about the arm: all but those that the client cancelled."""
-    events: dict[str, Pair] = msgspec.field(default_factory=dict)
+    events: dict[str, ArmCounts] = msgspec.field(default_factory=dict)
     """By the key of the event."""
     subjects: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """By the key of an event, or by "" for the assignment: the arm of each subject that this process counts first."""
-    first_byte: tuple[dict[int, int], dict[int, int]] = msgspec.field(default_factory=lambda: ({}, {}))
-    """Of each arm, the times of the first byte in logarithmic bins."""
+    first_byte: list[Times] = msgspec.field(default_factory=list)
+    """Of each arm, the times of the first byte."""
+    tokens: list[WideSum] = msgspec.field(default_factory=list)
+    """Of each arm, the tokens of its answers."""
 
     def add(self, other: "ArmTally") -> None:
         """Add the counts of another process. Subjects remain subjects."""
-        for arm in (0, 1):
-            self.assigned[arm] += other.assigned[arm]
-            self.ended[arm] += other.ended[arm]
-            for number, count in other.first_byte[arm].items():
-                self.first_byte[arm][number] = self.first_byte[arm].get(number, 0) + count
-        for key, (source, to) in other.events.items():
-            pair = self.events.setdefault(key, [0, 0])
-            pair[0] += source
-            pair[1] += to
+        add_counts(self.assigned, other.assigned)
+        add_counts(self.ended, other.ended)
+        for key, counts in other.events.items():
+            add_counts(self.events.setdefault(key, []), counts)
         for key, arms in other.subjects.items():
             self.subjects[key] = {**arms, **self.subjects.get(key, {})}
+        self.first_byte += [{} for _ in range(len(other.first_byte) - len(self.first_byte))]
+        for times, more in zip(self.first_byte, other.first_byte, strict=False):
+            for number, count in more.items():
+                times[number] = times.get(number, 0) + count
+        self.tokens += [WideSum() for _ in range(len(other.tokens) - len(self.tokens))]
+        for tokens, further in zip(self.tokens, other.tokens, strict=False):
+            tokens.merge(further)
+
+
+def add_counts(counts: ArmCounts, more: Sequence[int]) -> None:
+    """Add counts of arms to those of `counts`, which grows as needed."""
+    counts += [0] * (len(more) - len(counts))
+    for arm, count in enumerate(more):
+        counts[arm] += count
 
 
 class StratumTally(msgspec.Struct):
-    """The counts of one process under one share of one rollout."""
+    """The counts of one process under one set of shares of one comparison."""
 
-    rollout: str
+    comparison: str
     generation: int
     stratum: int
     tally: ArmTally
 
 
 class ShareOrder(msgspec.Struct, frozen=True):
-    """What a process applies: the share of `to`, and the stratum under which it counts."""
+    """What a process applies: the share of each arm, and the stratum under which it counts."""
 
-    rollout: str
+    comparison: str
     fingerprint: str
     generation: int
-    share: float
+    shares: tuple[float, ...]
     stratum: int | None = None
     """None: nothing is counted, such as during a warm-up."""
+    bounds: dict[str, float] = {}
+    """Seconds that are frozen at the begin of the stratum, by the key of an event."""

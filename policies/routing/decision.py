@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
-from policies.rollouts.live import LiveRollout
+from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target
 
@@ -36,10 +36,10 @@ class Decision:
     hide_model_errors: bool = False
     """Whether the model's own error text is withheld from clients."""
 
-    rollout: LiveRollout | None = None
-    """The rollout that chose this decision."""
+    comparison: LiveComparison | None = None
+    """The rollout or the experiment that chose this decision."""
     side: int = 0
-    """The arm of the rollout: 0 for `from`, 1 for `to`."""
+    """The number of its arm: in a rollout 0 for `from`, 1 for `to`."""
     version: str = ""
     """The version of the model that the servers receive, if the arm sets it."""
 

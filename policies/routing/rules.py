@@ -17,7 +17,7 @@ from config.schema.config import (
 from config.schema.pipelines.pipeline import PipelineConfig
 from policies.globs import GlobSet, GlobTable
 from policies.limits.price import Price
-from policies.rollouts.live import LiveRollout
+from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
@@ -26,7 +26,7 @@ from policies.routing.split import arm_for
 from policies.routing.target import FallbackTarget, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
-Rollouts = Mapping[str, LiveRollout]
+Rollouts = Mapping[str, LiveComparison]
 """The rollouts of a process, by name."""
 NO_ROLLOUTS: Rollouts = {}
 VERSION_SIGN = "@"
@@ -117,7 +117,7 @@ def targets(model: ClientModelConfig) -> Iterator[Target]:
     splits = 0
     for route in model.routes:
         if route.rollout is not None:
-            yield compiled(route.target, LiveRollout(route.rollout, "", model.name).salt)
+            yield compiled(route.target, LiveComparison(route.rollout, "", model.name).salt)
             continue
         target = compiled(route.target, f"{model.name}#{splits}")
         splits += target.split is not None
@@ -172,7 +172,7 @@ def _rolled(model: str, index: int, route: RouteConfig, target: Target, rollouts
     """The function that selects the decision of a rollout's arm, by the share that is in force then."""
     config = route.rollout
     assert config is not None
-    live = rollouts.get(config.name) or LiveRollout(config, "", model)
+    live = rollouts.get(config.name) or LiveComparison(config, "", model)
     decisions = []
     for side, arm in enumerate((config.source, config.to)):
         written = arm.rewrite or route.rewrite
@@ -181,9 +181,9 @@ def _rolled(model: str, index: int, route: RouteConfig, target: Target, rollouts
         if arm.model is not None:
             where = replace(where, pool=None, model=arm.model)
         decision = _decision(model, index, route, where, arm.label, rewrite)
-        decisions.append(replace(decision, rollout=live, side=side, version=arm.version or ""))
+        decisions.append(replace(decision, comparison=live, side=side, version=arm.version or ""))
     choose = live.choose
-    return lambda facts, rng: decisions[choose(facts, facts, rng)]
+    return lambda facts, rng: decisions[choose(facts, rng)]
 
 
 def _decision(

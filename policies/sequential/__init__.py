@@ -6,8 +6,10 @@ the true value at all moments together with a probability of at least 1 - alpha.
 
 event_test.py    the ratio of two arms' event rates: e-values and intervals
 proportions.py   confidence sequences of a rate, and of the difference of two rates
-quantiles.py     counts of latencies in logarithmic bins, and the confidence sequence of a quantile
+quantiles.py     counts of latencies in logarithmic bins: a quantile's confidence sequence, two arms' quantiles
 means.py         the confidence sequence of the mean of bounded values; CUPED
+subexponential.py  the same of values with a wide range, from sums that add up
+blocks.py        the test of two arms' rates in blocks of both outcomes
 sample_ratio.py  whether the arms have their shares of the subjects
 thompson.py      Thompson sampling with a least share for each arm
 

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from math import log, log1p, sqrt
 from typing import NamedTuple
 
+import msgspec
 
-class BoundedMean:
+
+class BoundedMean(msgspec.Struct):
     """A mean of values in [0, 1], one at a time: the predictable plug-in empirical-Bernstein confidence sequence.
 
     Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", arXiv 2010.09686, theorem 2;
@@ -13,39 +15,36 @@ class BoundedMean:
     those before it.
     """
 
-    __slots__ = ("_deviations", "_log_term", "_penalty", "_sum", "_weighted", "_weights", "count")
-
-    def __init__(self, alpha: float) -> None:
-        self.count = 0
-        self._log_term = log(2 / alpha)
-        self._sum = 0.0
-        self._deviations = 0.0
-        """The sum of the squared differences of each value from the mean up to it."""
-        self._weights = 0.0
-        self._weighted = 0.0
-        self._penalty = 0.0
+    alpha: float
+    count: int = 0
+    total: float = 0.0
+    deviations: float = 0.0
+    """The sum of the squared differences of each value from the mean up to it."""
+    weights: float = 0.0
+    weighted: float = 0.0
+    penalty: float = 0.0
 
     def add(self, value: float) -> None:
         """Add a value. Raises ValueError outside of [0, 1]."""
         if not 0 <= value <= 1:
             raise ValueError(f"expected a value from 0 to 1, got {value!r}")
-        t = self.count + 1
-        before = (0.5 + self._sum) / t  # the estimate of the mean from the values before
-        variance = (0.25 + self._deviations) / t
-        weight = min(0.5, sqrt(2 * self._log_term / (variance * t * log(1 + t))))
-        self._weights += weight
-        self._weighted += weight * value
-        self._penalty += (value - before) ** 2 * (-log1p(-weight) - weight)
-        self._sum += value
-        self._deviations += (value - (0.5 + self._sum) / (t + 1)) ** 2
+        t, log_term = self.count + 1, log(2 / self.alpha)
+        before = (0.5 + self.total) / t  # the estimate of the mean from the values before
+        variance = (0.25 + self.deviations) / t
+        weight = min(0.5, sqrt(2 * log_term / (variance * t * log(1 + t))))
+        self.weights += weight
+        self.weighted += weight * value
+        self.penalty += (value - before) ** 2 * (-log1p(-weight) - weight)
+        self.total += value
+        self.deviations += (value - (0.5 + self.total) / (t + 1)) ** 2
         self.count = t
 
     def interval(self) -> tuple[float, float]:
         """The confidence sequence of the mean."""
         if self.count == 0:
             return 0.0, 1.0
-        centre = self._weighted / self._weights
-        radius = (self._log_term + self._penalty) / self._weights
+        centre = self.weighted / self.weights
+        radius = (log(2 / self.alpha) + self.penalty) / self.weights
         return max(centre - radius, 0.0), min(centre + radius, 1.0)
 
 

@@ -19,7 +19,7 @@ from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
-from gateway.rollouts.live import LiveRollouts
+from gateway.rollouts.live import LiveComparisons
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
@@ -99,7 +99,7 @@ class Rig:
         self.ledger.configure(configuration.tenants, clock(), configuration.models)
         self.log = Lines()
         self.metrics = Metrics()
-        self.rollouts = LiveRollouts()
+        self.rollouts = LiveComparisons()
         self.rollouts.configure(configuration)
         live = self.rollouts.by_name
         snapshot = build(configuration, self._keys(), pools, rng, clock, plan_state=plan_state, rollouts=live)

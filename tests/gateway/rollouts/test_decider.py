@@ -10,7 +10,7 @@ from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.errors import StoreUnavailable
 from gateway.rollouts.decider import LONGEST, Decider
-from gateway.rollouts.live import LiveRollouts
+from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.metrics import RolloutMetrics
 from gateway.rollouts.operators import views
 from policies.rollouts.decide import OrderRefused
@@ -40,7 +40,7 @@ class Process:
     def __init__(self, configuration: Config, workers: int = 2) -> None:
         self.config = configuration
         self.now = 0.0
-        self.workers = [LiveRollouts() for _ in range(workers)]
+        self.workers = [LiveComparisons() for _ in range(workers)]
         self.reload(configuration)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER, lambda: self.now)
 
@@ -63,13 +63,13 @@ class Process:
         for arm, (count, failed) in enumerate(((source, failures[0]), (to, failures[1]))):
             for i in range(count):
                 live = self.workers[i % len(self.workers)].by_name["r"]
-                assignment = live.assign(arm, FACTS, FACTS)
+                assignment = live.assign(arm, FACTS)
                 assert assignment is not None
                 assignment.end(ArmOutcome("backend" if i < failed else "", 0.1, 0.2))
 
     @property
     def shares(self) -> set[float]:
-        return {worker.by_name["r"].share for worker in self.workers}
+        return {worker.by_name["r"].shares[1] for worker in self.workers}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_a_step_begins_with_a_warm_up_in_which_nothing_counts() -> None:
     config = plan(warmup="1m")
     first = advance(config, RolloutProgress("r", "f"), 1.0)
     assert (first.share, first.step, first.counting, first.order().stratum) == (0.05, 0, False, None)
-    assert first.order().share == 0.05
+    assert first.order().shares == (0.95, 0.05)
     warm = advance(config, first, 59.0)
     assert not warm.counting
     counting = advance(config, warm, 1.0)
@@ -206,8 +206,18 @@ def test_no_history_leaves_the_rollout_in_an_impossible_state(
         else:
             assert progress.share in (0.0, 0.05, 0.5)
         order = progress.order()
-        assert order.stratum is None or progress.strata[order.stratum].share == order.share
+        assert order.stratum is None or progress.strata[order.stratum].share == order.shares[1]
         shown = described(config, progress)
         assert shown["status"] == progress.status
         assert all(inf not in condition["ratio"] for condition in shown["back_if"])
         assert audited(config, progress)["weight"] == progress.share
+
+
+def test_the_report_has_the_evidence_that_times_differ() -> None:
+    config, progress = plan(), begun(plan())
+    progress.strata[-1].first_byte[0] |= {-50: 400}
+    assert "differ" not in described(config, progress)["first_byte"]
+    progress.strata[-1].first_byte[1] |= {-40: 400}
+    times = described(config, progress)["first_byte"]
+    assert times["differ"]["p50"]["e_value"] > 1e6
+    assert times["from"]["p50"]["seconds"] < times["to"]["p50"]["seconds"]

@@ -12,7 +12,7 @@ from config.schema.config import PoolConfig
 from config.schema.rollout import RolloutConfig
 from policies.rollouts import live
 from policies.rollouts.fingerprint import fingerprint
-from policies.rollouts.live import LiveRollout
+from policies.rollouts.live import LiveComparison
 from policies.rollouts.outcome import ArmOutcome
 from policies.rollouts.tally import ArmTally, ShareOrder
 from policies.routing.facts import Facts
@@ -26,20 +26,24 @@ def facts(**changes: Any) -> Facts:
     return Facts("acme", "key-1", "chat", {}, False, 1, None, "req-1")._replace(**changes)
 
 
-def running(share: float, config: RolloutConfig | None = None, generation: int = 1) -> LiveRollout:
-    rollout = LiveRollout(config or plan(back_if=[*EVENTS, *TIMES]), "f", "chat")
-    rollout.apply(ShareOrder("r", "f", generation, share, 0))
+def order(share: float, stratum: int | None, generation: int = 1) -> ShareOrder:
+    return ShareOrder("r", "f", generation, (1 - share, share), stratum)
+
+
+def running(share: float, config: RolloutConfig | None = None, generation: int = 1) -> LiveComparison:
+    rollout = LiveComparison(config or plan(back_if=[*EVENTS, *TIMES]), "f", "chat")
+    rollout.apply(order(share, 0, generation))
     return rollout
 
 
-def end(rollout: LiveRollout, arm: int, outcome: ArmOutcome, **changes: Any) -> None:
+def end(rollout: LiveComparison, arm: int, outcome: ArmOutcome, **changes: Any) -> None:
     request_facts = facts(**changes)
-    assignment = rollout.assign(arm, request_facts, request_facts)
+    assignment = rollout.assign(arm, request_facts)
     assert assignment is not None
     assignment.end(outcome)
 
 
-def only(rollout: LiveRollout) -> ArmTally:
+def only(rollout: LiveComparison) -> ArmTally:
     (taken,) = rollout.take()
     return taken.tally
 
@@ -71,17 +75,17 @@ def test_the_events_of_an_end(outcome: ArmOutcome, events: set[str], ended: int)
     end(rollout, 1, outcome)
     tally = only(rollout)
     assert tally.events == {key: [0, 1] for key in events}
-    assert (tally.assigned, tally.ended) == ([0, 1], [0, ended])
+    assert (tally.assigned, tally.ended) == ([0, 1], [0, 1] if ended else [])
 
 
-def test_an_end_counts_once_and_under_the_share_of_its_assignment() -> None:
+def test_an_end_counts_under_the_share_of_its_assignment() -> None:
     rollout, request_facts = running(0.05), facts()
-    assignment = rollout.assign(0, request_facts, request_facts)
+    assignment = rollout.assign(0, request_facts)
     assert assignment is not None
-    rollout.apply(ShareOrder("r", "f", 1, 0.5, 1))
-    later = rollout.assign(1, request_facts, request_facts)
+    rollout.apply(order(0.5, 1, 1))
+    later = rollout.assign(1, request_facts)
     assert later is not None
-    for each in (assignment, assignment, later):
+    for each in (assignment, later):
         each.end(ArmOutcome("backend", None, 0.1))
     counts = {taken.stratum: taken.tally.events["failures"] for taken in rollout.take()}
     assert counts == {0: [1, 0], 1: [0, 1]}
@@ -90,21 +94,21 @@ def test_an_end_counts_once_and_under_the_share_of_its_assignment() -> None:
 
 def test_requests_begun_before_a_reset_do_not_count_after_it() -> None:
     rollout, request_facts = running(0.5), facts()
-    assignment = rollout.assign(1, request_facts, request_facts)
+    assignment = rollout.assign(1, request_facts)
     assert assignment is not None
     rollout.take()
-    rollout.apply(ShareOrder("r", "f", 2, 0.05, 0))
+    rollout.apply(order(0.05, 0, 2))
     assignment.end(ArmOutcome("backend", None, 0.1))
     assert rollout.take() == []
 
 
 def test_nothing_counts_in_a_warm_up_and_without_an_order() -> None:
-    rollout, request_facts = LiveRollout(plan(), "f", "chat"), facts()
-    assert rollout.assign(0, request_facts, request_facts) is None
-    assert rollout.choose(request_facts, request_facts, Random(1)) == 0
-    rollout.apply(ShareOrder("r", "f", 1, 1.0, None))
-    assert rollout.assign(1, request_facts, request_facts) is None
-    assert {rollout.choose(request_facts, request_facts, Random(i)) for i in range(50)} == {1}
+    rollout, request_facts = LiveComparison(plan(), "f", "chat"), facts()
+    assert rollout.assign(0, request_facts) is None
+    assert rollout.choose(request_facts, Random(1)) == 0
+    rollout.apply(order(1.0, None, 1))
+    assert rollout.assign(1, request_facts) is None
+    assert {rollout.choose(request_facts, Random(i)) for i in range(50)} == {1}
 
 
 @pytest.mark.parametrize("sticky", ["request", "user"])
@@ -112,7 +116,7 @@ def test_nothing_counts_in_a_warm_up_and_without_an_order() -> None:
 def test_each_arm_gets_its_share(sticky: str, share: float) -> None:
     rollout, rng = running(share, plan(sticky=sticky)), Random(3)
     users = [facts(user=f"u{i}") for i in range(20_000)]
-    got = Counter(rollout.choose(user, user, rng) for user in users)
+    got = Counter(rollout.choose(user, rng) for user in users)
     assert got[1] / 20_000 == pytest.approx(share, abs=4 * (share * (1 - share) / 20_000) ** 0.5)
 
 
@@ -121,13 +125,13 @@ def test_a_user_moves_to_the_new_arm_once_while_its_share_grows() -> None:
     users = [facts(user=f"u{i}") for i in range(3000)]
     moved = set[int]()
     for share in (0.01, 0.05, 0.25, 0.5, 1.0):
-        rollout.apply(ShareOrder("r", "f", 1, share, 0))
-        now = {i for i, user in enumerate(users) if rollout.choose(user, user, Random(1))}
+        rollout.apply(order(share, 0, 1))
+        now = {i for i, user in enumerate(users) if rollout.choose(user, Random(1))}
         assert moved <= now
         moved = now
     assert len(moved) == 3000
-    rollout.apply(ShareOrder("r", "f", 1, 0.0))
-    assert not any(rollout.choose(user, user, Random(1)) for user in users)
+    rollout.apply(order(0.0, None))
+    assert not any(rollout.choose(user, Random(1)) for user in users)
 
 
 def test_a_user_counts_one_event_of_each_metric() -> None:
@@ -141,13 +145,13 @@ def test_a_user_counts_one_event_of_each_metric() -> None:
     assert sorted(tally.subjects[""].values()) == [0, 0, 1]
     assert sorted(tally.subjects["failures"].values()) == [0, 1]
     assert tally.events == {}
-    assert tally.assigned == [0, 0]
+    assert tally.assigned == []
     end(rollout, 1, ArmOutcome("backend", None, 0.1), user="ann")
     assert only(rollout).subjects == {}
 
 
 def test_subjects_and_strata_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_SUBJECTS", 5)
+    monkeypatch.setattr(RolloutConfig, "most_subjects", 5)
     monkeypatch.setattr(live, "MOST_STRATA", 3)
     rollout = running(0.5, plan(sticky="user"))
     for i in range(20):
@@ -155,7 +159,7 @@ def test_subjects_and_strata_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     tally = only(rollout)
     assert len(tally.subjects[""]) == len(tally.subjects["failures"]) == 5
     for stratum in range(10):
-        rollout.apply(ShareOrder("r", "f", 1, 0.5, stratum))
+        rollout.apply(order(0.5, stratum, 1))
         end(rollout, 0, OK, user="x")
     assert [taken.stratum for taken in rollout.take()] == [7, 8, 9]
 

@@ -17,7 +17,7 @@ from policies.sequential.means import BoundedMean, covariate
 from policies.sequential.proportions import Proportion, difference_interval, rate_interval
 from policies.sequential.quantiles import GROWTH, bin_of, merged, quantile, quantile_interval
 from policies.sequential.sample_ratio import Assigned, log_mismatch
-from policies.sequential.thompson import thompson_shares
+from policies.sequential.thompson import Rewards, thompson_shares
 
 proportions = st.integers(0, 5000).flatmap(lambda n: st.builds(Proportion, st.integers(0, n), st.just(n)))
 
@@ -218,17 +218,21 @@ def test_a_right_sample_ratio_is_no_evidence_and_a_subject_of_no_share_is_all() 
     assert log_mismatch([Assigned((1.0, 0.0), (100, 1))]) == inf
 
 
-@given(st.lists(proportions, min_size=2, max_size=5), st.sampled_from((0.0, 0.05, 0.2)), st.integers(0, 99))
-def test_thompson_shares_add_up_and_respect_the_floor(arms: list[Proportion], floor: float, seed: int) -> None:
+@given(
+    st.lists(st.builds(lambda p: Rewards(*p), proportions), min_size=2, max_size=5),
+    st.sampled_from((0.0, 0.05, 0.2)),
+    st.integers(0, 99),
+)
+def test_thompson_shares_add_up_and_respect_the_floor(arms: list[Rewards], floor: float, seed: int) -> None:
     shares = thompson_shares(arms, floor, Random(seed), draws=50)
     assert sum(shares) == pytest.approx(1)
     assert all(share >= floor for share in shares)
 
 
 def test_the_better_arm_gets_nearly_all() -> None:
-    shares = thompson_shares([Proportion(50, 1000), Proportion(100, 1000)], 0.05, Random(1))
+    shares = thompson_shares([Rewards(50, 1000), Rewards(100, 1000)], 0.05, Random(1))
     assert shares == pytest.approx([0.05, 0.95], abs=0.01)
-    even = thompson_shares([Proportion(50, 1000), Proportion(50, 1000)], 0.0, Random(1), draws=20_000)
+    even = thompson_shares([Rewards(50, 1000), Rewards(50, 1000)], 0.0, Random(1), draws=20_000)
     assert even == pytest.approx([0.5, 0.5], abs=0.02)
     with pytest.raises(ValueError, match="cannot each have"):
-        thompson_shares([Proportion(0, 1)] * 3, 0.4, Random(1))
+        thompson_shares([Rewards(0, 1)] * 3, 0.4, Random(1))

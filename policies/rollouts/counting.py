@@ -1,0 +1,172 @@
+"""The counts of one process for the arms of a comparison, under one set of shares."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from typing import Protocol
+
+from config.schema.rollout import EventConfig
+from policies.rollouts.outcome import ArmOutcome, Occurs, bound_of, occurs
+from policies.rollouts.tally import ArmTally, add_counts
+from policies.sequential.quantiles import bin_of
+from policies.sequential.subexponential import WideSum
+
+MOST_TOKENS = 32_768
+"""The tokens of a longer answer count as so many."""
+MOST_TIMES = 512
+"""Times of one arm between two reports of one process: the first ones, in both arms."""
+_NOTHING = ArmTally()
+CountSubject = Callable[[ArmTally, str, int, int], None]
+"""Counts a subject once for an event: of a tally, the key of the event, the subject and the arm."""
+
+
+class Assignment(Protocol):
+    """The arm of a request, while its comparison counts."""
+
+    @property
+    def count(self) -> "ArmCount": ...
+    @property
+    def subject(self) -> int | None: ...
+    def end(self, outcome: ArmOutcome, tokens: int | None = None) -> None:
+        """Count the end of the request under the shares with which it was assigned. Call it once."""
+
+    def answered(self, first_byte: float, tokens: int) -> None:
+        """Count a whole answer without retries: `end`, but faster if it is too fast for any event."""
+
+
+class ArmCount:
+    """One arm under one set of shares: the assignment of all of its requests that are subjects of their own."""
+
+    __slots__ = ("arm", "assigned", "ended", "fast", "stratum", "times", "tokens")
+
+    def __init__(self, stratum: "LiveStratum", arm: int, expected: "Expected | None") -> None:
+        self.stratum = stratum
+        self.arm = arm
+        self.fast = inf
+        """Seconds up to which no time of an answer is an event."""
+        self.assigned = 0
+        self.ended = 0
+        self.times: list[float] = []
+        """Seconds to the first byte of the first answers since the last report."""
+        self.tokens = expected
+
+    @property
+    def count(self) -> "ArmCount":
+        return self
+
+    @property
+    def subject(self) -> int | None:
+        """The number of the request's subject; None if each request is its own."""
+        return None
+
+    def end(self, outcome: ArmOutcome, tokens: int | None = None) -> None:
+        self.stratum.count(self.arm, None, outcome, tokens)
+
+    def answered(self, first_byte: float, tokens: int) -> None:
+        if first_byte > self.fast:
+            self.end(ArmOutcome("", first_byte, first_byte), tokens)
+            return
+        self.ended += 1
+        if len(times := self.times) < MOST_TIMES:
+            times.append(first_byte)
+        if self.tokens is not None:
+            self.tokens.add(tokens)
+
+
+class SubjectAssignment:
+    """The assignment of a request whose subject stays with its arm."""
+
+    __slots__ = ("count", "subject")
+
+    def __init__(self, count: ArmCount, subject: int) -> None:
+        self.count = count
+        self.subject: int | None = subject
+
+    def end(self, outcome: ArmOutcome, tokens: int | None = None) -> None:
+        self.count.stratum.count(self.count.arm, self.subject, outcome, tokens)
+
+    def answered(self, first_byte: float, tokens: int) -> None:
+        if first_byte > self.count.fast:
+            self.end(ArmOutcome("", first_byte, first_byte), tokens)
+        else:
+            self.count.answered(first_byte, tokens)
+
+
+class Expected:
+    """The tokens of the answers of one arm since the last report, and the mean of all before each."""
+
+    __slots__ = ("count", "sums", "total")
+
+    def __init__(self) -> None:
+        self.sums = WideSum()
+        self.count = 0
+        self.total = 0.0
+
+    def add(self, tokens: int) -> None:
+        """Add an answer."""
+        self.sums.add(tokens, MOST_TOKENS, self.total / self.count if self.count else 0.0)
+        self.count += 1
+        self.total += min(tokens, MOST_TOKENS)
+
+
+class LiveStratum:
+    """The counts of one process under one set of shares."""
+
+    __slots__ = ("_count_subject", "_events", "_expected", "counts", "number", "tally")
+
+    def __init__(self, number: int, arms: int, expected: "Sequence[Expected]", count_subject: CountSubject) -> None:
+        self.number = number
+        self.tally: ArmTally | None = ArmTally()
+        """Replaced at each report; None after a reset."""
+        self.counts = tuple(ArmCount(self, arm, expected[arm] if expected else None) for arm in range(arms))
+        self._expected = expected
+        self._count_subject = count_subject
+        self._events: tuple[tuple[str, Occurs], ...] = ()
+
+    def configure(self, events: Sequence[EventConfig], bounds: Mapping[str, float]) -> None:
+        """Count these events from now on. `bounds` has the bounds that are quantiles, by the key of an event."""
+        fast = min((bound_of(event, bounds) for event in events if event.slower_than is not None), default=inf)
+        self._events = tuple((event.key, occurs(event, bounds)) for event in events)
+        for count in self.counts:
+            count.fast = fast
+
+    def count(self, arm: int, subject: int | None, outcome: ArmOutcome, tokens: int | None) -> None:
+        """Count the end of a request."""
+        tally, count = self.tally, self.counts[arm]
+        if tally is None:
+            return
+        if outcome.kind != "cancelled":
+            count.ended += 1
+            if outcome.first_byte is not None and len(count.times) < MOST_TIMES:
+                count.times.append(outcome.first_byte)
+            if tokens is not None and count.tokens is not None:
+                count.tokens.add(tokens)
+        for key, happens in self._events:
+            if happens(outcome):
+                if subject is not None:
+                    self._count_subject(tally, key, subject, arm)
+                    continue
+                counts = tally.events.get(key)
+                if counts is None:
+                    counts = tally.events[key] = [0] * len(self.counts)
+                counts[arm] += 1
+
+    def take(self) -> ArmTally | None:
+        """The counts since the last report; None without any."""
+        tally, self.tally = self.tally, ArmTally()
+        if tally is None:
+            return None
+        if any(count.assigned for count in self.counts):
+            add_counts(tally.assigned, [count.assigned for count in self.counts])
+        if any(count.ended for count in self.counts):
+            tally.ended = [count.ended for count in self.counts]
+            tally.first_byte = [dict(Counter(map(bin_of, count.times))) for count in self.counts]
+            for count in self.counts:
+                count.times.clear()
+        for count in self.counts:
+            count.assigned = count.ended = 0
+        if any(each.sums.count for each in self._expected):
+            tally.tokens = [each.sums for each in self._expected]
+            for each in self._expected:
+                each.sums = WideSum()
+        return None if tally == _NOTHING else tally

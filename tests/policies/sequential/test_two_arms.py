@@ -1,0 +1,167 @@
+"""Tests of two arms: blocks, quantiles, and the interval of wide values. The oracles: enumeration and scipy."""
+
+from itertools import product
+from math import exp, inf, log
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import betaln, zeta
+
+from policies.sequential.blocks import MOST_PENDING, BlockTest, block_sizes
+from policies.sequential.quantiles import bin_of, log_quantile_difference
+from policies.sequential.subexponential import WideSum, stitched_bound
+
+# ── blocks ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def blocks_of(sizes: tuple[int, int], outcomes: tuple[int, ...]) -> BlockTest:
+    """The test after whole blocks of outcomes."""
+    test = BlockTest(sizes)
+    for start in range(0, len(outcomes), sum(sizes)):
+        for i, outcome in enumerate(outcomes[start : start + sum(sizes)]):
+            test.add(int(i >= sizes[0]), bool(outcome))
+    return test
+
+
+@pytest.mark.parametrize(("sizes", "blocks"), [((1, 1), 4), ((1, 3), 2), ((2, 1), 3)])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.5, 0.97])
+def test_the_mean_of_the_e_value_of_blocks_is_at_most_one_for_equal_rates(
+    sizes: tuple[int, int], blocks: int, rate: float
+) -> None:
+    """By enumeration of every outcome."""
+    length, mean = sum(sizes) * blocks, 0.0
+    for outcomes in product((0, 1), repeat=length):
+        probability = rate ** sum(outcomes) * (1 - rate) ** (length - sum(outcomes))
+        mean += probability * exp(blocks_of(sizes, outcomes).log_e)
+    assert mean <= 1 + 1e-12
+    assert mean > 0.5
+
+
+def test_blocks_see_different_rates_and_wait_for_both_arms() -> None:
+    rng, test = Random(1), BlockTest(block_sizes(0.25))
+    assert test.sizes == (3, 1)
+    for _ in range(4000):
+        arm = int(rng.random() < 0.25)
+        test.add(arm, rng.random() < (0.6, 0.75)[arm])
+    assert test.log_e > log(1000)
+    assert test.trials[0] == 3 * test.trials[1]
+    lone = BlockTest()
+    for _ in range(MOST_PENDING + 10):
+        lone.add(0, True)
+    assert (lone.log_e, len(lone.pending[0])) == (0.0, MOST_PENDING)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.booleans()), max_size=80), st.integers(0, 80))
+def test_a_stored_block_test_continues(outcomes: list[tuple[int, bool]], stored_after: int) -> None:
+    whole, parted = BlockTest((2, 1)), BlockTest((2, 1))
+    for i, (arm, outcome) in enumerate(outcomes):
+        if i == stored_after:
+            parted = msgspec.json.decode(msgspec.json.encode(parted), type=BlockTest)
+        whole.add(arm, outcome)
+        parted.add(arm, outcome)
+    assert whole == parted
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.2, 0.5, 0.8, 0.99])
+def test_the_sizes_of_blocks_follow_the_share(share: float) -> None:
+    first, second = block_sizes(share)
+    assert 1 in (first, second)
+    assert 1 <= max(first, second) <= 16
+    if 0.06 <= share <= 0.94:
+        assert second / (first + second) == pytest.approx(share, rel=0.3)
+
+
+# ── quantiles ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(
+    st.lists(st.integers(-5, 5), min_size=1, max_size=40),
+    st.lists(st.integers(-5, 5), min_size=1, max_size=40),
+    st.sampled_from((0.5, 0.9, 0.95)),
+)
+def test_the_evidence_of_quantiles_is_that_of_every_point_of_every_bin(
+    first: list[int], second: list[int], p: float
+) -> None:
+    """A search over all counts that a point can have below it, with scipy's beta function."""
+
+    def log_e(below: int, total: int) -> float:
+        a, b = 20 * p, 20 * (1 - p)
+        mixture = float(betaln(a + below, b + total - below) - betaln(a, b))
+        return mixture - below * log(p) - (total - below) * log(1 - p)
+
+    least = inf
+    for number in {*first, *second}:
+        arms = []
+        for values in (first, second):
+            below, upper = sum(v < number for v in values), sum(v <= number for v in values)
+            arms.append(min(log_e(s, len(values)) for s in range(below, upper + 1)))
+        least = min(least, sum(arms))
+    bins = [{v: values.count(v) for v in values} for values in (first, second)]
+    assert log_quantile_difference(bins[0], bins[1], p) == pytest.approx(least, abs=1e-9)
+    assert log_quantile_difference(bins[1], bins[0], p) == pytest.approx(least, abs=1e-9)
+
+
+def test_quantiles_of_one_distribution_rarely_differ_and_others_do() -> None:
+    alarms = 0
+    for seed in range(200):
+        rng, arms = Random(seed), ({}, {})  # type: tuple[Random, tuple[dict[int, int], dict[int, int]]]
+        for i in range(1200):
+            number = bin_of(rng.lognormvariate(0, 1))
+            arms[i % 2][number] = arms[i % 2].get(number, 0) + 1
+            if i % 40 == 39 and log_quantile_difference(*arms, 0.95) >= log(20):
+                alarms += 1
+                break
+    assert alarms <= 200 * 0.05 + 3 * (200 * 0.05 * 0.95) ** 0.5
+    rng = Random(5)
+    fast = [bin_of(rng.lognormvariate(0, 0.5)) for _ in range(3000)]
+    slow = [bin_of(1.5 * rng.lognormvariate(0, 0.5)) for _ in range(3000)]
+    bins = [{v: values.count(v) for v in values} for values in (fast, slow)]
+    assert log_quantile_difference(bins[0], bins[1], 0.5) > log(1000)
+    assert log_quantile_difference(bins[0], {}, 0.5) == 0
+
+
+# ── wide values ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("variance", [0.5, 10.0, 1e6])
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_the_stitched_bound_is_the_one_of_the_paper(variance: float, alpha: float) -> None:
+    """Howard et al., equation (10), with eta = 2, s = 1.4, m = 1 and c = 3; zeta by scipy."""
+    used = max(variance, 1.0)
+    ell = 1.4 * log(log(2 * used)) + log(float(zeta(1.4)) / (alpha * log(2) ** 1.4))
+    k1, k2 = (2**0.25 + 2**-0.25) / 2**0.5, (2**0.5 + 1) / 2
+    expected = (k1**2 * used * ell + (k2 * 3 * ell) ** 2) ** 0.5 + k2 * 3 * ell
+    assert stitched_bound(variance, alpha, 3.0, 1.0) == pytest.approx(expected)
+
+
+def test_the_interval_of_wide_values_holds_at_every_look_and_narrows() -> None:
+    misses = 0
+    for seed in range(200):
+        rng, tokens, missed = Random(seed), WideSum(), False
+        for i in range(1500):
+            tokens.add(500.0 if rng.random() < 0.2 else 20.0, 1000.0)
+            if i % 50 == 0:
+                low, high = tokens.interval(0.05, 1000.0)
+                missed = missed or not low <= 116 <= high
+        misses += missed
+    assert misses <= 10
+    low, high = tokens.interval(0.05, 1000.0)
+    assert high - low < 150
+    assert WideSum().interval(0.05, 7.0) == (0.0, 7.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(-1, 200)), max_size=40))
+def test_the_sums_of_processes_add_up(values: list[tuple[int, float]]) -> None:
+    parts, total = [WideSum(), WideSum(), WideSum()], WideSum()
+    for process, value in values:
+        parts[process].add(value, 100.0)
+    for part in parts:
+        total.merge(part)
+    assert total.count == len(values)
+    assert total.total == pytest.approx(sum(min(max(value, 0), 100) for _, value in values))
+    low, high = total.interval(0.05, 100.0)
+    if values:
+        assert 0 <= low <= total.total / total.count + 1e-9 <= high + 2e-9
