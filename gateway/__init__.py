@@ -43,6 +43,8 @@ embeddings/           tokenizes texts and pools vectors for models that compute 
 foreign/              two commands that examine a server: probe and conformance
 stored/               OpenAI's stored responses and conversations
 explain/              why a request is routed as it is, and the tests of a policy
+recording/            recorded traffic: a sample of requests, redacted and encrypted
+replay/               recorded traffic under another policy
 rollouts/             gradual moves of requests from one arm of a route to another
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway

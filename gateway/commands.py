@@ -19,6 +19,8 @@ from gateway.foreign.conformance import conformance
 from gateway.foreign.imports import app as imports
 from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
+from gateway.recording.cli import app as record
+from gateway.replay.cli import replay
 from gateway.rollouts.cli import app as rollout
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -26,10 +28,12 @@ app.command()(check)
 app.command()(explain)
 app.command()(probe)
 app.command()(conformance)
+app.command()(replay)
 app.add_typer(imports, name="import")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 app.add_typer(rollout, name="rollout")
+app.add_typer(record, name="record")
 
 
 runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")

@@ -35,6 +35,7 @@ from gateway.limits.ledger import Ledger, Reservation
 from gateway.limits.memory import Memory
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.calls import ClientModelCalls, Services, worst_path
+from gateway.recording.sample import Sample
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
@@ -72,6 +73,8 @@ class Core:
         self.clock = clock
         self.wall = wall
         self.memory = memory or Memory(snapshot.config.http)
+        self.sample: Sample | None = None
+        """The sample of recorded traffic; None if nothing is recorded."""
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
         self._services = Services(ledger, self._device_time, rng, clock, lambda: self.wall(), self._sequences)
@@ -86,6 +89,8 @@ class Core:
         """
         snapshot = self.snapshot
         record.stream = request.stream
+        if (sample := self.sample) is not None and sample.has(record.request_id):
+            record.draft = sample.draft(principal, request, headers)
         request, facts, decision = self._decide(snapshot, principal, request, headers, record)
         check_fields(request, decision, record)
         if decision.rewrite is not None or decision.version:
@@ -96,6 +101,8 @@ class Core:
         now = self.clock()
         price = snapshot.prices.get(record.model)
         amounts, cost = self._estimate(facts, request, price, record, now)
+        if record.draft is not None:
+            record.draft.reserve(amounts, cost)
         if record.early is not None:
             record.early.undo(now)  # nothing is awaited before the full reservation
             record.early = None
@@ -134,6 +141,8 @@ class Core:
             if decision.hide_model_errors:
                 hide_model_error(error)
             raise
+        if record.draft is not None:
+            answer = record.draft.tap(answer)
         trace.first_chunk = self.clock()
         answer.request = request
         record.pool, record.endpoint = answer.pool, answer.endpoint
@@ -236,8 +245,13 @@ class Core:
             if name != requested:
                 request = request.codec.rename(request, name)
             facts = facts_of(principal, request, model, headers, record.request_id, self.wall())
-            decision = model.rules.decide(facts, self.rng)
-            if decision is not None and (scope is None or scope.allows_route(decision.name)):
+            draft = record.draft
+            decision = model.rules.decide(facts, self.rng if draft is None else draft.drawing(self.rng))
+            if decision is not None and not (scope is None or scope.allows_route(decision.name)):
+                decision = None
+            if draft is not None:
+                draft.decide(decision, facts.time)
+            if decision is not None:
                 record.arm = decision.arm
                 return request, facts, decision
         raise NotFound(f"The model `{requested[:128]}` does not exist or you may not use it.", param="model")

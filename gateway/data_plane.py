@@ -28,6 +28,8 @@ from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.pipelines.leaves import resources
 from gateway.placement.runtime import Runtimes
+from gateway.recording.metrics import RecordMetrics
+from gateway.recording.recorder import TrafficRecorder
 from gateway.rollouts.live import LiveComparisons
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
@@ -46,7 +48,7 @@ from gateway.traffic.pool import Pool
 if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # needs an extra
 
-FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "access_log")
+FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "access_log", "record")
 """Sections that only a restart can change: sockets, files and secrets depend on them."""
 
 
@@ -70,6 +72,7 @@ class DataPlane:
         self.rng = random.Random()
         self.metrics = Metrics()
         self.redis = self._open_redis(config.state)
+        self.recorder: TrafficRecorder | None = None
         self.ledger = Ledger(table=shared.limits if shared else None, redis=self.redis)
         self.memory = Memory(config.http)
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
@@ -108,6 +111,7 @@ class DataPlane:
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
+        self._open_recorder(telemetry)
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)
@@ -141,6 +145,24 @@ class DataPlane:
         watch(MemoryMetrics(self.memory))
         if self.redis is not None:
             watch(RedisGauges(self.redis))
+
+    def _open_recorder(self, telemetry: Telemetry) -> None:
+        if self.config.record is None:
+            return
+        self.recorder = telemetry.recorder = recorder = TrafficRecorder(self.config.record)
+        self._configure_recorder(self.config)
+        self.metrics.watch(RecordMetrics(recorder))
+        self._exits.push_async_callback(self._close_recorder, telemetry, recorder)
+        self._background.run(recorder.run(), "record")
+
+    def _configure_recorder(self, config: Config) -> None:
+        if self.recorder is not None:
+            self.recorder.configure(config)
+            self.core.sample = self.recorder.sample if config.record is not None and config.record.share else None
+
+    async def _close_recorder(self, telemetry: Telemetry, recorder: TrafficRecorder) -> None:
+        telemetry.flush()
+        await recorder.aclose()
 
     def _open_listeners(self) -> None:
         fronts, http = Fronts(self.core, self.is_ready, self._open_keeper()), self.config.http
@@ -202,6 +224,7 @@ class DataPlane:
         self.memory.configure(tenant.name for tenant in config.tenants)
         pools = self.fleet.commit(change)
         self.core.snapshot = self._build(config, pools)
+        self._configure_recorder(config)
         self.config = config
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:

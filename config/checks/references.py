@@ -24,6 +24,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _shadowed_models(doc, root)
     yield from _explainers(doc, root)
     yield from _default_models(doc, root)
+    yield from _excluded_from_record(doc, root)
 
 
 def within(target: Node) -> Iterator[Node]:
@@ -199,3 +200,11 @@ def _default_models(doc: Document, root: Node) -> Iterator[Problem]:
             and not any(may_overlap(default.text, name) for name in model_names)
         ):
             yield doc.problem(default.place, f'no model is named "{default.text}"', closest(default.text, model_names))
+
+
+def _excluded_from_record(doc: Document, root: Node) -> Iterator[Problem]:
+    """Each entry excludes a model from the record."""
+    models = names(root["models"])
+    for entry in root["record"]["exclude"]:
+        if entry.text is not None and not any(may_overlap(entry.text, name) for name in models):
+            yield doc.problem(entry.place, "excludes no model", closest(entry.text, models))

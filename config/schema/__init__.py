@@ -6,6 +6,7 @@ listen.py        `listen`
 http.py          `http`
 cors.py          `http.cors`
 state.py         `state` and `stored_responses`
+recording/       `record`
 pool.py          `pools`: endpoints, health checks, breakers, TLS
 balance.py       `balance` and `outliers` of a pool, and the load that servers report
 discovery.py     `discover` of a pool

@@ -37,6 +37,7 @@ from config.schema.listen import ListenConfig, ListenTls
 from config.schema.pipelines.leaf import Place
 from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig, UpstreamTls
 from config.schema.queue import Priority, QueueConfig
+from config.schema.recording.record import RecordConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
@@ -91,6 +92,7 @@ __all__ = [
     "ProgramRuntime",
     "QueueConfig",
     "QuotaConfig",
+    "RecordConfig",
     "RetryConfig",
     "RewriteConfig",
     "RolloutArmConfig",
@@ -149,6 +151,8 @@ class Config(Section):
     """Connections and requests of clients."""
     access_log: AccessLogConfig = AccessLogConfig()
     """The access log."""
+    record: RecordConfig | None = None
+    """Recorded traffic; disabled when absent."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

@@ -15,10 +15,14 @@ from config.schema.config import Config
 from config.schema.units import parse_percent, parse_rate
 from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
-from gateway.explain.durations import step_durations
+from gateway.explain.durations import durations_of, step_durations
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from gateway.pipelines.leaves import resources
+from gateway.recording.keys import RecordError
+from gateway.replay.keys import record_key
+from gateway.replay.rates import rollout_traffic
+from gateway.replay.records import Records
 from gateway.traffic.member import FleetError
 
 Pairs = list[str] | None
@@ -34,6 +38,12 @@ def check(
         str | None, typer.Option(help="Requests of a rollout's route, such as 50/s: print how long its steps need.")
     ] = None,
     failures: Annotated[str, typer.Option(help="Share of requests that fail today, for --rate.")] = "1%",
+    traffic: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Recorded traffic, which replaces --rate and --failures.")
+    ] = None,
+    record_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the key of --traffic.")
+    ] = None,
 ) -> None:
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
     reading = read(file)
@@ -55,6 +65,9 @@ def check(
     if rate is not None:
         for line in _durations(reading.config, rate, failures):
             typer.echo(line)
+    if traffic is not None:
+        for line in _recorded_durations(reading.config, traffic, record_key_env):
+            typer.echo(line)
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
     warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
     typer.echo(f"{file}: ok{warned}{passed}")
@@ -65,6 +78,19 @@ def _durations(config: Config, rate: str, failures: str) -> list[str]:
         return list(step_durations(config, parse_rate(rate), parse_percent(failures)))
     except ValueError as error:
         _stop(f"error: --rate and --failures: {error}", status=2)
+
+
+def _recorded_durations(config: Config, folder: Path, variable: str | None) -> list[str]:
+    lines: list[str] = []
+    try:
+        records = Records(folder, record_key(config, variable))
+        for rollout, requests, share, count, is_bound in rollout_traffic(records, config):
+            failing = f"fewer than {share:.2%}" if is_bound else f"{share:.2%}"
+            lines.append(f"rollout {rollout.name}: {requests:.3g} requests/s, {failing} failed ({count:,} recorded)")
+            lines += durations_of(rollout, requests, share)
+    except (RecordError, OSError) as error:
+        _stop(f"error: --traffic: {error}", status=2)
+    return lines or ["--traffic: no recorded request reaches a rollout of this file"]
 
 
 def _run(policy: Policy, path: Path) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from math import isinf
 
 from config.schema.config import Config
+from config.schema.rollout import RolloutConfig
 from config.schema.units import RateLimit, format_duration, format_percent
 from policies.rollouts.power import RATIOS, StepPower, step_powers
 from policies.routing.rules import rollouts_of
@@ -14,9 +15,14 @@ DAY = 86400.0
 def step_durations(config: Config, requests: RateLimit, failures: float) -> Iterator[str]:
     """A line for each step of each rollout."""
     for _, rollout in rollouts_of(config.models):
-        for step in step_powers(rollout, requests.amount / requests.period, failures):
-            times = ", ".join(f"{ratio:g}x after {_shown(s)}" for ratio, s in zip(RATIOS, step.seconds, strict=True))
-            yield f"rollout {rollout.name}: {_written(step)} sees failures of {times}"
+        yield from durations_of(rollout, requests.amount / requests.period, failures)
+
+
+def durations_of(rollout: RolloutConfig, requests: float, failures: float) -> Iterator[str]:
+    """A line for each step of a rollout. `requests` is in 1/s."""
+    for step in step_powers(rollout, requests, failures):
+        times = ", ".join(f"{ratio:g}x after {_shown(s)}" for ratio, s in zip(RATIOS, step.seconds, strict=True))
+        yield f"rollout {rollout.name}: {_written(step)} sees failures of {times}"
 
 
 def _written(step: StepPower) -> str:

@@ -16,6 +16,7 @@ merge.py       merges the metrics of several workers
 
 import asyncio
 import time
+from typing import Protocol
 
 from adapters.errors import ClientGone, InferenceError
 from gateway.telemetry.access_log import AccessLog
@@ -28,6 +29,14 @@ BATCH = 64
 LATEST = 0.05
 
 
+class RecordSink(Protocol):
+    """Records a sample of the ended requests."""
+
+    def put(self, record: Record) -> None:
+        """Queue the record of a request, if it is sampled."""
+        ...
+
+
 class Telemetry:
     """Forwards the record of each ended request to the access log and the metrics.
 
@@ -38,6 +47,8 @@ class Telemetry:
     def __init__(self, metrics: Metrics, access_log: AccessLog, *, batch: int = BATCH) -> None:
         self.metrics = metrics
         self.access_log = access_log
+        self.recorder: RecordSink | None = None
+        """Receives each record too, if traffic is recorded."""
         self._batch = batch
         self._ended: list[Record] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -68,3 +79,5 @@ class Telemetry:
         for record in ended:
             self.metrics.count(record)
             self.access_log.write(record)
+            if self.recorder is not None:
+                self.recorder.put(record)

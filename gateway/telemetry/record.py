@@ -12,18 +12,19 @@ from gateway.limits.allowance import Allowance, Shadowed
 
 if TYPE_CHECKING:
     from gateway.limits.ledger import Reservation
+    from gateway.recording.sample import Draft
 
 
 class Record:
     """The record of one request, filled in while the request runs.
 
     `started` and `ended` are loop time, 0 before the event; `time` is the end in Unix seconds. A record has no prompt,
-    no answer and no credential, so all of it may be logged.
+    no answer and no credential, so all of it but its draft may be logged.
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "early", "ended", "endpoint", "error", "explanation", "ignored", "key",
-        "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant",
+        "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation", "ignored",
+        "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant",
         "time", "trace", "usage",
     )  # fmt: skip
 
@@ -53,6 +54,8 @@ class Record:
         """The reservation while the body is received and the model is unknown."""
         self.explanation = ""
         """The explanation of the route, if the client requests it and may receive it."""
+        self.draft: Draft | None = None
+        """The facts of a request in the sample of recorded traffic."""
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0

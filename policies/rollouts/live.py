@@ -65,7 +65,7 @@ class LiveComparison:
         self._subjects: dict[str, dict[int, int]] = {}
         self._requests = Random().getrandbits(63)
         self.configure(config)
-        self._share(config.first_shares)
+        self.put_shares(config.first_shares)
 
     def configure(self, config: Compared) -> None:
         """Apply a changed configuration of the same arms."""
@@ -80,11 +80,12 @@ class LiveComparison:
             for stratum in self._strata.values():
                 stratum.tally = None
             self._strata, self._subjects = {}, {}
-        self._share(order.shares)
+        self.put_shares(order.shares)
         self.stratum, self._bounds = order.stratum, order.bounds
         self._counts = () if order.stratum is None else self._stratum(order.stratum).counts
 
-    def _share(self, shares: Sequence[float]) -> None:
+    def put_shares(self, shares: Sequence[float]) -> None:
+        """Give the arms other shares of the requests."""
         if tuple(shares) != self.shares:
             self.shares = tuple(shares)
             self.arms = tuple(zip(self._labels, self.shares, strict=True))

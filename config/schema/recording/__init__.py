@@ -1,0 +1,4 @@
+"""The sections of recorded traffic.
+
+record.py  `record`
+"""
