@@ -5,6 +5,7 @@ payloads.py     the parts of a request that only its own wire has
 types.py        `Usage`, `Deadline`, the form of an answer, and the values of fields
 answer.py       `Answer`: a response that has begun
 call.py         `Call`: one execution of a request, and the trace of its attempts
+spans.py        the spans of a traced request
 base.py         `Upstream.call(request, call) -> Answer`: the one interface by which everything composes
 stream.py       `Stream`: an answer in pieces, the state machine of every stream
 tensors.py      tensors as plain data, in the terms of the Open Inference Protocol

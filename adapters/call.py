@@ -9,6 +9,7 @@ from typing import Protocol
 from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.requests import ModelRequest
+from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
 from adapters.wire.openai.ignored_fields import IgnoredFields
 from config.schema.money import Money
@@ -43,6 +44,7 @@ class StepTrace:
         "parent",
         "pipeline",
         "seconds",
+        "span",
         "usage",
     )
 
@@ -67,6 +69,14 @@ class StepTrace:
         """The branch of a switch, or the stage of a cascade, that answered."""
         self.usage: Usage | None = None
         self.cost: Money | None = None
+        self.span: Span | None = None
+        """Its span; None for a request that is not traced."""
+
+    def end(self, started: float, now: float) -> None:
+        """Record the end of the step, or the begin of its stream to the client."""
+        self.seconds = now - started
+        if self.span is not None:
+            self.span.finish(now, self.error)
 
     def is_within(self, step: StepTrace) -> bool:
         """Whether it runs inside of a step."""
@@ -106,8 +116,8 @@ class CallTrace:
     """
 
     __slots__ = (
-        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "ignored", "queue_seconds", "steps",
-        "upstream_seconds",
+        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "ignored", "queue_seconds", "spans",
+        "steps", "upstream_seconds",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -124,6 +134,8 @@ class CallTrace:
         """Time spent waiting for a free slot of an upstream."""
         self.steps: tuple[StepTrace, ...] = ()
         """The steps of a pipeline, in the order of their start."""
+        self.spans: SpanLog | None = None
+        """The spans of the request; None for a request that is not traced."""
         self._upstreams = 0
         self._queued = 0
         self._since = 0.0
@@ -131,11 +143,15 @@ class CallTrace:
     def event(self, name: str, subject: str) -> None:
         """Record an event."""
         self.events += ((name, subject),)
+        if self.spans is not None:
+            self.spans.root.event(name, self.spans.clock(), subject=subject)
 
     def step(self, pipeline: str, name: str, parent: StepTrace | None = None) -> StepTrace:
         """Record that a step of a pipeline starts. `parent` is the step around it."""
         step = StepTrace(pipeline, name, parent)
         self.steps += (step,)
+        if (spans := self.spans) is not None:
+            step.span = spans.begin(f"step {name}", "internal", None if parent is None else parent.span, spans.clock())
         return step
 
     def spent(self, within: StepTrace | None = None) -> tuple[Usage | None, Money | None]:
@@ -198,7 +214,7 @@ class Call:
 
     __slots__ = (
         "assignment", "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "repeatable",
-        "salt", "sent_at", "share", "step", "tenant", "trace", "tried",
+        "salt", "sent_at", "share", "span", "step", "tenant", "trace", "tried",
     )  # fmt: skip
 
     def __init__(
@@ -248,6 +264,18 @@ class Call:
         """The names of full pools, for an attempt that does not wait in queues; None for an attempt that waits."""
         self.sent_at: float | None = None
         """Loop time at which this attempt was last sent to an endpoint; None before."""
+        self.span: Span | None = None
+        """The span of this attempt; None before it is sent, and for a request that is not traced."""
+
+    @property
+    def around(self) -> Span | None:
+        """The span in which the attempts of this call run: that of its step, or None for that of the request."""
+        return None if self.step is None else self.step.span
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """The headers by which a server's logs and traces can be joined with the gateway's."""
+        return (("x-request-id", self.id), *self.span.fields) if self.span is not None else (("x-request-id", self.id),)
 
     def attempt(self) -> Call:
         """Create another attempt of the same request. It shares the trace and the endpoints that were tried."""

@@ -26,6 +26,8 @@ def _extras(config: Config) -> Iterator[str]:
         yield "grpc"
     if config.state.redis is not None:
         yield "redis"
+    if config.traces is not None:
+        yield "traces"
     if config.state.database.startswith("postgres"):
         yield "postgres"
     for pool in config.pools:

@@ -18,6 +18,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
+from adapters.spans import SpanLog
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
@@ -133,6 +134,8 @@ class Core:
         )
         if decision.comparison is not None:
             call.assignment = decision.comparison.assign(decision.side, facts)
+        if trace.spans is not None:
+            traced_decision(trace.spans, decision, now)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:
@@ -300,6 +303,12 @@ class Core:
             charged = Usage(prompt_tokens=request.prompt_tokens)
         reservation.settle(amounts_of(request, charged), record.cost, self.clock())
         record.usage = usage
+
+
+def traced_decision(spans: SpanLog, decision: Decision, now: float) -> None:
+    """Record the route of a traced request."""
+    spans.rollout = decision.comparison is not None and decision.side > 0
+    spans.root.event("decision", now, route=decision.name or str(decision.route), pools=decision.pools)
 
 
 def internal_error() -> InferenceError:

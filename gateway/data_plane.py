@@ -40,6 +40,8 @@ from gateway.telemetry.memory import MemoryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
 from gateway.telemetry.redis import RedisGauges
+from gateway.telemetry.traces.live import LiveTraces, MissingExtra, check_installed
+from gateway.telemetry.traces.metrics import TraceMetrics
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.member import FleetError
 from gateway.traffic.plan_state import PlanState
@@ -78,6 +80,7 @@ class DataPlane:
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
         self.plan_state = PlanState()
         self.rollouts = LiveComparisons()
+        self.traces = LiveTraces(self.clock, self.rng)
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -100,14 +103,17 @@ class DataPlane:
             self.listeners.load_certificates()
             self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
             await asyncio.to_thread(resources.prepare, self.config)
+            check_installed(self.config.traces)
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
-        except (FleetError, KeysError) as error:
+        except (FleetError, KeysError, MissingExtra) as error:
             raise StartError(str(error)) from None
         await self._open_ledger()
         telemetry = Telemetry(self.metrics, self._access_log)
+        self._exits.push_async_callback(self.traces.aclose)
         self._exits.callback(telemetry.flush)
+        telemetry.tracer = self.traces.configure(self.config.traces)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
@@ -143,6 +149,7 @@ class DataPlane:
         watch(DiscoveryMetrics(self.fleet, self.clock))
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
+        watch(TraceMetrics(lambda: self.traces.exporter))
         if self.redis is not None:
             watch(RedisGauges(self.redis))
 
@@ -199,6 +206,10 @@ class DataPlane:
             raise FleetError(f"{', '.join(changed)}: a change needs a restart")
         self.plan_state.embedders = await asyncio.to_thread(embedders, config)
         await asyncio.to_thread(resources.prepare, config)
+        try:
+            check_installed(config.traces)
+        except MissingExtra as error:
+            raise FleetError(str(error)) from None
         change = self.fleet.prepare(config)
         try:
             await self.fleet.ready(change)
@@ -225,6 +236,7 @@ class DataPlane:
         pools = self.fleet.commit(change)
         self.core.snapshot = self._build(config, pools)
         self._configure_recorder(config)
+        self.core.telemetry.tracer = self.traces.configure(config.traces)
         self.config = config
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:

@@ -47,6 +47,7 @@ from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.schema.tenant import KeyConfig, TenantConfig
 from config.schema.text import Glob, Name, Secret, Shape, Url
+from config.schema.traces import TracesConfig
 from config.schema.units import Delay
 from config.schema.when import MatchConfig, TimeConfig
 
@@ -110,6 +111,7 @@ __all__ = [
     "TensorRuntime",
     "TimeConfig",
     "TimeoutConfig",
+    "TracesConfig",
     "UpstreamTls",
     "Url",
     "VllmRuntime",
@@ -153,6 +155,8 @@ class Config(Section):
     """The access log."""
     record: RecordConfig | None = None
     """Recorded traffic; disabled when absent."""
+    traces: TracesConfig | None = None
+    """Traces of requests for an OpenTelemetry collector; none when absent."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

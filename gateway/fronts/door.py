@@ -62,7 +62,7 @@ class Door:
 
         `event_of` is for a front with event streams, which may begin with comments.
         """
-        record = self.record(http.headers.get("x-request-id"), route.operation if route else "unknown", http.peer)
+        record = self.record(http.headers, route.operation if route else "unknown", http.peer)
         answering = self._answer(http, route, unknown, refusal, headers_of or self.headers, record)
         patience = self.core.snapshot.config.http.stream_comments
         if patience is None or event_of is None:
@@ -106,11 +106,15 @@ class Door:
             core.end(record, error)
             raise
 
-    def record(self, given: str | None, operation: str, peer: str) -> Record:
+    def record(self, headers: Mapping[str, str], operation: str, peer: str) -> Record:
         """The record of a new request. Its id is the client's own id if that is harmless, so that the logs of both
         sides can be joined."""
+        given = headers.get("x-request-id")
         id_ = given if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
-        return Record(id_, operation, peer, self.core.clock())
+        record = Record(id_, operation, peer, self.core.clock())
+        if (tracer := self.core.telemetry.tracer) is not None:
+            record.trace.spans = tracer.begin(headers, record.started)
+        return record
 
     def _authenticate(self, http: Request, record: Record) -> Principal:
         if http.query and _KEY_IN_URL.search(http.query):

@@ -36,4 +36,4 @@ async def run_recorded(node: PipelineNode, scope: StepScope, name: str, *, is_re
         trace.outcome, output.trace = "ok", trace
         return output
     finally:
-        trace.seconds = scope.clock() - started
+        trace.end(started, scope.clock())

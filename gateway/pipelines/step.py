@@ -50,7 +50,7 @@ class Step:
             trace.outcome = "skipped" if self._on_error.use is None else "used"
             return None if self._on_error.use is None else Output(self._on_error.use)
         finally:
-            trace.seconds = scope.clock() - started
+            trace.end(started, scope.clock())
 
     async def _run(self, scope: StepScope, trace: StepTrace, now: float) -> Output:
         left = scope.call.deadline.at - now

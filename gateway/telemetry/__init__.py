@@ -11,17 +11,23 @@ memory.py      metrics of the memory of requests
 discovery.py   metrics of discovered endpoints and of reported load
 pipelines.py   metrics of the steps of pipelines
 redis.py       metrics of the connection to Redis
+traces/        spans of requests, for an OpenTelemetry collector
 merge.py       merges the metrics of several workers
 """
 
+from __future__ import annotations
+
 import asyncio
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from adapters.errors import ClientGone, InferenceError
 from gateway.telemetry.access_log import AccessLog
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.record import Record
+
+if TYPE_CHECKING:
+    from gateway.telemetry.traces.tracer import Tracer  # needs an extra
 
 __all__ = ["AccessLog", "Metrics", "Record", "Telemetry"]
 
@@ -49,6 +55,8 @@ class Telemetry:
         self.access_log = access_log
         self.recorder: RecordSink | None = None
         """Receives each record too, if traffic is recorded."""
+        self.tracer: Tracer | None = None
+        """Starts and exports the spans of requests; None without a collector."""
         self._batch = batch
         self._ended: list[Record] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -81,3 +89,5 @@ class Telemetry:
             self.access_log.write(record)
             if self.recorder is not None:
                 self.recorder.put(record)
+            if record.trace.spans is not None and self.tracer is not None:
+                self.tracer.end(record)

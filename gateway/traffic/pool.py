@@ -9,6 +9,7 @@ from adapters.call import Call
 from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, Unavailable
 from adapters.requests import ModelRequest
 from adapters.types import Usage
+from gateway.traffic import spans
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, QueuedRequest
 from policies.balancing.balance import Picker
@@ -70,11 +71,15 @@ class Pool:
             waiter = await self._wait(request, call, started)
             endpoint, started = waiter.place, self._clock()
         call.sent(endpoint.id, started)
+        if call.trace.spans is not None:
+            call.span = spans.attempt(call.trace.spans, request, call, endpoint, self.name, started)
         try:
             answer = await endpoint.adapter.call(request, call)
         except BaseException as error:
             now = self._clock()
             call.trace.returned(now)
+            if call.span is not None:
+                spans.failed(call.span, error, now)
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
             endpoint.failed_to_begin(error, now - started, now, call.tenant)
@@ -84,6 +89,8 @@ class Pool:
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
+        if call.span is not None:
+            spans.answered(call.span, answer, now, self._clock)
         if queue is None:
             answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), call.tenant))
         else:

@@ -11,6 +11,7 @@ from adapters.requests import ModelRequest
 from adapters.types import Usage
 from config.schema.config import Priority, QueueConfig, TenantConfig
 from gateway.telemetry.histogram import Histogram
+from gateway.traffic import spans
 from gateway.traffic.endpoint import Endpoint
 from policies.drain import DrainRate
 from policies.fairness import work
@@ -114,8 +115,11 @@ class PoolQueue:
             raise
         finally:
             timer.cancel()
-            waited = self._clock() - began
-            call.trace.dequeued(self._clock())
+            now = self._clock()
+            waited = now - began
+            call.trace.dequeued(now)
+            if call.trace.spans is not None:
+                spans.waited(call.trace.spans, call, self.name, began, now, waiter.end)
             self.ends[PRIORITIES[waiter.band], waiter.end] += 1
         self.waits.observe(waited)
         return waiter

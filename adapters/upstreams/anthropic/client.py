@@ -156,7 +156,7 @@ class AnthropicAdapter:
         may_be_missing: bool = False,
     ) -> ClientResponse:
         """Return a response with status 200; raise the typed error of any other status."""
-        reported = [("x-request-id", call.id)]
+        reported = [*call.fields]
         named = [*self._betas, *[name.strip() for name in betas.split(",") if name]]
         if named:
             reported.append(("anthropic-beta", ",".join(dict.fromkeys(named))))

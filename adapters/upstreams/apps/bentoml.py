@@ -136,7 +136,7 @@ class BentoMLAdapter:
         """Call a method with tensors, and return the response with status 200."""
         size = sum([len(tensor.data) for tensor in inference.inputs])
         body, content_type = await offload.run(size, bentoml_calls.encode_call, api, inference)
-        fields = encode_fields([("content-type", content_type), ("x-request-id", call.id)])
+        fields = encode_fields([("content-type", content_type), *call.fields])
         if api.is_task:
             return await self._awaited(api, fields, body, call)
         return await self._post(api.route, fields, body, call)

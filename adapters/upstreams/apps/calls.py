@@ -90,12 +90,14 @@ class AppCalls:
             raise
 
     def _request_headers(self, request: AppRequest, call: Call) -> list[tuple[str, str]]:
-        fields = [("x-request-id", call.id), ("accept", request.accept or "*/*")]
+        fields = [*call.fields, ("accept", request.accept or "*/*")]
         if request.content_type:
             fields.append(("content-type", request.content_type))
         if request.encoding:
             fields.append(("content-encoding", request.encoding))
-        fields += [(name, value) for name in self._headers if (value := call.headers.get(name)) is not None]
+        own = {name for name, _ in call.fields}
+        names = [name for name in self._headers if name not in own]
+        fields += [(name, value) for name in names if (value := call.headers.get(name)) is not None]
         return fields
 
     async def _answer(self, request: AppRequest, response: ClientResponse, call: Call) -> Answer:

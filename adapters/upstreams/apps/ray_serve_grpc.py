@@ -94,7 +94,8 @@ class RayServeGrpcAdapter:
 
     def _fields(self, request: AppRequest, call: Call) -> bytes:
         name = self._model or request.model
-        fields = [("application", self._application or name), ("request_id", call.id)]
+        trace = call.span.fields if call.span is not None else ()
+        fields = [("application", self._application or name), ("request_id", call.id), *trace]
         if self._multiplexed:
             fields.append(("multiplexed_model_id", name))
         return encode_fields([(key, value) for key, value in fields if value])

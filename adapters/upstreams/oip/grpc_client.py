@@ -142,7 +142,7 @@ class OipGrpcAdapter:
         return await join([*parts, _renamed(model, request.version)])
 
     def _metadata_fields(self, request: ModelRequest, call: Call) -> bytes:
-        fields = [("x-request-id", call.id)]
+        fields = [*call.fields]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
         return encode_fields(fields)

@@ -171,7 +171,7 @@ class OipHttpAdapter:
 
     def _about(self, request: ModelRequest, call: Call) -> list[tuple[str, str]]:
         """Return the header fields that depend on the request."""
-        fields = [("x-request-id", call.id)]
+        fields = [*call.fields]
         if self._dialect.routed_by:
             fields.append((self._dialect.routed_by, self._routed or request.model))
         return fields

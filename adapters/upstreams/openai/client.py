@@ -116,7 +116,7 @@ class OpenAIAdapter:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if not isinstance(request, GenerateRequest):
             return await self._other(request, call)
-        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
+        fields = self._post_fields + encode_fields(call.fields)
         if self._ours:
             left = max(call.deadline.at - asyncio.get_running_loop().time(), 0.001)
             priority, salt = call.priority or "normal", "" if self._share_prefixes else call.salt
@@ -184,7 +184,7 @@ class OpenAIAdapter:
         target = f"{self._paths.api}{order_call.path}".encode()
         if order_call.below == "server":
             target = self._paths.at_the_server(order_call.path)
-        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
+        fields = self._post_fields + encode_fields(call.fields)
         response = await self._client.request(b"POST", target, fields, encode(order_call.body), call.deadline)
         if response.status == 404:
             response.close()

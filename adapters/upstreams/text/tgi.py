@@ -68,7 +68,7 @@ class TgiAdapter:
         options = prompt_request.options(request, wire.SUPPORTED, call.ignored)
         prompt = self._prompts.of(request)
         body = wire.encode_request(prompt, options, stream=request.stream, adapter=self._model)
-        fields = self._post_fields + encode_fields((("x-request-id", call.id),))
+        fields = self._post_fields + encode_fields(call.fields)
         target = self._stream_target if request.stream else self._target
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:

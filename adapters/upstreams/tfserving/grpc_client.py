@@ -134,7 +134,7 @@ class TfServingGrpcAdapter:
         return self._model or request.model
 
     def _metadata_fields(self, call: Call) -> bytes:
-        return encode_fields((("x-request-id", call.id),))
+        return encode_fields(call.fields)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -124,7 +124,7 @@ class KserveV1Adapter:
 
     async def _post(self, client: Client, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(_base_of(client), self._model or request.model, f":{verb}")
-        fields = _JSON_FIELDS + encode_fields((("x-request-id", call.id),))
+        fields = _JSON_FIELDS + encode_fields(call.fields)
         response = await client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await _refuse(request, response, body)

@@ -122,7 +122,7 @@ class TfServingAdapter:
 
     async def _post(self, request: InferRequest, verb: str, body: bytes, call: Call) -> bytes:
         target = _target(self._base, self._name(request), request.version, f":{verb}")
-        fields = _JSON_FIELDS + encode_fields((("x-request-id", call.id),))
+        fields = _JSON_FIELDS + encode_fields(call.fields)
         response = await self._client.request(b"POST", target, fields, body, call.deadline)
         if response.status != 200:
             await _refuse(request, response)

@@ -74,7 +74,7 @@ class TorchServeGrpcAdapter:
     async def _predict(self, request: AppRequest, call: Call) -> Answer:
         model = self._model or request.model
         message = wire.encode_request(model, request.version, self._protocol.input, request.body)
-        fields = encode_fields((("x-request-id", call.id),))
+        fields = encode_fields(call.fields)
         try:
             if self._protocol.streaming:
                 return await self._stream(message, fields, call, request)

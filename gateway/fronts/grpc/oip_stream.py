@@ -27,6 +27,7 @@ from gateway.fronts import tensors
 from gateway.fronts.door import Door
 from gateway.telemetry import Record
 
+TRACE = ("traceparent", "tracestate")
 AT_ONCE = 32
 """Maximum of concurrent requests of one call. The next message is read when a request has ended."""
 AS_STATUS = "triton_grpc_error"
@@ -51,6 +52,7 @@ class InferStream:
         self._call = call
         self._principal = principal
         self._decode = decode
+        self._headers = {name: value for name in TRACE if (value := call.metadata.get(name)) is not None}
         self._as_status = call.metadata.get(AS_STATUS, "").lower() == "true"
         self._places = asyncio.Semaphore(AT_ONCE)
         self._writing = asyncio.Lock()
@@ -101,7 +103,7 @@ class InferStream:
             self._places.release()
 
     def _record(self) -> Record:
-        record, principal = self._door.record(None, "infer", self._call.peer), self._principal
+        record, principal = self._door.record(self._headers, "infer", self._call.peer), self._principal
         record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
         return record
 

@@ -49,7 +49,7 @@ class Rpcs:
             return
         method, core = self._methods.get(call.path) or self._other(call), self._door.core
         operation = method.operation if method is not None else "unknown"
-        record = self._door.record(call.metadata.get("x-request-id"), operation, call.peer)
+        record = self._door.record(call.metadata, operation, call.peer)
         try:
             principal = self._authenticate(call, record)
             if method is None:

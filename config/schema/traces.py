@@ -1,0 +1,50 @@
+"""The ``traces`` of the file: where the spans of requests go, and which requests are traced."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from config.schema.section import Section
+from config.schema.text import HeaderName, Secret, Shape
+from config.schema.units import Duration, Percent
+
+Collector = Annotated[
+    str,
+    Shape(
+        r"(https?|grpcs?)://[^\s/?#@]+(/[^\s?#]*)?",
+        "http://HOST:4318, https://HOST/PATH, grpc://HOST:4317 or grpcs://HOST:PORT",
+    ),
+]
+Kept = Literal["errors", "slowest", "rerouted", "rollouts"]
+
+
+def _each_once(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
+    if len(set(kept)) < len(kept):
+        raise ValueError("each rule is listed once")
+    return kept
+
+
+class TracesConfig(Section):
+    """Traces: one for each request that a rule keeps, decided at the request's end, when everything is known."""
+
+    to: Collector
+    """The OpenTelemetry collector: ``http://HOST:4318`` for OTLP over HTTP (``/v1/traces`` is added to a URL without a
+    path), ``grpc://HOST:4317`` for OTLP over gRPC; ``https`` and ``grpcs`` with TLS."""
+    headers: dict[HeaderName, Secret] = {}
+    """Headers of every export, such as ``authorization: ${OTLP_AUTHORIZATION}``."""
+    keep: Annotated[tuple[Kept, ...], AfterValidator(_each_once)] = ("errors", "slowest", "rerouted", "rollouts")
+    """Requests that are always traced: ``errors`` (status 500 and above, and broken streams), ``slowest`` (one in a
+    hundred of each model), ``rerouted`` (retries, fallbacks, hedges, resumed streams), ``rollouts`` (the new arm)."""
+    sample: Percent = 0.01
+    """Share of all other requests that are traced."""
+    incoming: Literal["continue", "ignore"] = "continue"
+    """``continue``: a client's ``traceparent`` is continued, and a request that it marks as sampled is traced.
+    ``ignore``: each request starts a trace of its own."""
+    service: str = Field("headrace", min_length=1, max_length=128)
+    """``service.name`` of the traces."""
+    resource: dict[str, str] = {}
+    """More attributes of the resource, such as ``deployment.environment.name: production``."""
+    timeout: Duration = 10.0
+    """Longest time of one export."""
+    max_queued: int = Field(8192, ge=1, le=1_000_000)
+    """Requests whose spans wait for the collector; more are dropped and counted."""

@@ -1,0 +1,67 @@
+"""The attributes of a request's own span, from its record.
+
+Names are those of OpenTelemetry's conventions (HTTP, generative AI); others begin with `headrace.`. There is no prompt,
+no answer and no credential in them.
+"""
+
+from adapters.spans import Attribute
+from gateway.telemetry.record import Record
+
+GENERATES = ("chat", "text_completion", "embeddings")
+
+
+def name_of(record: Record) -> str:
+    """The name of the span: the operation and the configured model, so that names are few."""
+    return f"{record.operation} {record.model}" if record.model else record.operation
+
+
+def attributes_of(record: Record) -> dict[str, Attribute]:
+    """All attributes; those that do not apply are absent."""
+    given: dict[str, Attribute | None] = {
+        "headrace.operation": record.operation,
+        "headrace.request_id": record.request_id,
+        "headrace.tenant": record.tenant or None,
+        "headrace.key": record.key or None,
+        "headrace.model": record.model or None,
+        "headrace.pool": record.pool or None,
+        "headrace.endpoint": record.endpoint or None,
+        "headrace.arm": record.arm,
+        "headrace.attempts": len(record.trace.attempts),
+        "headrace.cost": str(record.cost) if record.cost is not None else None,
+        "client.address": record.client or None,
+        "http.response.status_code": record.status,
+        **_seconds(record),
+        **_usage(record),
+    }
+    if record.operation in GENERATES:
+        given["gen_ai.operation.name"] = record.operation
+        given["gen_ai.provider.name"] = "headrace"
+        given["gen_ai.request.model"] = record.model or None
+        given["gen_ai.request.stream"] = record.stream or None
+    if (error := record.error) is not None:
+        given["error.type"] = error.code or error.kind
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _seconds(record: Record) -> dict[str, Attribute | None]:
+    trace = record.trace
+    if not trace.first_chunk:
+        return {}
+    return {
+        "gen_ai.response.time_to_first_chunk": trace.first_chunk - record.started,
+        "headrace.queue_seconds": trace.queue_seconds or None,
+        "headrace.overhead_seconds": record.overhead,
+    }
+
+
+def _usage(record: Record) -> dict[str, Attribute | None]:
+    usage = record.usage
+    if usage is None:
+        return {}
+    tokens = usage.prompt_tokens or usage.completion_tokens
+    return {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens if tokens else None,
+        "gen_ai.usage.output_tokens": usage.completion_tokens if tokens else None,
+        "headrace.rows": usage.rows or None,
+        "headrace.device_seconds": usage.device_ms / 1000 if usage.device_ms else None,
+    }

@@ -1,0 +1,131 @@
+"""The queue in front of the collector: batches, retries, and bounds on both."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from random import Random
+
+from gateway.telemetry.traces.collector import Collector, ExportError
+from gateway.telemetry.traces.encoding import EndedTrace, encode
+
+BATCH = 256
+"""Traces in one export."""
+SLICE = 64
+"""Spans that are encoded in one turn of the event loop: one to two milliseconds."""
+INTERVAL = 1.0
+"""Longest time in which traces are collected for one export."""
+TRIES = 5
+FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
+"""Seconds before the second and before a late try."""
+LAST_SECONDS = 5.0
+"""Time for the traces that are queued when the gateway stops."""
+
+log = logging.getLogger(__name__)
+
+
+class Exporter:
+    """Sends traces to a collector in the background. A slow or dead collector costs traces, never requests."""
+
+    def __init__(self, collector: Collector, resource: Mapping[str, str], max_queued: int, rng: Random) -> None:
+        self._collector = collector
+        self._resource = resource
+        self._max_queued = max_queued
+        self._rng = rng
+        self._queue: deque[EndedTrace] = deque()
+        self._full = asyncio.Event()
+        self._some = asyncio.Event()
+        self._failing = False
+        self.exported = 0
+        """Traces that the collector has accepted."""
+        self.dropped = 0
+        """Traces lost: the queue was full, or the collector did not accept them."""
+        self.rejected = 0
+        """Spans that the collector has rejected in exports that it accepted."""
+
+    @property
+    def queued(self) -> int:
+        """Traces that wait."""
+        return len(self._queue)
+
+    def add(self, trace: EndedTrace) -> None:
+        """Queue a trace; with a full queue it is dropped."""
+        if len(self._queue) >= self._max_queued:
+            self.dropped += 1
+            return
+        self._queue.append(trace)
+        self._some.set()
+        if len(self._queue) >= BATCH:
+            self._full.set()
+
+    async def run(self) -> None:
+        """Export batches until cancelled."""
+        while True:
+            await self._some.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._full.wait(), INTERVAL)
+            await self._export(TRIES)
+
+    async def aclose(self) -> None:
+        """Export what is queued, within `LAST_SECONDS`, and close the connection."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                while self._queue:
+                    await self._export(1)
+        self.dropped += len(self._queue)
+        self._queue.clear()
+        await self._collector.aclose()
+
+    async def _export(self, tries: int) -> None:
+        """Send one batch. A batch that is cancelled on its way returns to the queue."""
+        batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
+        if len(self._queue) < BATCH:
+            self._full.clear()
+        if not self._queue:
+            self._some.clear()
+        try:
+            await self._send(batch, tries)
+        except asyncio.CancelledError:
+            self._queue.extendleft(reversed(batch))
+            raise
+
+    async def _send(self, batch: list[EndedTrace], tries: int) -> None:
+        message, wait = await self._encoded(batch), FIRST_WAIT
+        for left in range(tries - 1, -1, -1):
+            try:
+                self.rejected += await self._collector.export(message)
+            except ExportError as error:
+                if not left or not error.again:
+                    self.dropped += len(batch)
+                    self._failed(error)
+                    return
+                # The jitter spreads the tries of many workers.
+                await asyncio.sleep(max(error.retry_after or 0.0, wait * self._rng.uniform(0.5, 1.0)))
+                wait = min(2 * wait, LONGEST_WAIT)
+            else:
+                self.exported += len(batch)
+                self._failing = False
+                return
+
+    async def _encoded(self, batch: list[EndedTrace]) -> bytes:
+        """One message. Messages of protobuf that are joined are one message with the lists of all."""
+        parts: list[bytes] = []
+        some: list[EndedTrace] = []
+        spans = 0
+        for trace in batch:
+            some.append(trace)
+            spans += len(trace.log.spans)
+            if spans >= SLICE:
+                parts.append(encode(self._resource, some))
+                some, spans = [], 0
+                await asyncio.sleep(0)
+        if some:
+            parts.append(encode(self._resource, some))
+        return b"".join(parts)
+
+    def _failed(self, error: ExportError) -> None:
+        """Log the first failure after a success."""
+        if not self._failing:
+            self._failing = True
+            log.warning("traces are lost: the collector does not accept them: %s", error)

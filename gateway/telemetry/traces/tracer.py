@@ -1,0 +1,69 @@
+"""Starts the spans of requests, and chooses at their end whether they are exported."""
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+from adapters import statuses
+from adapters.errors import ClientGone
+from adapters.spans import SpanLog, read_context
+from config.schema.traces import TracesConfig
+from gateway.telemetry.record import Record
+from gateway.telemetry.traces.attributes import attributes_of, name_of
+from gateway.telemetry.traces.collector import Collector, collector_of
+from gateway.telemetry.traces.encoding import EndedTrace
+from gateway.telemetry.traces.exporter import Exporter
+from policies.tail import Ended, TailSampler
+
+_REROUTES = frozenset({"retry", "fallback", "hedge", "resume", "resume_failure"})
+
+
+class Tracer:
+    """The traces of one configuration, with the exporter that they go to."""
+
+    def __init__(
+        self,
+        config: TracesConfig,
+        clock: Callable[[], float],
+        rng: Random,
+        connect: Callable[[TracesConfig], Collector] = collector_of,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._continues = config.incoming == "continue"
+        self._sampler = TailSampler(config.keep, config.sample)
+        resource = {"service.name": config.service, **config.resource}
+        self.exporter = Exporter(connect(config), resource, config.max_queued, rng)
+
+    def begin(self, headers: Mapping[str, str], start: float) -> SpanLog:
+        """Start the spans of a request; its headers may continue a client's trace."""
+        context = None
+        if self._continues and (parent := headers.get("traceparent")) is not None:
+            context = read_context(parent, headers.get("tracestate"))
+        spans = SpanLog(context, start, self._clock)
+        spans.sampled = spans.sampled or self._sampler.samples(spans.trace_id)
+        return spans
+
+    def end(self, record: Record) -> None:
+        """Export the spans of a request that has ended, if a rule keeps it."""
+        spans = record.trace.spans
+        assert spans is not None, "the request is not traced"
+        error = record.error
+        # A stream that broke has the status 200, with which it began.
+        failed = error is not None and statuses.http_status(error) >= 500 and not isinstance(error, ClientGone)
+        ended = Ended(
+            record.model,
+            record.ended - record.started,
+            failed,
+            any(kind in _REROUTES for kind, _ in record.trace.events),
+            spans.rollout,
+        )
+        if not self._sampler.keeps(ended) and not spans.sampled:
+            return
+        root = spans.root
+        root.name, root.attributes = name_of(record), {**attributes_of(record), **root.attributes}
+        if spans.dropped:
+            root.attributes["headrace.dropped_spans"] = spans.dropped
+        if trace_first := record.trace.first_chunk:
+            root.event("first_chunk", trace_first)
+        root.finish(record.ended, error.kind if error is not None and failed else "")
+        self.exporter.add(EndedTrace(spans, record.time - record.ended, record.ended))

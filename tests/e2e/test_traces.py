@@ -1,0 +1,180 @@
+"""Traces from a real gateway to real collectors: complete, linked, and of the requests that the rules keep."""
+
+import asyncio
+import re
+import signal
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from adapters.http1.message import Response
+from tests.support.collectors import Received, ReceivedSpan, grpc_collector, http_collector, keys_of
+from tests.support.processes import GatewayProcess, gateway
+from tests.support.upstreams import Upstream, stream, upstream, whole
+
+pytestmark = pytest.mark.e2e
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
+SERVER, CLIENT = 2, 3
+CHAT = {"model": "chat", "messages": [{"role": "user", "content": "a secret of mine"}]}
+
+
+def configuration(up: Upstream, collector: Received, **traces: Any) -> dict[str, Any]:
+    given = {"to": collector.url, "sample": "100%", **traces}
+    pools = [{"name": "main", "endpoints": [up.url]}, {"name": "spare", "endpoints": [up.url]}]
+    steps = [
+        {"name": "first", "model": "chat"},
+        {"name": "second", "model": "chat", "in": {"prompt": "first.text"}},
+    ]
+    return {
+        "traces": {name: value for name, value in given.items() if value is not None},
+        "pools": pools,
+        "models": [
+            {"name": "chat", "routes": [{"to": "main", "fallback": ["spare"]}]},
+            {"name": "two", "pipeline": {"steps": steps}},
+        ],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+
+
+async def post(g: GatewayProcess, key: str, body: dict[str, Any], **headers: str) -> tuple[int, str]:
+    sent = {"authorization": f"Bearer {key}", **headers}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{g.url}/v1/chat/completions", json=body, headers=sent) as response,
+    ):
+        await response.read()
+        return response.status, response.headers["x-request-id"]
+
+
+def is_within(inner: ReceivedSpan, outer: ReceivedSpan) -> bool:
+    return outer.start <= inner.start <= inner.end <= outer.end + 1_000_000
+
+
+@pytest.mark.parametrize("collector", [http_collector, grpc_collector])
+async def test_a_chat_is_one_linked_trace(
+    tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening: AbstractAsyncContextManager[Received] = collector()
+    monkeypatch.setenv("OTLP_KEY", "Basic c2VjcmV0")
+    async with listening as received, upstream() as up:
+        config = configuration(up, received, headers={"authorization": "${OTLP_KEY}"})
+        async with gateway(tmp_path, config) as g:
+            status, request_id = await post(g, await g.key(), CHAT, traceparent=PARENT + "00", tracestate="a=b")
+            assert status == 200
+            await received.until(lambda _: received.roots())
+            [root], [attempt] = received.roots(), [span for span in received.spans if span.kind == CLIENT]
+            assert root.trace == attempt.trace == PARENT[3:35]
+            assert root.parent == PARENT[36:52]
+            assert attempt.parent == root.id
+            assert is_within(attempt, root)
+            assert (root.name, attempt.name) == ("chat chat", "chat chat")
+            expected = {
+                "headrace.request_id": request_id,
+                "headrace.tenant": "acme",
+                "headrace.pool": "main",
+                "gen_ai.operation.name": "chat",
+                "gen_ai.request.model": "chat",
+                "gen_ai.usage.input_tokens": 5,
+                "gen_ai.usage.output_tokens": 7,
+                "http.response.status_code": 200,
+            }
+            assert root.attributes.items() >= expected.items()
+            assert attempt.attributes["server.port"] == int(up.url.rpartition(":")[2])
+            # The upstream continues the trace below the attempt.
+            [sent] = up.headers
+            assert re.fullmatch(rf"00-{root.trace}-{attempt.id}-01", sent["traceparent"])
+            assert sent["tracestate"] == "a=b"
+            assert [name for name, _ in root.events] == ["decision", "first_chunk"]
+            assert received.headers["authorization"] == "Basic c2VjcmV0"
+            assert received.resources[0]["service.name"] == "headrace"
+            assert "secret" not in str(received.spans), "a trace has no content"
+
+
+async def test_retries_fallbacks_streams_and_steps_are_spans(tmp_path: Path) -> None:
+    failures = 1
+
+    async def behave(body: dict[str, Any]) -> Response:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            return Response(503, [], b"{}")
+        return stream("a b c") if body.get("stream") else whole("fine")
+
+    async with http_collector() as received, upstream() as up:
+        up.behaviour = behave
+        async with gateway(tmp_path, configuration(up, received)) as g:
+            key = await g.key()
+            assert (await post(g, key, CHAT))[0] == 200
+            assert (await post(g, key, {**CHAT, "stream": True}))[0] == 200
+            assert (await post(g, key, {**CHAT, "model": "two"}))[0] == 200
+            assert (await post(g, key, {**CHAT, "model": "none"}))[0] == 404
+            await received.until(lambda _: len(received.roots()) == 4)
+            retried, streamed, piped, refused = sorted(received.roots(), key=lambda span: span.start)
+            first, second = received.trace(retried)
+            assert (first.error, second.error) == ("overloaded", "") or first.error, received.spans
+            assert {"retry", "fallback"} & {name for name, _ in retried.events}
+            assert retried.error == ""
+            [attempt] = received.trace(streamed)
+            assert attempt.attributes["gen_ai.request.stream"] is True
+            steps = {span.name: span for span in received.trace(piped) if span.name.startswith("step")}
+            assert steps.keys() == {"step first", "step second"}
+            attempts = [span for span in received.trace(piped) if span.kind == CLIENT]
+            assert [span.parent for span in attempts] == [steps["step first"].id, steps["step second"].id]
+            assert all(is_within(step, piped) for step in steps.values())
+            assert received.trace(refused) == []
+            assert refused.attributes["error.type"] == "model_not_found"
+            assert all(re.fullmatch(r"(gen_ai|headrace|server|client|http|error)\..+", key) for key in keys_of(received.spans))
+
+
+async def test_rules_keep_failures_and_a_reload_changes_them(tmp_path: Path) -> None:
+    async with http_collector() as received, upstream() as up:
+        config = configuration(up, received, sample="0%")
+        async with gateway(tmp_path, config) as g:
+            key = await g.key()
+            for _ in range(20):
+                assert (await post(g, key, CHAT))[0] == 200
+            assert (await post(g, key, CHAT, traceparent=PARENT + "01"))[0] == 200  # the client has sampled it
+
+            async def fail(_: dict[str, Any]) -> Response:
+                return Response(500, [], b"{}")
+
+            up.behaviour = fail
+            assert (await post(g, key, CHAT))[0] >= 500
+            up.behaviour = None
+            await received.until(lambda _: len(received.roots()) >= 2)
+            sampled, failed = sorted(received.roots(), key=lambda span: span.start)
+            assert sampled.parent
+            assert failed.error
+            metrics = await scrape(g)
+            assert 'headrace_traces_total{outcome="exported"} 2.0' in metrics
+            changed = {"incoming": "ignore", "keep": [], "sample": "100%", "service": "edge"}
+            document = yaml.safe_load(g.config.read_text())
+            document["traces"] = {"to": received.url, **changed}
+            g.config.write_text(yaml.safe_dump(document, sort_keys=False))
+            g.process.send_signal(signal.SIGHUP)
+            await g.printed("reloaded|in force")
+            assert (await post(g, key, CHAT, traceparent=PARENT + "01"))[0] == 200
+            await received.until(lambda _: len(received.roots()) == 3)
+            last = max(received.roots(), key=lambda span: span.start)
+            assert last.trace != PARENT[3:35]
+            assert not last.parent
+            assert received.resources[-1]["service.name"] == "edge"
+
+
+async def scrape(g: GatewayProcess) -> str:
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+        return await response.text()
+
+
+async def test_a_dead_collector_delays_no_request_and_no_stop(tmp_path: Path) -> None:
+    received = Received()
+    received.url = "http://127.0.0.1:9"
+    async with upstream() as up, gateway(tmp_path, configuration(up, received)) as g:
+        key = await g.key()
+        assert (await asyncio.gather(*[post(g, key, CHAT) for _ in range(50)]))[0][0] == 200
+        assert await g.stop() == 0
+        assert "Traceback" not in g.output
