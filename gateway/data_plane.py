@@ -40,7 +40,7 @@ from gateway.telemetry.memory import MemoryMetrics
 from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
 from gateway.telemetry.redis import RedisGauges
-from gateway.telemetry.traces.live import LiveTraces, MissingExtra, check_installed
+from gateway.telemetry.traces.live import LiveTraces, TracesUnavailable, check_installed
 from gateway.telemetry.traces.metrics import TraceMetrics
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.member import FleetError
@@ -107,7 +107,7 @@ class DataPlane:
             change = self.fleet.prepare(self.config)
             await self.fleet.discovered(change)
             pools = self.fleet.commit(change)
-        except (FleetError, KeysError, MissingExtra) as error:
+        except (FleetError, KeysError, TracesUnavailable) as error:
             raise StartError(str(error)) from None
         await self._open_ledger()
         telemetry = Telemetry(self.metrics, self._access_log)
@@ -208,7 +208,7 @@ class DataPlane:
         await asyncio.to_thread(resources.prepare, config)
         try:
             check_installed(config.traces)
-        except MissingExtra as error:
+        except TracesUnavailable as error:
             raise FleetError(str(error)) from None
         change = self.fleet.prepare(config)
         try:

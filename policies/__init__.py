@@ -18,6 +18,7 @@ cache.py     cached responses, and the cache-control of clients
 queueing.py  the order of a pool's queue, and which request a full queue evicts
 fairness.py  fair shares between tenants: the virtual token counter
 drain.py     the measured rate at which a queue is served
+tail.py      the choice of requests to trace, at their end
 clock.py     windows of local time
 globs.py     shell-style patterns over names
 

@@ -71,8 +71,8 @@ class TailSampler:
         """Whether the share includes a trace, known from its start."""
         return int.from_bytes(trace_id[-7:], "big") < self._bound
 
-    def keeps(self, ended: Ended) -> bool:
-        """Whether a rule keeps a request that has ended. Every request must be presented, also one that is kept."""
+    def selects(self, ended: Ended) -> bool:
+        """Whether a rule selects a request that has ended. Every request must be presented, also a selected request."""
         slow = "slowest" in self._keep and self._is_slow(ended)
         return (
             slow

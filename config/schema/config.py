@@ -45,9 +45,9 @@ from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, Rou
 from config.schema.section import Section
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
+from config.schema.telemetry.traces import TracesConfig
 from config.schema.tenant import KeyConfig, TenantConfig
 from config.schema.text import Glob, Name, Secret, Shape, Url
-from config.schema.traces import TracesConfig
 from config.schema.units import Delay
 from config.schema.when import MatchConfig, TimeConfig
 

@@ -27,7 +27,7 @@ from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.record import Record
 
 if TYPE_CHECKING:
-    from gateway.telemetry.traces.tracer import Tracer  # needs an extra
+    from gateway.telemetry.traces.tracer import RequestTracer  # needs an extra
 
 __all__ = ["AccessLog", "Metrics", "Record", "Telemetry"]
 
@@ -55,7 +55,7 @@ class Telemetry:
         self.access_log = access_log
         self.recorder: RecordSink | None = None
         """Receives each record too, if traffic is recorded."""
-        self.tracer: Tracer | None = None
+        self.tracer: RequestTracer | None = None
         """Starts and exports the spans of requests; None without a collector."""
         self._batch = batch
         self._ended: list[Record] = []

@@ -19,10 +19,17 @@ def test_a_context_is_read_as_it_was_written(trace: bytes, span: bytes, flags: i
         assert context is None
         return
     assert context is not None
-    assert (context.trace_id, context.span_id, context.sampled, context.state) == (trace, span, bool(flags & 1), "vendor=1")
+    assert (context.trace_id, context.span_id, context.sampled, context.state) == (
+        trace,
+        span,
+        bool(flags & 1),
+        "vendor=1",
+    )
 
 
-@given(st.text() | st.from_regex(r"[0-9a-fA-F]{0,2}-[0-9a-f]{30,34}-[0-9a-f]{14,18}-[0-9a-f]{0,3}(-x)?", fullmatch=True))
+@given(
+    st.text() | st.from_regex(r"[0-9a-fA-F]{0,2}-[0-9a-f]{30,34}-[0-9a-f]{14,18}-[0-9a-f]{0,3}(-x)?", fullmatch=True)
+)
 def test_no_text_fails_and_only_valid_ones_are_contexts(text: str) -> None:
     context = read_context(text, None)
     if context is not None:

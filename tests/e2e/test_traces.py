@@ -55,9 +55,7 @@ def is_within(inner: ReceivedSpan, outer: ReceivedSpan) -> bool:
 
 
 @pytest.mark.parametrize("collector", [http_collector, grpc_collector])
-async def test_a_chat_is_one_linked_trace(
-    tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_chat_is_one_linked_trace(tmp_path: Path, collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     listening: AbstractAsyncContextManager[Received] = collector()
     monkeypatch.setenv("OTLP_KEY", "Basic c2VjcmV0")
     async with listening as received, upstream() as up:
@@ -127,7 +125,9 @@ async def test_retries_fallbacks_streams_and_steps_are_spans(tmp_path: Path) -> 
             assert all(is_within(step, piped) for step in steps.values())
             assert received.trace(refused) == []
             assert refused.attributes["error.type"] == "model_not_found"
-            assert all(re.fullmatch(r"(gen_ai|headrace|server|client|http|error)\..+", key) for key in keys_of(received.spans))
+            assert all(
+                re.fullmatch(r"(gen_ai|headrace|server|client|http|error)\..+", key) for key in keys_of(received.spans)
+            )
 
 
 async def test_rules_keep_failures_and_a_reload_changes_them(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ FINE = Ended("chat", 0.1, failed=False, rerouted=False, rollout=False)
 @given(st.floats(0, 1), st.integers(0, 2**32))
 def test_the_share_of_traces_is_that_of_the_configuration(share: float, seed: int) -> None:
     rng, sampler = Random(seed), TailSampler((), share)
-    kept = sum(sampler.samples(rng.randbytes(16)) for _ in range(2000))
-    assert abs(kept / 2000 - share) < 0.06
+    selected = sum(sampler.samples(rng.randbytes(16)) for _ in range(2000))
+    assert abs(selected / 2000 - share) < 0.06
 
 
 def test_gateways_agree_on_a_trace() -> None:
@@ -27,33 +27,33 @@ def test_gateways_agree_on_a_trace() -> None:
 
 
 @pytest.mark.parametrize(("rule", "changed"), [("errors", "failed"), ("rerouted", "rerouted"), ("rollouts", "rollout")])
-def test_a_rule_keeps_its_requests(rule: str, changed: str) -> None:
-    ended = FINE._replace(**{changed: True})
-    assert TailSampler((rule,), 0).keeps(ended)
-    assert not TailSampler(set(ALL) - {rule}, 0).keeps(ended)
-    assert not TailSampler(ALL, 0).keeps(FINE)
+def test_a_rule_selects_its_requests(rule: str, changed: str) -> None:
+    ended = Ended(*(True if field == changed else value for field, value in FINE._asdict().items()))
+    assert TailSampler((rule,), 0).selects(ended)
+    assert not TailSampler(set(ALL) - {rule}, 0).selects(ended)
+    assert not TailSampler(ALL, 0).selects(FINE)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["uniform", "expovariate"]))
 def test_about_one_in_a_hundred_is_slow(seed: int, shape: str) -> None:
     rng, sampler = Random(seed), TailSampler(("slowest",), 0)
     draw = rng.random if shape == "uniform" else lambda: rng.expovariate(1.0)
-    kept = sum(sampler.keeps(FINE._replace(seconds=draw())) for _ in range(5000))
-    assert 15 <= kept <= 130
+    selected = sum(sampler.selects(FINE._replace(seconds=draw())) for _ in range(5000))
+    assert 15 <= selected <= 130
 
 
 def test_each_model_has_a_threshold_of_its_own() -> None:
     sampler = TailSampler(("slowest",), 0)
     for _ in range(FEWEST + EVERY):
-        assert not sampler.keeps(FINE)
-        assert not sampler.keeps(FINE._replace(model="slow", seconds=10.0))
-    assert sampler.keeps(FINE._replace(seconds=1.0))
-    assert not sampler.keeps(FINE._replace(model="slow", seconds=10.0))
-    assert sampler.keeps(FINE._replace(model="slow", seconds=11.0))
+        assert not sampler.selects(FINE)
+        assert not sampler.selects(FINE._replace(model="slow", seconds=10.0))
+    assert sampler.selects(FINE._replace(seconds=1.0))
+    assert not sampler.selects(FINE._replace(model="slow", seconds=10.0))
+    assert sampler.selects(FINE._replace(model="slow", seconds=11.0))
 
 
 def test_models_are_bounded() -> None:
     sampler = TailSampler(("slowest",), 0)
     for i in range(2 * MOST_MODELS):
-        sampler.keeps(FINE._replace(model=f"family-{i}"))
+        sampler.selects(FINE._replace(model=f"family-{i}"))
     assert len(sampler._slow) == MOST_MODELS

@@ -11,7 +11,7 @@ from adapters.http2 import channel as http2
 from adapters.http2.codes import Code
 from adapters.http2.status import GrpcError
 from adapters.types import Deadline
-from config.schema.traces import TracesConfig
+from config.schema.telemetry.traces import TracesConfig
 
 PATH = "/v1/traces"
 METHOD = b"/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -111,5 +111,5 @@ def _rejected(body: bytes) -> int:
     """The rejected spans of a response, which is empty or a message with the partial success."""
     try:
         return int(ExportTraceServiceResponse.FromString(body).partial_success.rejected_spans)
-    except Exception:  # noqa: BLE001 - a collector may answer with JSON or text; the export itself has succeeded
+    except Exception:
         return 0

@@ -8,19 +8,19 @@ from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING
 
-from config.schema.traces import TracesConfig
+from config.schema.telemetry.traces import TracesConfig
 from gateway.background import Background
 
 if TYPE_CHECKING:
     from gateway.telemetry.traces.exporter import Exporter
-    from gateway.telemetry.traces.tracer import Tracer  # needs an extra
+    from gateway.telemetry.traces.tracer import RequestTracer  # needs an extra
 
 
 class LiveTraces:
     """Creates and replaces the tracer. `tracer` is None without a collector."""
 
     def __init__(self, clock: Callable[[], float], rng: Random) -> None:
-        self.tracer: Tracer | None = None
+        self.tracer: RequestTracer | None = None
         self._clock = clock
         self._rng = rng
         self._background = Background()
@@ -31,7 +31,7 @@ class LiveTraces:
         """The exporter in force, for its metrics."""
         return None if self.tracer is None else self.tracer.exporter
 
-    def configure(self, config: TracesConfig | None) -> Tracer | None:
+    def configure(self, config: TracesConfig | None) -> RequestTracer | None:
         """Put a configuration in force, and return its tracer."""
         if config == (None if self.tracer is None else self.tracer.config):
             return self.tracer
@@ -39,9 +39,9 @@ class LiveTraces:
             self._background.run(self._retire(self.tracer.exporter, self._exporting), "last traces")
             self.tracer = self._exporting = None
         if config is not None:
-            from gateway.telemetry.traces.tracer import Tracer
+            from gateway.telemetry.traces.tracer import RequestTracer
 
-            self.tracer = Tracer(config, self._clock, self._rng)
+            self.tracer = RequestTracer(config, self._clock, self._rng)
             self._exporting = self._background.run(self.tracer.exporter.run(), "traces")
         return self.tracer
 
@@ -59,11 +59,11 @@ class LiveTraces:
         await exporter.aclose()
 
 
-class MissingExtra(Exception):
+class TracesUnavailable(Exception):
     """The packages of the extra `traces` are not installed."""
 
 
 def check_installed(config: TracesConfig | None) -> None:
-    """Raises `MissingExtra` if traces are configured and cannot be encoded."""
+    """Raises `TracesUnavailable` if traces are configured and cannot be encoded."""
     if config is not None and find_spec("opentelemetry") is None:
-        raise MissingExtra("traces: opentelemetry-proto is not installed. Install the extra `traces`.")
+        raise TracesUnavailable("traces: opentelemetry-proto is not installed. Install the extra `traces`.")

@@ -6,7 +6,7 @@ from random import Random
 from adapters import statuses
 from adapters.errors import ClientGone
 from adapters.spans import SpanLog, read_context
-from config.schema.traces import TracesConfig
+from config.schema.telemetry.traces import TracesConfig
 from gateway.telemetry.record import Record
 from gateway.telemetry.traces.attributes import attributes_of, name_of
 from gateway.telemetry.traces.collector import Collector, collector_of
@@ -17,7 +17,7 @@ from policies.tail import Ended, TailSampler
 _REROUTES = frozenset({"retry", "fallback", "hedge", "resume", "resume_failure"})
 
 
-class Tracer:
+class RequestTracer:
     """The traces of one configuration, with the exporter that they go to."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Tracer:
         return spans
 
     def end(self, record: Record) -> None:
-        """Export the spans of a request that has ended, if a rule keeps it."""
+        """Export the spans of a request that has ended, if a rule selects it."""
         spans = record.trace.spans
         assert spans is not None, "the request is not traced"
         error = record.error
@@ -57,7 +57,7 @@ class Tracer:
             any(kind in _REROUTES for kind, _ in record.trace.events),
             spans.rollout,
         )
-        if not self._sampler.keeps(ended) and not spans.sampled:
+        if not self._sampler.selects(ended) and not spans.sampled:
             return
         root = spans.root
         root.name, root.attributes = name_of(record), {**attributes_of(record), **root.attributes}

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Scripted:
-    """A collector that fails as told, then accepts."""
+    """A collector that fails as scripted, then accepts."""
 
     def __init__(self, *ends: ExportError | float) -> None:
         self.ends = list(ends)
@@ -91,7 +91,7 @@ async def test_a_required_pause_is_respected() -> None:
 
 
 @pytest.mark.parametrize("errors", [[ExportError("unauthorized", again=False)], [AGAIN] * TRIES])
-async def test_what_no_collector_accepts_is_dropped_counted_and_logged_once(
+async def test_a_refused_export_is_dropped_counted_and_logged_once(
     errors: list[ExportError], caplog: pytest.LogCaptureFixture
 ) -> None:
     made = exporter(collector := Scripted(*errors, *errors))
@@ -127,7 +127,7 @@ async def test_a_collector_that_hangs_costs_traces_and_no_memory() -> None:
     assert made.queued == 0
 
 
-async def test_the_end_exports_what_is_queued() -> None:
+async def test_the_end_exports_the_queue() -> None:
     made = exporter(collector := Scripted())
     for _ in range(3 * BATCH):
         made.add(trace())

@@ -15,13 +15,13 @@ Collector = Annotated[
         "http://HOST:4318, https://HOST/PATH, grpc://HOST:4317 or grpcs://HOST:PORT",
     ),
 ]
-Kept = Literal["errors", "slowest", "rerouted", "rollouts"]
+Rule = Literal["errors", "slowest", "rerouted", "rollouts"]
 
 
-def _each_once(kept: tuple[Kept, ...]) -> tuple[Kept, ...]:
-    if len(set(kept)) < len(kept):
+def _each_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    if len(set(rules)) < len(rules):
         raise ValueError("each rule is listed once")
-    return kept
+    return rules
 
 
 class TracesConfig(Section):
@@ -30,9 +30,9 @@ class TracesConfig(Section):
     to: Collector
     """The OpenTelemetry collector: ``http://HOST:4318`` for OTLP over HTTP (``/v1/traces`` is added to a URL without a
     path), ``grpc://HOST:4317`` for OTLP over gRPC; ``https`` and ``grpcs`` with TLS."""
-    headers: dict[HeaderName, Secret] = {}
+    headers: dict[HeaderName, Secret] = Field(default_factory=dict)
     """Headers of every export, such as ``authorization: ${OTLP_AUTHORIZATION}``."""
-    keep: Annotated[tuple[Kept, ...], AfterValidator(_each_once)] = ("errors", "slowest", "rerouted", "rollouts")
+    keep: Annotated[tuple[Rule, ...], AfterValidator(_each_once)] = ("errors", "slowest", "rerouted", "rollouts")
     """Requests that are always traced: ``errors`` (status 500 and above, and broken streams), ``slowest`` (one in a
     hundred of each model), ``rerouted`` (retries, fallbacks, hedges, resumed streams), ``rollouts`` (the new arm)."""
     sample: Percent = 0.01
@@ -42,7 +42,7 @@ class TracesConfig(Section):
     ``ignore``: each request starts a trace of its own."""
     service: str = Field("headrace", min_length=1, max_length=128)
     """``service.name`` of the traces."""
-    resource: dict[str, str] = {}
+    resource: dict[str, str] = Field(default_factory=dict)
     """More attributes of the resource, such as ``deployment.environment.name: production``."""
     timeout: Duration = 10.0
     """Longest time of one export."""

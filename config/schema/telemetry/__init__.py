@@ -1,0 +1,4 @@
+"""What the gateway reports about requests.
+
+traces.py  `traces`
+"""
