@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from adapters.spans import MOST_EVENTS, MOST_SPANS, SpanLog, read_context
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-HEX = st.text("0123456789abcdef", min_size=1)
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=8, max_size=8), st.integers(0, 255))
@@ -19,17 +18,13 @@ def test_a_context_is_read_as_it_was_written(trace: bytes, span: bytes, flags: i
         assert context is None
         return
     assert context is not None
-    assert (context.trace_id, context.span_id, context.sampled, context.state) == (
-        trace,
-        span,
-        bool(flags & 1),
-        "vendor=1",
-    )
+    assert context == (trace, span, bool(flags & 1), "vendor=1")
 
 
-@given(
-    st.text() | st.from_regex(r"[0-9a-fA-F]{0,2}-[0-9a-f]{30,34}-[0-9a-f]{14,18}-[0-9a-f]{0,3}(-x)?", fullmatch=True)
-)
+ALMOST = st.from_regex(r"[0-9a-fA-F]{0,2}-[0-9a-f]{31,33}-[0-9a-f]{15,17}-[0-9a-f]{0,3}(-x)?", fullmatch=True)
+
+
+@given(st.text() | ALMOST)
 def test_no_text_fails_and_only_valid_ones_are_contexts(text: str) -> None:
     context = read_context(text, None)
     if context is not None:

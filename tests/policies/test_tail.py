@@ -26,9 +26,15 @@ def test_gateways_agree_on_a_trace() -> None:
         assert many.samples(trace) or not few.samples(trace)
 
 
-@pytest.mark.parametrize(("rule", "changed"), [("errors", "failed"), ("rerouted", "rerouted"), ("rollouts", "rollout")])
-def test_a_rule_selects_its_requests(rule: str, changed: str) -> None:
-    ended = Ended(*(True if field == changed else value for field, value in FINE._asdict().items()))
+@pytest.mark.parametrize(
+    ("rule", "ended"),
+    [
+        ("errors", FINE._replace(failed=True)),
+        ("rerouted", FINE._replace(rerouted=True)),
+        ("rollouts", FINE._replace(rollout=True)),
+    ],
+)
+def test_a_rule_selects_its_requests(rule: str, ended: Ended) -> None:
     assert TailSampler((rule,), 0).selects(ended)
     assert not TailSampler(set(ALL) - {rule}, 0).selects(ended)
     assert not TailSampler(ALL, 0).selects(FINE)
