@@ -11,11 +11,17 @@ from adapters.wire.openai.operation_fields import FIELDS, is_misspelled
 
 T = TypeVar("T")
 
+MAX_FIELDS = 1024
+"""More than any API has. Later stages copy and check the fields of a body on the event loop."""
+
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def open_body(body: bytes) -> dict[str, Raw]:
-    """Decode a body's fields. Raises `CallerError` if it is not a JSON object, or has a field in the wrong case."""
+    """Decode a body's fields.
+
+    Raises `CallerError` if it is not a JSON object of at most `MAX_FIELDS` fields, or has a field in the wrong case.
+    """
     try:
         fields = _fields(body)
     except RecursionError:
@@ -26,6 +32,8 @@ def open_body(body: bytes) -> dict[str, Raw]:
         raise CallerError(f"The body is not valid JSON: {error}.", code="invalid_json") from None
     if FIELDS.issuperset(fields):
         return fields
+    if len(fields) > MAX_FIELDS:
+        raise CallerError(f"The body has {len(fields):,} fields. Send at most {MAX_FIELDS:,}.", code="too_many_fields")
     for name in fields:
         if is_misspelled(name):
             message = f"`{name}` is not a field. Write `{name.casefold()}`: some servers would read one as the other."

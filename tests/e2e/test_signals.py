@@ -15,7 +15,7 @@ from tests.e2e.test_operations import configuration
 from tests.support.processes import starting_gateway
 from tests.support.upstreams import stream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adapters import offload
-from adapters.errors import CallerError
+from adapters.errors import CallerError, ContextTooLong
 from adapters.wire.openai.ignored_fields import NAMES, IgnoredFields, allowed_tools
 from runtimes.llm.api.messages import check_continued, check_messages
 from runtimes.llm.api.requests import ChatBody, CompletionBody, GenerateBody
@@ -72,13 +72,18 @@ def decode_chat(body: bytes, hints: IgnoredFields | None = None) -> ChatBody:
     return decoded
 
 
-def decode_completion(body: bytes, hints: IgnoredFields | None = None) -> CompletionBody:
-    """Raises CallerError that names the parameter at fault."""
+def decode_completion(body: bytes, hints: IgnoredFields | None = None, context: int | None = None) -> CompletionBody:
+    """Raises CallerError that names the parameter at fault, and ContextTooLong for more token ids than `context`."""
     decoded = _decode(body, CompletionBody, hints or IgnoredFields())
-    if len(decoded.prompts) * decoded.candidates > MAX_CHOICES:
+    prompts = decoded.prompts
+    if context is not None and any([len(prompt) > context for prompt in prompts if isinstance(prompt, list)]):
+        # Here, in the worker process: the event loop creates and reads no list of that length.
+        message = f"`prompt` has more than {context} tokens; this model's context has {context}."
+        raise ContextTooLong(message, param="prompt")
+    if len(prompts) * decoded.candidates > MAX_CHOICES:
         several = "n" if decoded.best_of is None else "best_of"
         raise CallerError(f"prompts times `{several}` must be at most {MAX_CHOICES}.", param=several)
-    if decoded.continue_token_ids and len(decoded.prompts) > 1:
+    if decoded.continue_token_ids and len(prompts) > 1:
         raise CallerError("`continue_token_ids` is one answer: give one prompt.", param="prompt")
     return decoded
 

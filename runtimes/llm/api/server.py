@@ -150,7 +150,9 @@ class App:
 
     async def _completions(self, request: Request) -> Response:
         hints = IgnoredFields.of(request.headers)
-        body = await decoded(decode_completion, await json_body(request), hints)
+        context = None if self.model is None else self.model.engine.max_model_len
+        decode = functools.partial(decode_completion, context=context)
+        body = await decoded(decode, await json_body(request), hints)
         model = self._answering(body.model)
         prompts = [await encode_prompt(model, prompt) for prompt in body.prompts]
         names = None if body.num_logprobs is None else TokenNames(model.tokenizer, "bytes:")

@@ -147,6 +147,13 @@ async def test_a_prompt_over_the_context(client: AsyncOpenAI) -> None:
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
 
 
+@pytest.mark.parametrize("count", [600, 100_000])
+async def test_token_ids_over_the_context(client: AsyncOpenAI, count: int) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await client.completions.create(model="smol", prompt=[[1] * count, [1]])
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
+
+
 # ── the process ───────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -36,7 +36,7 @@ from runtimes.tensor.scheduling.scheduler import ModelScheduler, make_scheduler
 from runtimes.tensor.sequences.sequencer import Sequencer
 from tests.runtimes.tensor.instances.support import one_to_one, write
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 HEAD = """
 import os, threading, time
 import numpy as np
