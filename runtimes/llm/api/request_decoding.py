@@ -76,7 +76,7 @@ def decode_completion(body: bytes, hints: IgnoredFields | None = None, context: 
     """Raises CallerError that names the parameter at fault, and ContextTooLong for more token ids than `context`."""
     decoded = _decode(body, CompletionBody, hints or IgnoredFields())
     prompts = decoded.prompts
-    if context is not None and any([len(prompt) > context for prompt in prompts if isinstance(prompt, list)]):
+    if context is not None and any(len(prompt) > context for prompt in prompts if isinstance(prompt, list)):
         # Here, in the worker process: the event loop creates and reads no list of that length.
         message = f"`prompt` has more than {context} tokens; this model's context has {context}."
         raise ContextTooLong(message, param="prompt")
