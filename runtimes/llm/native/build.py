@@ -10,6 +10,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +25,19 @@ FLAGS = (
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast",
 )  # fmt: skip
 BUILD_SECONDS = 600
+RETRY_SECONDS = 86_400
+"""A compiler that failed is not started again for the same sources before this time."""
+
+_OF_THE_MACHINE = ("Killed signal", "No space left on device", "out of memory", "unable to execute command: Killed")
+"""Failures that the next compilation may not have: they are not recorded."""
 
 
 class NativeUnavailable(Exception):
     """The step cannot be compiled here, or cannot run this model; the message is the reason."""
+
+
+class CompilerFailed(NativeUnavailable):
+    """The compiler cannot compile the step for a target."""
 
 
 class BuildTarget(NamedTuple):
@@ -49,6 +59,8 @@ TARGETS = {
     # The tiles of AMX in plain C++: its path, tested where there are none.
     "emulated-amx": BuildTarget(_AVX512_ABILITIES, ("-DHEADRACE_EMULATED_TILES", *_AVX512)),
 }  # fastest first
+EMULATED = frozenset({"emulated-amx"})
+"""Targets for tests, which are slower than others of the same processor."""
 
 
 def targets() -> list[str]:
@@ -61,9 +73,10 @@ def targets() -> list[str]:
 def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
     """The step for `target`, compiled if it is not in `folder` yet; the compilation lasts ten to thirty seconds.
 
-    The environment's CXXFLAGS come after our own flags.
+    The environment's CXXFLAGS come after our own flags. A failure of the compiler is recorded in `folder`, and raised
+    again at the next starts without a compilation.
 
-    Raises NativeUnavailable.
+    Raises NativeUnavailable; CompilerFailed if another target may succeed.
     """
     folder = folder or user_cache_path("headrace") / "native"
     compiler = next((path for name in _compilers() if (path := shutil.which(name))), None)
@@ -79,7 +92,7 @@ def library(target: str, folder: Path | None = None) -> ctypes.CDLL:
             if not built.exists():
                 if compiler is None:
                     raise NativeUnavailable(f"there is no C++ compiler: none of {', '.join(_compilers())} is on PATH")
-                _compile(compiler, flags, built)
+                _compile_once(compiler, flags, built)
         return ctypes.CDLL(str(built))
     except OSError as error:
         raise NativeUnavailable(f"the compiled step cannot be stored or loaded: {error}") from None
@@ -89,14 +102,33 @@ def _compilers() -> tuple[str, ...]:
     return (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
 
 
+def _compile_once(compiler: str, flags: list[str], built: Path) -> None:
+    """Compile, unless this compiler failed to within the last RETRY_SECONDS."""
+    status = Path(compiler).stat()
+    version = f"{Path(compiler).resolve()} {status.st_size} {status.st_mtime_ns}"
+    failure = built.with_suffix(".failed")
+    if failure.exists() and 0 <= time.time() - failure.stat().st_mtime < RETRY_SECONDS:
+        recorded, _, reason = failure.read_text().partition("\n")
+        if recorded == version:
+            raise CompilerFailed(f"{reason} (recorded in {failure}: remove the file to compile again)")
+    try:
+        _compile(compiler, flags, built)
+    except CompilerFailed as error:
+        failure.write_text(f"{version}\n{error}")
+        raise
+    failure.unlink(missing_ok=True)
+
+
 def _compile(compiler: str, flags: list[str], built: Path) -> None:
     fresh = built.with_suffix(".new")
     command = [compiler, *flags, str(HERE / "step.cpp"), "-o", str(fresh)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS)  # noqa: S603 - our own sources
     except subprocess.TimeoutExpired:
-        raise NativeUnavailable(f"{compiler} took more than {BUILD_SECONDS} s") from None
+        raise CompilerFailed(f"{compiler} took more than {BUILD_SECONDS} s") from None
+    if done.returncode < 0 or any(word in done.stderr for word in _OF_THE_MACHINE):
+        raise NativeUnavailable(f"{compiler} was interrupted: {done.stderr[-200:].strip() or done.returncode}")
     if done.returncode:
         wrong = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-1:]
-        raise NativeUnavailable(f"{compiler} cannot compile the step: {'; '.join(wrong[:3])}")
+        raise CompilerFailed(f"{compiler} cannot compile the step: {'; '.join(wrong[:3])}")
     fresh.replace(built)

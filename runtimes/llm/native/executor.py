@@ -12,7 +12,7 @@ from torch import Tensor
 from runtimes.llm.engine.sequence import Chunk
 from runtimes.llm.model.llama import Layer, Llama
 from runtimes.llm.model.model_config import ModelShape
-from runtimes.llm.native.build import NativeUnavailable, library, targets
+from runtimes.llm.native.build import EMULATED, CompilerFailed, NativeUnavailable, library, targets
 from runtimes.llm.native.team_size import TeamSize
 from runtimes.llm.weights.matrix import GroupQuantized, Weight, embedding
 
@@ -79,7 +79,7 @@ class NativeExecutor:
         if reason := unsupported(model, block_size, kv_dtype):
             raise NativeUnavailable(reason)
         self.config = model.config
-        self._library = library(target or _best_target())
+        self._library = library(target) if target else _fastest()
         self._model = c_void_p()
         for name, parameters in _PARAMETERS.items():
             function = getattr(self._library, f"headrace_{name}")
@@ -222,10 +222,17 @@ def unsupported(model: Llama, block_size: int, kv_dtype: torch.dtype = torch.bfl
     return None
 
 
-def _best_target() -> str:
-    if usable := targets():
-        return usable[0]
-    raise NativeUnavailable("it is made for processors with AVX2, AVX-512 or NEON, and this is none")
+def _fastest() -> ctypes.CDLL:
+    """The step for the fastest target that the compiler can compile. Raises NativeUnavailable."""
+    usable = [name for name in targets() if name not in EMULATED]
+    if not usable:
+        raise NativeUnavailable("it is made for processors with AVX2, AVX-512 or NEON, and this is none")
+    for name in usable[:-1]:
+        try:
+            return library(name)
+        except CompilerFailed as error:
+            log.warning("the native step for %s is not available, trying the next target: %s", name, error)
+    return library(usable[-1])
 
 
 def _shape(config: ModelShape) -> _Shape:

@@ -3,6 +3,7 @@
 base.py            the interfaces of backends, models and instances
 registry.py        backends by name, each imported when a model first needs it
 files.py           a model's file, and the class of a model written in Python
+sources.py         the import of models' Python files, without cached bytecode
 signature.py       the tensors of a model's file, compared with its configuration
 declared.py        models whose files do not describe their tensors
 onnx.py            ONNX Runtime; onnx_quantize.py: ONNX models with smaller weights

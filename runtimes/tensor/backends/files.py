@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from runtimes.tensor.backends.base import ModelLoadError
+from runtimes.tensor.backends.sources import UncachedLoader, import_uncached
 from runtimes.tensor.configuration.model_config import ModelConfig
 
 _PREFIX = "_model_"
@@ -64,13 +65,16 @@ def _module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ModelLoadError(f"there is no {path.name} in the version's folder")
     name = f"{_PREFIX}{next(_serials)}"
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(path.parent)])
-    if spec is None or spec.loader is None:
-        raise ModelLoadError(f"{path.name} is no Python file")
+    import_uncached(path.parent)
+    loader = UncachedLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=loader, submodule_search_locations=[str(path.parent)]
+    )
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except BaseException:
         forget(name)
         raise

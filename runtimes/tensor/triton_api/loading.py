@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runtimes.tensor.backends.base import Device, ModelLoadError
+from runtimes.tensor.backends.sources import import_uncached
 from runtimes.tensor.configuration.model_config import ModelConfig
 from runtimes.tensor.triton_api import configuration, process
 from runtimes.tensor.triton_api.model import TritonModel
@@ -42,6 +43,7 @@ def offer_utils(folder: Path) -> None:
     from runtimes.tensor.triton_api import backend_utils
 
     sys.modules[UTILS] = backend_utils
+    import_uncached(folder.parent)
     sys.path += [str(folder), str(folder.parent)]
     sys.argv[1:] = []  # models that run unittest read it
 

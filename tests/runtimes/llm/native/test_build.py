@@ -13,7 +13,7 @@ import torch
 
 from runtimes.llm.model.executor import TorchExecutor, make_executor
 from runtimes.llm.native import build
-from runtimes.llm.native.build import NativeUnavailable, targets
+from runtimes.llm.native.build import CompilerFailed, NativeUnavailable, targets
 from runtimes.llm.native.executor import NativeExecutor, unsupported
 from tests.runtimes.llm.native.models import BLOCK, CONTEXT, random_model, shape
 
@@ -73,6 +73,60 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list((tmp_path / "cache").glob("*.so"))
 
 
+def test_a_compiler_that_fails_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, target = tmp_path / "calls", targets()[0]
+    program = compiler(tmp_path, f"open({str(log)!r}, 'a').write('x'); sys.exit('fatal error: no such header')")
+    monkeypatch.setenv("CXX", program)
+
+    def started() -> int:
+        log.write_text("")
+        with pytest.raises(CompilerFailed, match="no such header") as failed:
+            build.library(target, tmp_path / "cache")
+        [record] = (tmp_path / "cache").glob("*.failed")
+        assert log.read_text() or str(record) in str(failed.value)
+        return len(log.read_text())
+
+    assert [started(), started(), started()] == [1, 0, 0]
+    [record] = (tmp_path / "cache").glob("*.failed")
+    os.utime(record, (0, 0))
+    assert [started(), started()] == [1, 0], "tried again after a day"
+    os.utime(program, (1, 1))
+    assert [started(), started()] == [1, 0], "another compiler is tried"
+    monkeypatch.setenv("CXXFLAGS", "-g")
+    log.write_text("")
+    with pytest.raises(CompilerFailed):
+        build.library(target, tmp_path / "cache")
+    assert log.read_text() == "x", "other flags are tried"
+
+
+def test_a_record_ends_with_a_compilation_that_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", compiler(tmp_path, "sys.exit('fatal error: no such header')"))
+    with pytest.raises(CompilerFailed):
+        build.library(targets()[0], tmp_path / "cache")
+    monkeypatch.setenv("CXX", compiler(tmp_path, f"import shutil; shutil.copy({_ready()!r}, sys.argv[-1])"))
+    assert build.library(targets()[0], tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("*.failed"))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "import os; os.kill(os.getpid(), 9)",
+        "sys.exit('fatal error: Killed signal terminated program cc1plus')",
+        "sys.exit('fatal error: error writing to /tmp/x.s: No space left on device')",
+    ],
+)
+def test_a_compiler_that_was_interrupted_is_started_again(
+    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "calls"
+    monkeypatch.setenv("CXX", compiler(tmp_path, f"open({str(log)!r}, 'a').write('x'); {end}"))
+    for _ in range(2):
+        with pytest.raises(NativeUnavailable, match="interrupted"):
+            build.library(targets()[0], tmp_path / "cache")
+    assert log.read_text() == "xx"
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(NativeUnavailable, match="stored or loaded"):
@@ -108,6 +162,20 @@ def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(executor, TorchExecutor)
     assert len(executor.model.layers) == 2  # nothing was taken
     with pytest.raises(ValueError, match="compiler"):
+        make("native")
+
+
+def test_a_target_that_the_compiler_lacks_leaves_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _ready()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(build.TARGETS, "newest", build.BuildTarget(frozenset(), ("-mno-such-processor",)))
+    monkeypatch.setattr("runtimes.llm.native.executor.targets", lambda: ["newest", *targets()])
+    assert isinstance(make("auto"), NativeExecutor)
+    assert "the native step for newest is not available, trying the next target" in caplog.text
+    monkeypatch.setattr("runtimes.llm.native.executor.targets", lambda: ["newest", "emulated-amx"])
+    with pytest.raises(ValueError, match=r"cannot compile the step.*recorded in"):
         make("native")
 
 
