@@ -1,4 +1,4 @@
-"""Runs a static graph of steps: each step starts as soon as its inputs are there.
+"""Runs a static graph of steps: each step starts as soon as its inputs are available.
 
     plan = Dataflow(steps).plan(outputs)              # once: the steps that these outputs need
     result = await run(plan, values, start)          # for each request
@@ -8,7 +8,7 @@ input is absent is skipped, and so are all that need its outputs: this is how a 
 
 - The first failure of a required step cancels the other steps in the same turn of the loop, and is raised when these
   have ended.
-- The run ends when each requested output is there or absent for good, and each check (a step without outputs) has
+- The run ends when each requested output is available or certainly absent, and each check (a step without outputs) has
   passed. Steps that still run are then cancelled, and have ended when `run` returns.
 - Cancelling `run` cancels all steps.
 - A single ready step is awaited in place, without a task.
@@ -60,7 +60,7 @@ async def run(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResu
 
 
 async def _run_chain(plan: Plan, values: Mapping[str, V], start: Start[V]) -> GraphResult[V]:
-    """Run steps of which only one can be ready at a time. All values that no step produces are there."""
+    """Run steps of which only one can be ready at a time. All values that no step produces are available."""
     result = GraphResult(dict(values))
     present = result.values
     absent: set[str] = set()
@@ -220,7 +220,7 @@ class _Execution(Generic[V]):
         self._withhold(self._drop(index))
 
     def _settle(self, value: str) -> None:
-        """A value is there."""
+        """A value is available."""
         if value in self._plan.outputs:
             self._open -= 1
         for index in self._plan.consumers.get(value, ()):

@@ -14,8 +14,8 @@ The path of one chat request, from the socket to the engine:
 10. runtimes/llm/api/server.py           the API of the bundled engine (or any other server's)
 11. runtimes/llm/engine/async_engine.py  submits sequences to the engine's thread
 
-Two objects travel along it: the request (adapters/requests.py) is what the client sent; the call (adapters/call.py) is
-one execution of it, with its deadline and its trace. telemetry/record.py is what the access log and the metrics read.
+Two objects travel along it: the request (adapters/requests.py) is the client's request; the call (adapters/call.py) is
+one execution of it, with its deadline and its trace. The access log and the metrics read telemetry/record.py.
 
 Beside the path:
 

@@ -26,7 +26,7 @@ class Lifecycle:
         self.config = config
         """The configuration in force."""
         self.loaded = ""
-        """When the configuration in force was loaded, in UTC."""
+        """The time at which the configuration in force was loaded, in UTC."""
         self.last_error = ""
         """The failure of the last reload or restart; empty after a success."""
         self.watcher: Watcher | None = None

@@ -26,13 +26,13 @@ from policies.routing.rules import NO_ROLLOUTS, Catalogue, ModelList, Rollouts
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The running form of a configuration. A request keeps the one it began with."""
+    """The running form of a configuration. A request uses the snapshot of its start to its end."""
 
     config: Config
     credentials: Credentials
     catalogue: Catalogue
     allowed: Mapping[str, ModelList]
-    """Which models each tenant may use."""
+    """The models that each tenant may use."""
     standings: Mapping[str, TenantConfig]
     """By tenant: the section with its share and priority."""
     salts: Mapping[str, str]

@@ -62,7 +62,7 @@ class Breaker:
         return max(0.0, self._open_until - now, self._rest_until - now, self._trial + self.open_for - now)
 
     def next_change(self, now: float) -> float:
-        """Seconds until time alone changes the result of `allows` or `rests`, whichever is first; 0 if it changes
+        """Seconds until the result of `allows` or `rests` changes by time alone; 0 if it changes
         neither."""
         ends = (self._open_until, self._rest_until, self._trial + self.open_for)
         return min((end - now for end in ends if end > now), default=0.0)

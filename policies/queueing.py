@@ -6,7 +6,7 @@
                   that any order would meet; Dertouzos, IFIP Congress 1974)
 
 A full queue evicts from the other end: in the lowest band, the tenant with the most waiting requests for its share, and
-of these requests the newest. So a flood fills only the places of its own tenant.
+of these requests the newest. A flood therefore fills only the places of its own tenant.
 (McKenney, "Stochastic Fairness Queueing", INFOCOM 1990: drop from the longest queue.)
 """
 

@@ -78,7 +78,7 @@ def backoff(attempt: int, base: float, rng: Random) -> float:
 
 
 def rested(retry_after: float, rng: Random) -> float | None:
-    """Seconds to wait for an endpoint that requires a pause of `retry_after`; None if that is over 2 s.
+    """Seconds to wait for an endpoint that requires a pause of `retry_after`; None if the wait is over 2 s.
 
     The result is never less, and up to half more, so that waiting requests are not retried together.
     """

@@ -19,7 +19,7 @@ _SPACE = 1 << 56
 
 
 class Ended(NamedTuple):
-    """What the choice depends on."""
+    """The properties of a request that the choice depends on."""
 
     model: str
     seconds: float

@@ -1,4 +1,4 @@
-"""Bundled servers that compute, each in a process of its own, without another server.
+"""Bundled servers that compute, each in a separate process, without another server.
 
 To the gateway they are servers like any other: it starts and watches them (`gateway/placement`) and speaks
 to them over a wire, never by import.

@@ -13,7 +13,7 @@ RETRY_SECONDS = 1.0
 
 
 class Budget:
-    """A limit on held bytes. Each caller gives back the number of bytes that it has taken.
+    """A limit on held bytes. Each caller releases the number of bytes that it has reserved.
 
     A budget with a parent is a part of the parent: both count the bytes.
     """

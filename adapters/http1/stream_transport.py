@@ -206,7 +206,7 @@ class StreamTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        """Close the stream after the one response of the HTTP/1.1 connection."""
+        """Close the stream after the only response of the HTTP/1.1 connection."""
         self._owner.close_soon(self)
 
     def close(self) -> None:

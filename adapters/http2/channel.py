@@ -105,7 +105,7 @@ class Channel:
     async def unary(
         self, path: bytes, message: bytes, metadata: bytes = b"", deadline: Deadline = NO_DEADLINE
     ) -> bytes:
-        """Send a request with one message and return the one message of the response.
+        """Send a request with one message and return the only message of the response.
 
         `metadata` are encoded fields (`encode_fields`). Raises `GrpcError` for a status that is not OK, and an
         `InferenceError` if the upstream is unreachable, fails or is late. A call that the upstream reports as

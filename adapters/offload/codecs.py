@@ -117,7 +117,7 @@ async def separated(request: InferRequest, tenant: str) -> InferRequest:
 
 
 def _changed(request: InferRequest, derived: InferRequest) -> InferRequest:
-    """A request for what was derived from its undecoded form."""
+    """A request for the values that were derived from its undecoded form."""
     payload = derived.payload
     if isinstance(payload, HttpPayload) and isinstance(request.payload, HttpPayload):
         payload = replace(payload, accepts=request.payload.accepts)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 _medium = WorkerQueue(512 * _MiB)
 _large = WorkerQueue(2048 * _MiB)
-"""A lane of its own, so that usual bodies do not wait behind huge ones."""
+"""A separate lane for huge bodies, so that usual bodies do not wait behind them."""
 
 
 async def run(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -73,7 +73,7 @@ def _inflate(body: bytes, bits: int, limit: int) -> bytes:
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
-    """Decompress zstd in slices of at most a few megabytes: the decoder has no bound of its own."""
+    """Decompress zstd in slices of at most a few megabytes: the decoder itself has no bound."""
     inflater = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     pieces: list[bytes] = []
     size = fed = 0

@@ -66,7 +66,7 @@ def _section(root: Node, name: str) -> Node:
 
 
 def _target(arm: Node) -> tuple[object, ...]:
-    """What distinguishes an arm from another one."""
+    """The properties that distinguish an arm from another."""
     return arm.text or arm["pool"].text, arm["model"].text, arm["version"].text, arm["rewrite"].value
 
 

@@ -20,7 +20,7 @@ from config.expressions.types import (
 )
 
 _SAFE_SUM = float(1 << 62)
-"""Below it, a sum of integers in 64 bits is exact, whatever its order."""
+"""Below it, a sum of integers in 64 bits is exact in every order."""
 
 
 def of_booleans(name: str, argument: Operand, column: int) -> Operand:

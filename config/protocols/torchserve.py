@@ -15,7 +15,7 @@ class ManagedByTorchServe(DeclaredTensors):
     """Port of the management API (HTTP, usually 8081) at the endpoint's host, for readiness, versions, loading and
     unloading of models. When absent these are not available."""
     management_key: Secret | None = None
-    """Token of the management API. The pool's ``key`` is the one for inference."""
+    """Token of the management API. The pool's ``key`` is the key for inference."""
 
     @property
     def metrics_key(self) -> Secret | None:

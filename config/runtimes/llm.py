@@ -22,7 +22,7 @@ class LlmRuntime(RuntimeConfig):
     """Number format of the computation. ``auto``: bfloat16 if the device supports it in hardware, else float32."""
     weights: Literal["auto", "unquantized", "int8", "int4", "stored"] = "auto"
     """Storage of weight matrices. ``unquantized``: as ``dtype``. ``int8``, ``int4``: groups of 32 with one scale,
-    whatever the files contain (with ``int4``, embedding and head use 8 bits). ``stored``: the blocks of a quantized
+    for files of every format (with ``int4``, embedding and head use 8 bits). ``stored``: the blocks of a quantized
     GGUF file, unchanged. ``auto``: unquantized."""
     executor: Literal["auto", "native", "torch"] = "auto"
     """Implementation of a step. ``native``: C++, compiled once on the machine (bfloat16 on a CPU). ``auto``: native if

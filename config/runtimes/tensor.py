@@ -23,8 +23,8 @@ class TensorRuntime(RuntimeConfig):
     """Small models of ``headrace models list`` that are downloaded into ``repository`` at the start, if it lacks them.
     """
     mode: Literal["none", "explicit", "poll"] = "none"
-    """Which models are served. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that operators
-    load. ``poll``: all, following changes of the folder."""
+    """Models that the runtime serves. ``none``: all, loaded once. ``explicit``: those in ``models``, and those that
+    operators load. ``poll``: all, following changes of the folder."""
     models: tuple[Name, ...] = ()
     """With ``explicit``: names of the models to load at the start."""
     poll_interval: Duration = 5.0

@@ -15,7 +15,7 @@ MetricsPath = Annotated[str, Shape(r"/\S{0,512}", "a path such as /metrics")]
 
 
 class SignalsConfig(Section):
-    """Where an endpoint reports its load."""
+    """Source of an endpoint's reported load."""
 
     server: Literal[
         "auto", "vllm", "sglang", "llama.cpp", "tgi", "tensorrt-llm", "triton-tensorrt-llm", "triton", "openvino",
@@ -34,7 +34,7 @@ class SignalsConfig(Section):
 
 
 class BalanceConfig(Section):
-    """How a pool selects an endpoint."""
+    """Selection of an endpoint by a pool."""
 
     by: Literal["round_robin", "random", "least_request", "peak_ewma", "load", "hash", "prefix_affinity"] = (
         "least_request"

@@ -66,7 +66,7 @@ class DiscoverConfig(Section):
     nameserver: Nameserver | None = None
     """With ``dns`` and ``srv``: name server to query instead of the system's."""
     ttl_min: Duration = 5.0
-    """With ``dns`` and ``srv``: shortest time that records are used, whatever their TTL."""
+    """With ``dns`` and ``srv``: shortest time that records are used, even if their TTL is shorter."""
     ttl_max: Duration = 300.0
     """With ``dns`` and ``srv``: longest time that records are used."""
     grace: Duration = 300.0

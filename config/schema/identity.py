@@ -37,7 +37,7 @@ class ScopesConfig(Section):
     fronts: tuple[Operation, ...] | None = Field(None, min_length=1)
     """Operations that the credential may use; any other is refused with 403."""
     routes: tuple[Name, ...] | None = Field(None, min_length=1)
-    """Names of routes that the credential may use. A model whose matching route is another one is reported as unknown.
+    """Names of routes that the credential may use. A model whose matching route is not listed is reported as unknown.
     """
 
     @model_validator(mode="after")
@@ -124,7 +124,7 @@ class JwtConfig(Section):
 
 
 class CertificateConfig(GrantConfig):
-    """One name of a client certificate, compared exactly, and what the certificate permits."""
+    """One name of a client certificate, compared exactly, and the rights of the certificate."""
 
     subject_cn: CertificateName | None = None
     """Common name of the subject."""
@@ -145,7 +145,7 @@ class CertificateConfig(GrantConfig):
 
 
 class AuthConfig(Section):
-    """How credentials are verified."""
+    """Verification of credentials."""
 
     pepper: Secret | None = None
     """Server secret that is mixed into the hashes of keys. When absent, a file beside the SQLite database is created

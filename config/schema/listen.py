@@ -17,7 +17,7 @@ class ListenTls(Section):
     client_ca: PemFile | None = None
     """Root certificates that client certificates are verified against. A changed file needs a restart."""
     client_auth: Literal["optional", "required"] = "optional"
-    """``required`` refuses every connection without a client certificate, whatever other credential the client has."""
+    """``required`` refuses every connection without a client certificate, even if the client has another credential."""
 
 
 class ListenConfig(Section):

@@ -59,7 +59,7 @@ class ProbeConfig(Section):
 
 
 class BreakerConfig(Section):
-    """Circuit breaker: stops sending to an endpoint that keeps failing, then tries one request."""
+    """Circuit breaker: stops requests to an endpoint that fails repeatedly, then tries one request."""
 
     failures: int = Field(5, ge=1)
     """Consecutive failures that open the breaker. Errors of the client do not count."""
@@ -109,7 +109,7 @@ class PoolConfig(Section):
     tls: UpstreamTls | None = None
     """TLS to ``https://`` endpoints; verified against the system's root certificates when absent."""
     balance: BalanceConfig = BalanceConfig()
-    """How an endpoint is selected."""
+    """Selection of an endpoint."""
     probe: ProbeConfig | None = ProbeConfig()
     """Active health check; ``null`` disables it."""
     breaker: BreakerConfig = BreakerConfig()

@@ -109,7 +109,7 @@ class ProofConfig(EventConfig):
     below: Factor | None = None
     """The ratio of the rates of ``to`` and ``from`` is certainly below."""
     at_most: Annotated[Percent, AfterValidator(_some)] | None = None
-    """The rate of ``to`` is certainly at most this. Proves a service without failures, of which no ratio is known."""
+    """The rate of ``to`` is certainly at most this. Proves a service without failures, which has no ratio."""
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
@@ -134,13 +134,13 @@ class RolloutConfig(Section):
     steps: tuple[RolloutStepConfig, ...] = Field(min_length=1)
     """Shares of ``to``, rising. After the last step ``to`` has all requests."""
     warmup: Delay = 60.0
-    """Begin of each step of which no event counts, in both arms."""
+    """Time at the beginning of each step in which no event counts, in both arms."""
     back_if: tuple[BackConfig, ...] = (BackConfig.model_construct(metric="failures", slower_than=None, above=1.2),)
     """Conditions that take it back."""
     on_if: tuple[ProofConfig, ...] = ()
     """Conditions for the next step; a step without alarm is enough when absent."""
     unproven: Literal["hold", "go_on", "back"] = "hold"
-    """When a step is over and ``on_if`` is not proven: stay at this share until it is, go on, or go back."""
+    """When a step ends and ``on_if`` is not proven: stay at this share until it is, go on, or go back."""
     requests: int = Field(100, ge=1, le=1_000_000_000)
     """Fewest requests of ``to``, or subjects if ``sticky`` is not ``request``, before a step may end: an idle arm
     proves nothing."""

@@ -55,7 +55,7 @@ class TimeoutConfig(Section):
 
 
 class RouteConfig(Section):
-    """Where matching requests go. The first route that matches wins."""
+    """Target of matching requests. The first route that matches wins."""
 
     name: Name | None = None
     """Name of the route, for scopes. Routes of several models may share a name."""
@@ -122,7 +122,7 @@ class PriceConfig(Section):
     completion: PerTokens | None = None
     """Price of completion tokens."""
     request: Amount | None = None
-    """Price of one answered request, whatever its length."""
+    """Price of one answered request of any length."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -139,7 +139,8 @@ class PriceConfig(Section):
 
 
 class SignatureConfig(Section):
-    """Inputs and outputs of a model of tensors, for the checks of pipelines. Its server is not asked for them."""
+    """Inputs and outputs of a model of tensors, for the checks of pipelines. Its server receives no request for
+    them."""
 
     inputs: tuple[PipelineTensorConfig, ...] = ()
     """Inputs that every request has."""

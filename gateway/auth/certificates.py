@@ -10,7 +10,7 @@ from gateway.auth.keys import Principal, granted, holder_id
 from gateway.auth.table import REFUSED
 
 PeerCertificate = Mapping[str, Any]
-"""As `ssl.SSLSocket.getpeercert` gives it. TLS has checked its chain and its purpose."""
+"""A certificate in the form of `ssl.SSLSocket.getpeercert`. TLS has checked its chain and its purpose."""
 _Name = tuple[str, str]
 
 

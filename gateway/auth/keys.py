@@ -121,6 +121,6 @@ def bearer(authorization: str | None, x_api_key: str | None = None) -> str | Non
 
 
 def end_of_day(day: str) -> float:
-    """Unix seconds at which the UTC day `YYYY-MM-DD` is over. Raises `ValueError` for a day that is not one."""
+    """Unix seconds of the end of the UTC day `YYYY-MM-DD`. Raises `ValueError` for a day that is not one."""
     start = date.fromisoformat(day)
     return datetime(start.year, start.month, start.day, tzinfo=UTC).timestamp() + _DAY

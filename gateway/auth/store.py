@@ -1,7 +1,7 @@
 """Issued keys, in the state database. Every method blocks: call it in a thread from async code.
 
 Every change moves the epoch and writes its entry of the audit log, in one transaction. Gateways poll the epoch, and
-read the keys again when it differs from the one that they have read.
+read the keys again when the epoch differs from their last read.
 """
 
 import json

@@ -12,7 +12,7 @@ from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
-"""The one message for every credential that is not accepted, whatever its kind and the reason."""
+"""The only message for credentials that are not accepted, of every kind and for every reason."""
 _MISSING = "no API key given: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 # Stands in for a missing record, so that a refusal takes the same work for every reason.
 _NO_RECORD = KeyRecord(Principal("", ""), secrets.token_bytes(32), -math.inf)

@@ -79,7 +79,7 @@ class TextTokenizer:
         self._max = config.max_tokens
         longest = max(map(len, self._tokenizer.get_vocab(with_added_tokens=True)), default=1)
         self._most = self._max * max(longest, LONGEST_WORD)
-        """Characters: a longer text has more tokens than the model takes, whatever they are."""
+        """Characters: a longer text certainly has more tokens than the model accepts."""
         self._cut = config.too_long == "cut"
         self._batch = config.batch
 

@@ -1,4 +1,4 @@
-"""How long the steps of rollouts need, as text for `headrace check`."""
+"""The times that the steps of rollouts need, as text for `headrace check`."""
 
 from collections.abc import Iterator
 from math import isinf

@@ -15,7 +15,7 @@ app = typer.Typer(no_args_is_help=True, help="Print the configuration of another
 
 @app.callback()
 def _commands() -> None:
-    """Keep the name of the command, of which there is only one."""
+    """Preserve the name of the only command."""
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Cross-origin resource sharing (the Fetch standard), for every front of the data listener.
 
-A page sends its key in a header of its own, so no response allows the browser's credentials.
+A page sends its key in a separate header, so no response allows the browser's credentials.
 """
 
 import re

@@ -56,7 +56,7 @@ def anthropic_type(status: int) -> str:
 
 
 def anthropic_response(error: InferenceError, headers: list[tuple[str, str]]) -> Response:
-    """Anthropic's error response. A full server has a status of its own."""
+    """Anthropic's error response. An overload has a separate status."""
     status = statuses.http_status(error)
     if status == 503:
         status = OVERLOADED

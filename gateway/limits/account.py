@@ -41,7 +41,7 @@ class Account:
         self.spent: Counter[tuple[str, str]] = Counter()
         """Picos by key and currency, since this process began; keys beyond `MAX_SUBJECTS` are `OTHER_KEYS`."""
         self.always: tuple[Allowance, ...] = ()
-        """The allowances that every request uses, whatever its key, model and user."""
+        """The allowances that every request uses, for every key, model and user."""
         self.is_plain = True
         """Whether `always` contains every allowance that a request uses."""
 
@@ -74,7 +74,7 @@ class Account:
         return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(requested))
 
     def of_key(self, key: str, now: float, utc: float) -> tuple[Allowance, ...]:
-        """The allowances that every request with a key uses, whatever its model and user, if they are counted on this
+        """The allowances that every request with a key uses, for every model and user, if they are counted on this
         host.
         """
         limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]

@@ -159,8 +159,8 @@ class Ledger:
         """Before a body is received: take a request and a concurrency slot from the allowances that every request of
         the key uses.
 
-        It is undone when the request is reserved as a whole. Raises `LimitExceeded` for a request that is refused
-        whatever its body contains. None if there is nothing to take.
+        It is undone when the request is reserved as a whole. Raises `LimitExceeded` for a request that is refused with
+        any body. None if there is nothing to take.
         """
         account = self.accounts.get(tenant)
         if account is None:

@@ -159,7 +159,7 @@ class SharedTable:
         return q[IN_FLIGHT] == 0 and bool(d[IDLE_AT] <= now and d[IDLE_UTC] <= utc)
 
     def _claim(self, row: int, key: Key, now: float, utc: float) -> bool:
-        """If the process is killed in the middle, the row is either free or the key's, and full of zeros."""
+        """If the process is killed in the middle, the row is free, or it belongs to the key and has only zeros."""
         self.lock(row % STRIPES)
         try:
             q = self._words(row)

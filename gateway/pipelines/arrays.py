@@ -15,7 +15,7 @@ _DTYPES = {
 
 
 def array_of(value: Value) -> Any:
-    """A tensor as an array: BYTES as objects of `bytes`, BF16 as FP32. Any other value as it is.
+    """A tensor as an array: BYTES as objects of `bytes`, BF16 as FP32. Any other value is unchanged.
 
     Raises `UnusableValueError` for a tensor whose data do not fit its shape.
     """

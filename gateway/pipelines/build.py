@@ -39,7 +39,7 @@ class Builder:
         self.subject = ""
         """The step whose answer a guard would guard."""
         self.is_enclosed = False
-        """Whether a step around the node has inputs of its own, which are the request of the steps inside."""
+        """Whether an enclosing step has its own inputs, which are the request of the steps inside."""
         self._request = NodeOutputs({})
         self._visible: dict[str, NodeOutputs] = {}
         self.takes_tensors = takes_tensors

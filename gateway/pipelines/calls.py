@@ -73,7 +73,7 @@ class ClientModelCalls:
         self._covered = allowances
         self._budgets = budgets
         self._priced = priced
-        """Whether the pipeline has a price of its own, so that the prices of its models do not count."""
+        """Whether the pipeline has its own price, so that the prices of its models do not count."""
 
     async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
         """See `adapters.call.ModelCaller`. The request has the model's own name."""

@@ -69,7 +69,7 @@ class _Round:
         self._result: Output | None = None
 
     async def run(self) -> None:
-        """Wait until the result is there. Raises the first failure if too few members can answer."""
+        """Wait until the result is certain. Raises the first failure if too few members can answer."""
         clock, within, need = self._scope.clock, self._config.within, self._config.least
         end, late = None if within is None else clock() + within, False
         while self._running and self._result is None:

@@ -86,7 +86,7 @@ class Pipeline:
         return bounded
 
     async def _answer(self, incoming: PipelineRequest, output: Output, call: Call) -> Answer:
-        """The answer of the last step as it is, or an answer made from the values of the outputs."""
+        """The answer of the last step, or an answer made from the values of the outputs."""
         answer = output.answer
         usage = call.trace.spent(call.step)[0] or Usage()
         if answer is None or not incoming.takes(answer):

@@ -79,7 +79,7 @@ def strings(value: Any) -> Iterator[str]:
 
 
 def examined_parts(body: bytes) -> bytes | None:
-    """A whole answer without what a guard does not examine: log-probabilities, and fields beside the choices.
+    """A whole answer without the parts that a guard does not examine: log-probabilities, and fields beside the choices.
 
     None if it has nothing else.
     """

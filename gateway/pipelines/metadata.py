@@ -27,7 +27,7 @@ _OUTPUTS = {"template": (_TEXT,), "tokenize": _ROWS, "detokenize": (_TEXT,)}
 class PipelineMetadata:
     """The inputs are those that the models receive from the request, the outputs those that the answer has.
 
-    What the configuration declares takes precedence over what servers report.
+    Declarations of the configuration take precedence over reports of servers.
     """
 
     def __init__(self, name: str, config: PipelineConfig, clock: Callable[[], float]) -> None:
@@ -89,7 +89,7 @@ async def _query(call: Call, model: str, about: str) -> Answer:
 
 
 def _receivers(node: NodeConfig) -> Iterator[str]:
-    """The models that receive the inputs of nodes as they are."""
+    """The models that receive the inputs of nodes unchanged."""
     if node.receiver is not None:
         yield node.receiver
     for inner in node.nodes():
@@ -99,7 +99,7 @@ def _receivers(node: NodeConfig) -> Iterator[str]:
 def _received(
     node: NodeConfig, models: Mapping[str, ModelMetadata], given: Mapping[str, str]
 ) -> Iterator[tuple[Mapping[str, str], Sequence[TensorMetadata]]]:
-    """The references of each node's inputs, none for the request as it is, and the tensors that the node receives."""
+    """The references of each node's inputs, none for the unchanged request, and the tensors that the node receives."""
     inputs = (node.inputs if isinstance(node, StepConfig) else {}) or given
     if node.receiver is not None and node.receiver in models:
         yield inputs, models[node.receiver].inputs

@@ -22,7 +22,7 @@ async def run_part(
 
 
 async def run_recorded(node: PipelineNode, scope: StepScope, name: str, *, is_read: bool = False) -> Output:
-    """Run a node in a scope of its own, with a record of this name. Raises `InferenceError`."""
+    """Run a node in a new scope, with a record of this name. Raises `InferenceError`."""
     trace, started = scope.call.trace.step(scope.pipeline, name, scope.call.step), scope.clock()
     scope.call = scope.call.of_step(trace, scope.call.deadline)
     try:

@@ -59,7 +59,7 @@ class PipelineRequest:
         self._fields: dict[str, Value] = {}
 
     def takes(self, answer: Answer) -> bool:
-        """Whether an answer is of the request's own operation, so that it can be forwarded as it is."""
+        """Whether an answer is of the request's own operation, so that it can be forwarded unchanged."""
         if isinstance(self.request, InferRequest):
             is_expected = answer.body is None or not self.request.stream
             return is_expected and answer.form.wire in ("oip-http", "oip-grpc")

@@ -44,7 +44,7 @@ class Output:
         return self._values
 
     async def aclose(self) -> None:
-        """Cancel an answer that nobody reads to its end."""
+        """Cancel an answer that has no reader."""
         if self.answer is not None:
             await self.answer.aclose()
 
@@ -72,7 +72,7 @@ class StepScope:
         self.call = call
         self.clock = clock
         self.inputs = inputs
-        """The inputs of the node, by name; None if it receives the request as it is."""
+        """The inputs of the node, by name; None if it receives the unchanged request."""
         self.outputs = outputs or {}
         """The outputs of the steps that the node refers to, by step."""
         self.path = path

@@ -1,4 +1,4 @@
-"""The node `steps`: runs each step as soon as the values that it needs are there."""
+"""The node `steps`: runs each step as soon as its values are available."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Step:
         self._effects = config.effects
 
     async def run(self, scope: StepScope) -> Output | None:
-        """Return the output; None if the step failed and the pipeline goes on without it. Raises `InferenceError`."""
+        """Return the output; None if the step failed and the pipeline continues without it. Raises `InferenceError`."""
         trace, started = scope.call.trace.step(scope.pipeline, self._path(scope), scope.call.step), scope.clock()
         try:
             output = await self._run(scope, trace, started)

@@ -1,4 +1,4 @@
-"""The interface of a runtime, whichever process started it."""
+"""The interface of a runtime that this or another process started."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -14,7 +14,7 @@ class Runtime(Protocol):
     name: str
     config: RuntimeConfig
     address: str
-    """As an endpoint's URL."""
+    """The address as an endpoint's URL."""
     restarts: int
 
     @property

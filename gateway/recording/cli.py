@@ -55,7 +55,7 @@ def rotate(
     old_env: Annotated[str, typer.Option(metavar="NAME", help="Environment variable with the present key.")],
     new_env: Annotated[str, typer.Option(metavar="NAME", help="Environment variable with the new key.")],
 ) -> None:
-    """Encrypt the key of each segment under a new key. The segments themselves stay as they are."""
+    """Encrypt the key of each segment under a new key. The segments themselves do not change."""
     old, new = _key(old_env), _key(new_env)
     failed = 0
     for path in segments(folder):

@@ -79,7 +79,7 @@ async def content_of(draft: Draft, user: str, settings: Settings, *, whole: bool
 
 
 def source_of(request: ModelRequest) -> ResendSource:
-    """How to send a request again."""
+    """The parts that a repeated request needs."""
     if isinstance(request, MessagesRequest):
         return ResendSource("/v1/messages", "POST", JSON, request.payload.native)
     if isinstance(request, GenerateRequest):

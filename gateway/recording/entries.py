@@ -1,4 +1,4 @@
-"""The record of one request, as it is stored: MessagePack arrays, so new fields are appended with a default."""
+"""The stored record of one request: MessagePack arrays, so new fields are appended with a default."""
 
 from typing import TypeVar
 
@@ -45,7 +45,7 @@ class RecordEntry(msgspec.Struct, array_like=True, gc=False):
     operation: str
     # the request
     model: str = ""
-    """As the client wrote it; empty if the request was refused before its body was read."""
+    """The name that the client sent; empty if the request was refused before its body was read."""
     version: str = ""
     kind: str = ""
     """The class of the request."""

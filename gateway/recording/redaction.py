@@ -121,7 +121,7 @@ class Redaction:
         return self._number(value)
 
     def _named(self, name: str, value: Any, inner: int, depth: int) -> Any:
-        """The value of a field. A text in a field such as `password` is a secret, whatever its form."""
+        """The value of a field. A text in a field such as `password` is a secret in every form."""
         if isinstance(value, str) and len(value) >= 4 and _SECRET_FIELDS.fullmatch(name):
             return "[secret]"
         return self._walked(value, inner, depth + 1)

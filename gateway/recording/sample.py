@@ -49,7 +49,7 @@ class Draft:
     ) -> None:
         self.principal = principal
         self.request = request
-        """As the client sent it."""
+        """The body that the client sent."""
         self.headers = headers
         self.answers = answers
         self.decision: Decision | None = None

@@ -41,7 +41,7 @@ def key_path(segment: Path) -> Path:
 
 
 class SegmentWriter:
-    """Appends frames to a new segment. Raises `OSError`; what is written then ends with the last whole frame."""
+    """Appends frames to a new segment. Raises `OSError`; the file then ends with its last whole frame."""
 
     def __init__(self, path: Path, key: RecordKey) -> None:
         self.path = path
@@ -152,7 +152,7 @@ def rewrap(segment: Path, old: RecordKey, new: RecordKey) -> None:
 
 
 def remove_segment(segment: Path) -> None:
-    """Delete a segment, its key first: what is left of it cannot be read. Raises `OSError`."""
+    """Delete a segment, its key first: the rest of the segment cannot be read. Raises `OSError`."""
     key_path(segment).unlink(missing_ok=True)
     segment.unlink(missing_ok=True)
 

@@ -36,7 +36,7 @@ def replay(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     record_key_env: KeyEnv = None,
 ) -> None:
-    """Decide recorded requests under another file, and count what changes.
+    """Decide recorded requests under another configuration, and count the changes.
 
     Exit status 1 if an expectation is not met, 2 for an invalid argument, file or record.
     """

@@ -21,7 +21,7 @@ _ANYWHERE = frozenset({"caller", "credential", "deadline", "cancelled"})
 
 
 class RequestOutcome(NamedTuple):
-    """What a policy makes of a request."""
+    """The outcome of a request under a policy."""
 
     refused: str = ""
     """The code of the policy's refusal."""

@@ -15,7 +15,7 @@ class RolloutTraffic(NamedTuple):
 
     rollout: RolloutConfig
     requests: float
-    """In 1/s, of all requests and not only of the recorded ones."""
+    """In 1/s: the rate of all requests, not only of the recorded ones."""
     failures: float
     """The share of requests that fail."""
     recorded: int

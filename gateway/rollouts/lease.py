@@ -1,4 +1,4 @@
-"""The one decider among the gateways that share a state database."""
+"""Elects one decider among the gateways that share a state database."""
 
 import secrets
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Stored responses for the event loop: writes in batches in the background, reads in threads.
 
-Only a request that stores waits for the database, and not for long: what is not written yet is read from memory. The
-database is opened when it is first needed.
+Only a request that stores waits for the database, and not for long: entries that are not written yet are read from
+memory. The database is opened when it is first needed.
 """
 
 import asyncio

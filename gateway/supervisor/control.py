@@ -138,7 +138,7 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
         return web.json_response(worker.runtimes_in_use())
 
     async def drain(_: web.Request) -> web.Response:
-        """Responds when the drain is over, with the final metrics."""
+        """Responds at the end of the drain, with the final metrics."""
         await worker.drain()
         return web.Response(body=await PlaneBackend(worker.plane).exposition())
 

@@ -48,7 +48,7 @@ MERGES: Mapping[str, Merge] = {
     "served_per_second": _total,
     "discovery": _most,
 }
-"""How to merge a field and everything in it. Other numbers are summed, else the first non-empty value is used."""
+"""The merge of a field and all fields in it. Other numbers are summed, else the first non-empty value is used."""
 NAMES = ("pool", "endpoint", "tenant", "model", "issuer", "key", "name", "arm", "id")
 """Fields that identify an entry of a list."""
 

@@ -146,7 +146,7 @@ class Workers:
         raise WorkerLost("no worker serves")
 
     async def exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
-        """Put shares of rollouts in force in every worker and in future ones. Returns what they have counted."""
+        """Put shares of rollouts in force in every worker and in future ones. Returns their counts."""
         self._spawner.rollouts = tuple(orders)
         everyone = self.everyone
         replies = await asyncio.gather(*(self._exchange(worker) for worker in everyone))

@@ -15,7 +15,7 @@ NOTHING = Usage(exact=True)
 
 
 class Flight:
-    """A call in a task of its own, which ends with its answer, or when the last reader leaves.
+    """A call in a separate task, which ends with its answer, or when the last reader disconnects.
 
     It stores the answer from the first piece on, so that a late reader receives all of it. Beyond `most` bytes no
     reader may join, and only the last `most` bytes are stored: a reader that falls behind them fails. The call is read

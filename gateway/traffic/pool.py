@@ -227,5 +227,6 @@ class Pool:
 
 
 def _begun(request: ModelRequest, error: BaseException) -> Usage | None:
-    """The usage of a request without an answer. If the client has left, the upstream was processing the prompt."""
+    """The usage of a request without an answer. If the client has disconnected, the upstream was processing the
+    prompt."""
     return None if isinstance(error, InferenceError) else Usage(prompt_tokens=request.prompt_tokens, rows=request.rows)

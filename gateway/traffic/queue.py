@@ -175,7 +175,7 @@ class PoolQueue:
             self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
 
     def _give_back(self, waiter: QueuedRequest) -> None:
-        """Release a request whose client has left, while it waited or just after it received its slot."""
+        """Release a request whose client disconnected while it waited or just after it received its slot."""
         if waiter.endpoint is not None:
             self.settle(waiter.request, waiter.call, waiter, None)
             waiter.endpoint.failed_to_begin(

@@ -67,7 +67,7 @@ def normalised(text: str) -> str:
 
 
 def _stripped(word: str) -> str:
-    """A word without punctuation at its ends; a word of punctuation only stays as it is."""
+    """A word without punctuation at its ends; a word of punctuation only is not changed."""
     begin, end = 0, len(word)
     while begin < end and category(word[begin]).startswith("P"):
         begin += 1

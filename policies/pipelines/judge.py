@@ -77,8 +77,8 @@ class JudgedPair:
 class BestOf:
     """Finds the best of n candidates in n - 1 comparisons: the best so far against the next one.
 
-    The best so far stays after a tie and after a comparison without a verdict. `judged` tells whether any comparison
-    has had a verdict; without one, the caller uses its fallback.
+    The best so far stays after a tie and after a comparison without a verdict. `judged` is true if any comparison has
+    had a verdict; without one, the caller uses its fallback.
     """
 
     def __init__(self, candidates: Sequence[int]) -> None:

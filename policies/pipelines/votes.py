@@ -69,7 +69,7 @@ def first_voter(ballots: Sequence[Ballot[Label]], label: Label) -> int:
 
 
 def decided(ballots: Sequence[Ballot[Label]], missing: Sequence[Voter]) -> Label | None:
-    """The label that wins whatever the missing members do; None if they may change the winner.
+    """The label that wins with every possible vote of the missing members; None if they may change the winner.
 
     A missing member may vote for any label, or fail and not vote. All of them voting for one rival is the best that can
     happen to a rival, because each vote increases every part of its `Support`.

@@ -1,9 +1,9 @@
 """The part of a text stream that a guard may release.
 
 A guard examines windows of `window` characters. Each begins `overlap` characters before the end of the one before, so
-every span of at most `overlap` + 1 characters lies in one window as a whole. After a window has passed, its last
-`overlap` characters are held until the next window has passed, because a forbidden span may begin in them. The end of
-the text releases everything that passed.
+every span of at most `overlap` + 1 characters is whole in one window. After a window has passed, its last `overlap`
+characters are held until the next window has passed, because a forbidden span may begin in them. The end of the text
+releases everything that passed.
 
 A character is a code point of Unicode. Windows do not depend on how the stream is cut into chunks.
 """

@@ -13,7 +13,7 @@ PAUSED, UNPROVEN, SAMPLE_RATIO, OPERATOR = "paused", "unproven", "sample ratio",
 
 
 class OrderRefused(Exception):
-    """An operator's order that the rollout cannot follow. The message says why, and what to do instead."""
+    """An operator's order that the rollout cannot follow. The message has the reason and an alternative."""
 
 
 def advance(config: RolloutConfig, progress: RolloutProgress, seconds: float) -> RolloutProgress:

@@ -29,7 +29,7 @@ class Proof(NamedTuple):
 
     condition: ProofConfig
     log_e: float | None
-    """Of the ratio; None if the condition bounds the rate only."""
+    """Estimate of the ratio; None if the condition bounds the rate only."""
     most: float | None
     """The upper end of the interval of the rate of `to`; None if the condition bounds the ratio only."""
     is_proven: bool

@@ -1,4 +1,4 @@
-"""The identity of a rollout's arms. Counts of other arms say nothing about these."""
+"""The identity of a rollout's arms. Counts of other arms have no meaning for these."""
 
 from collections.abc import Mapping
 from hashlib import blake2b

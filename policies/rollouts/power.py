@@ -1,4 +1,4 @@
-"""How long a step needs to see a worse arm."""
+"""The time that a step needs to detect a worse arm."""
 
 from collections.abc import Iterator
 from math import inf, log
@@ -12,11 +12,11 @@ _MOST_EVENTS = 10_000_000
 
 
 class StepPower(NamedTuple):
-    """Seconds until about half of all rollouts alarm, for each of `RATIOS`; infinite where the step cannot tell."""
+    """Seconds until about half of all rollouts alarm, for each of `RATIOS`; infinite if the step cannot detect it."""
 
     weight: float
     least: float
-    """How long the step lasts at least."""
+    """Shortest time of the step."""
     seconds: tuple[float, ...]
 
 

@@ -45,7 +45,7 @@ class RolloutProgress(msgspec.Struct):
     """The number of counted subjects, by the key of their event."""
 
     def order(self) -> ShareOrder:
-        """What every process applies."""
+        """The state that every process applies."""
         stratum = len(self.strata) - 1 if self.counting else None
         return ShareOrder(self.name, self.fingerprint, self.generation, (1 - self.share, self.share), stratum)
 

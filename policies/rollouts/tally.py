@@ -18,15 +18,15 @@ class ArmTally(msgspec.Struct, omit_defaults=True):
     assigned: ArmCounts = msgspec.field(default_factory=list)
     """Requests that got an arm; subjects, if subjects stay with their arm."""
     ended: ArmCounts = msgspec.field(default_factory=list)
-    """Requests whose end says something about the arm: all but those that the client cancelled."""
+    """Requests whose end is evidence about the arm: all but those that the client cancelled."""
     events: dict[str, ArmCounts] = msgspec.field(default_factory=dict)
     """By the key of the event."""
     subjects: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
     """By the key of an event, or by "" for the assignment: the arm of each subject that this process counts first."""
     first_byte: list[Times] = msgspec.field(default_factory=list)
-    """Of each arm, the times of the first byte."""
+    """The times to the first byte of each arm."""
     tokens: list[WideSum] = msgspec.field(default_factory=list)
-    """Of each arm, the tokens of its answers."""
+    """The tokens of each arm's answers."""
 
     def add(self, other: "ArmTally") -> None:
         """Add the counts of another process. Subjects remain subjects."""
@@ -62,7 +62,7 @@ class StratumTally(msgspec.Struct):
 
 
 class ShareOrder(msgspec.Struct, frozen=True):
-    """What a process applies: the share of each arm, and the stratum under which it counts."""
+    """The shares that a process applies: the share of each arm, and the stratum under which it counts."""
 
     comparison: str
     fingerprint: str

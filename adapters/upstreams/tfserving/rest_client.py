@@ -1,7 +1,7 @@
 """Adapter of TensorFlow Serving over REST.
 
-Bodies of its own wire are forwarded unchanged. Tensors of other wires are encoded as whole `inputs`, with the names,
-datatypes and shapes of the model's signature.
+Bodies in TensorFlow Serving's format are forwarded unchanged. Tensors of other wires are encoded as whole `inputs`,
+with the names, datatypes and shapes of the model's signature.
 """
 
 from __future__ import annotations

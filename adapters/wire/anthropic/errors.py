@@ -21,7 +21,7 @@ MAX_MESSAGE = 2_000
 _OURS = re.compile(r"credit balance|API usage limits|billing", re.IGNORECASE)
 """A refusal of type `invalid_request_error` that is about the account's billing."""
 _TOO_LONG = "prompt is too long"
-"""The words by which clients recognise that a conversation must be shortened."""
+"""The text that clients match to detect a conversation that must be shortened."""
 
 _encode = msgspec.json.Encoder().encode
 

@@ -69,8 +69,8 @@ class MessageEvents:
         self._started = self._ended = False
 
     def take(self, piece: bytes, usage: Usage) -> bytes:
-        """What whole events of the chat are in a message; may be nothing. `usage` counts where the stream itself does
-        not. Raises `BackendError` for what cannot be read."""
+        """The events of a message that whole events of the chat become; may be nothing. `usage` counts where the stream
+        itself does not. Raises `BackendError` for an event that cannot be decoded."""
         return b"".join([self._event(each, usage) for each in piece.split(b"\n\n") if each])
 
     def _event(self, written: bytes, usage: Usage) -> bytes:

@@ -46,7 +46,7 @@ class _Call:
 
     @property
     def is_whole(self) -> bool:
-        """Whether its arguments may be all there."""
+        """Whether its arguments may be complete."""
         if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
             return False
         try:
@@ -148,7 +148,7 @@ class OpenBlocks:
         return [event("content_block_stop", {"index": self._index})]
 
     def _next(self) -> list[bytes]:
-        """Open the call that has waited for the longest, in the place of whatever is open."""
+        """Open the call that has waited longest, and close the open block."""
         out = self._close()
         self._open, self._kind = self._waiting.pop(0), "tool_use"
         block = {"type": "tool_use", "id": self._open.id, "name": self._open.name, "input": {}}

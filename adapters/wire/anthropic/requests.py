@@ -1,7 +1,7 @@
 """Anthropic's Messages API (version 2023-06-01): decodes requests one level deep.
 
-What routing, limits and billing need is decoded here. A server that speaks this wire too gets the client's own bytes;
-for any other the request is made a chat (anthropic_chat.py).
+Decodes the fields that routing, limits and billing need. A server that speaks this wire too gets the client's own
+bytes; for any other the request is made a chat (anthropic_chat.py).
 """
 
 import re
@@ -148,8 +148,8 @@ def estimated_fields(request: ChatRequest) -> Fields:
 
 
 def estimate(fields: Fields) -> int:
-    """Estimate the tokens of a prompt from its length, if no server can count them: one for every four bytes of
-    text, whatever the model's tokenizer is."""
+    """Estimate the tokens of a prompt from its length, if no server can count them: one for every four bytes of text,
+    for every tokenizer."""
     measured = [_measured(field(fields, name, _any)) for name in ("system", "messages", "tools")]
     size, pictures = map(sum, zip(*measured, strict=True))
     return size // BYTES_PER_TOKEN + pictures * IMAGE_TOKENS + 1

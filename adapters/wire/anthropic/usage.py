@@ -46,12 +46,12 @@ class MessageUsage(msgspec.Struct):
 
     @property
     def usage(self) -> Usage:
-        """As the gateway counts."""
+        """The usage in the gateway's units."""
         read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
         return Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
 
     def fields(self) -> Object:
-        """As a chat's `usage`."""
+        """The usage in the form of a chat's `usage`."""
         usage = self.usage
         fields: Object = {
             "prompt_tokens": usage.prompt_tokens,

@@ -34,7 +34,7 @@ class ImageOptions:
     """The tensor that a model expects."""
 
     height: int | None = None
-    """Pixels; None keeps the picture's own."""
+    """Pixels; None leaves the picture unchanged."""
     width: int | None = None
     fit: Literal["stretch", "crop", "pad"] = "stretch"
     """For `height` and `width`: change the proportions, cut the longer side, or fill with `background`."""

@@ -1,4 +1,5 @@
-"""Decodes WAV files into one tensor (RIFF WAVE: https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html)."""
+"""Decodes WAV files into one tensor (RIFF WAVE:
+https://www.mmsp.ece.mcgill.ca/Documents/AudioFormats/WAVE/WAVE.html)."""
 
 import struct
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ class SoundOptions:
     """The tensor that a model expects."""
 
     rate: int | None = None
-    """Samples a second; None keeps the file's own."""
+    """Samples a second; None leaves the file's rate unchanged."""
     mono: bool = True
     """The mean of all channels: the shape [1, samples] instead of [1, channels, samples]."""
     datatype: Literal["INT16", "FP32"] = "FP32"

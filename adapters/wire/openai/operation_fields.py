@@ -91,8 +91,8 @@ FIELDS = frozenset().union(COUNT, *_TABLE.values())
 
 
 def is_misspelled(name: str) -> bool:
-    """Whether a name is that of a field in another case. Some servers read `Stream` as `stream`, others do not: what is
-    authorised, counted and decoded has to be what the server reads."""
+    """Whether a name equals a field's name except for case. Some servers read `Stream` as `stream`, others do not: the
+    gateway must authorise, count and decode the same fields that the server reads."""
     return not (name.isascii() and name.islower()) and name.casefold() in FIELDS and name not in FIELDS
 
 

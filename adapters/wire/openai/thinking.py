@@ -9,7 +9,8 @@ from adapters.wire.body import field
 
 Fields = dict[str, Raw]
 Way = Literal["", "template", "own"]
-"""How a server accepts thinking options: not at all, as template variables, or in Anthropic's field `thinking`."""
+"""The form in which a server accepts thinking options: not at all, as template variables, or in Anthropic's field
+`thinking`."""
 
 BUDGETS = ("thinking_token_budget", "thinking_budget", "max_thinking_tokens")
 """Names of the thinking budget in a chat: vLLM's, Qwen's and another."""

@@ -61,6 +61,6 @@ model_config: Any = messages(_FILES["model_config.proto"])
 health: Any = messages(_FILES["health.proto"])
 
 METHODS = methods(_FILES["grpc_service.proto"].services_by_name["GRPCInferenceService"])
-"""Of `inference.GRPCInferenceService`, by name."""
+"""The methods of `inference.GRPCInferenceService`, by name."""
 HEALTH_METHODS = methods(_FILES["health.proto"].services_by_name["Health"])
-"""Of `grpc.health.v1.Health`, by name."""
+"""The methods of `grpc.health.v1.Health`, by name."""

@@ -1,8 +1,8 @@
-"""A sandbox for Jinja templates that bounds the time and the memory of a rendering, whatever the template does.
+"""A sandbox for Jinja templates that bounds the time and the memory of a rendering, for every template.
 
-The sandbox of Jinja keeps templates from Python's internals, and this one also from what takes long or makes much:
-every iteration, call, filter, comparison and arithmetic operation spends a part of a budget, before it runs where its
-result may be large (`bounded_operations.py`).
+The sandbox of Jinja prevents access to Python's internals; this sandbox also prevents slow operations and large
+results: every iteration, call, filter, comparison and arithmetic operation spends a part of a budget, before it runs
+where its result may be large (`bounded_operations.py`).
 """
 
 import sys
@@ -106,7 +106,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
     # ── before the rendering ──────────────────────────────────────────────────────────────────────────
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, and insert what the budget must see: loops, comparisons and texts that `~` joins."""
+        """Parse a template, and insert the calls that charge the budget: loops, comparisons and texts that `~`
+        joins."""
         tree = super()._parse(source, name, filename)
         called = [_cost(node) for node in tree.find_all(_CALLED)]
         self._called = tuple(map(max, zip(self._called, *called, strict=True)))
@@ -222,7 +223,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return self.binop_table[operator](left, right)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in the base class
-        """Call what a template may call: its own macros and loops, the globals, and methods of texts and lists."""
+        """Call an object that a template may call: its own macros and loops, the globals, and methods of texts and
+        lists."""
         budget = __self.budget
         budget.spend()
         owner = getattr(__obj, "__self__", None)

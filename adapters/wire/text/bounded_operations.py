@@ -150,7 +150,7 @@ FILTER_CHECKS: dict[str, Check] = {
     "format": _formatted, "indent": _indented, "int": _as_number, "replace": _replaced, "round": _rounded,
     "sum": _summed, "title": _by_word, "tojson": _encoded, "urlencode": _by_word,
 }  # fmt: skip
-"""By filter, a check of its arguments."""
+"""A check of the arguments of each filter."""
 
 # ── methods of texts ──────────────────────────────────────────────────────────────────────────────────────
 

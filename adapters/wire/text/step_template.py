@@ -1,8 +1,8 @@
 """Templates of pipeline steps: texts that the operator writes, filled with values of a request or of other steps.
 
-The language is Jinja's in the sandbox of chat templates (`chat_jinja.py`), reduced to what a prompt needs: no
-attributes and no methods of Python's objects, no functions, macros and other files, only the listed filters. The steps
-of a rendering, every text that it builds, and its result are bounded.
+The language is Jinja's in the sandbox of chat templates (`chat_jinja.py`), reduced to the features that a prompt needs:
+no attributes and no methods of Python's objects, no functions, macros and other files, only the listed filters. The
+steps of a rendering, every text that it builds, and its result are bounded.
 """
 
 from collections.abc import Mapping
@@ -55,7 +55,7 @@ class _StepEnvironment(ChatEnvironment):
             del self.filters[name]
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        """Parse a template, and refuse what may recurse."""
+        """Parse a template, and refuse constructs that may recurse."""
         tree = super()._parse(source, name, filename)
         for refused in tree.find_all(_REFUSED):
             kind = type(refused).__name__.lower()

@@ -23,7 +23,7 @@ TEXTS_PER_RENDERING = 4
 
 
 class TemplateBudget(threading.local):
-    """What is left for the rendering of this thread. Every method raises `SecurityError` when it is spent.
+    """The remaining budget of this thread's rendering. Every method raises `SecurityError` when it is spent.
 
     `longest` is the largest size of a text, in characters.
     """

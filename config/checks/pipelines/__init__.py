@@ -18,7 +18,7 @@ from config.problem import Problem
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Report every mistake of a pipeline that is valid by itself."""
+    """Report every mistake of a pipeline whose own section is valid."""
     yield from names.check(doc, root)
     yield from graph.check(doc, root)
     yield from conditions.check(doc, root)

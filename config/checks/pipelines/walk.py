@@ -37,7 +37,7 @@ class Placed(NamedTuple):
 
 
 def pipelines(root: Node) -> Iterator[PlacedPipeline]:
-    """Every pipeline that is valid by itself; the schema reports the others."""
+    """Every pipeline whose own section is valid; the schema reports the others."""
     for model in root["models"]:
         section, name = model["pipeline"], model["name"].text
         if section.value is not None and name is not None:

@@ -23,7 +23,7 @@ Expression = Annotated[str, Shape(r"[\s\S]{1,4096}", "an expression such as `sco
 
 
 class OnErrorConfig(Section):
-    """What the pipeline does after a step has failed. ``fail`` and ``skip`` are written without braces."""
+    """Action of the pipeline after the failure of a step. ``fail`` and ``skip`` are written without braces."""
 
     action: Literal["fail", "skip"] = "fail"
     """``fail``: the whole pipeline fails. ``skip``: the step has no values, and steps that need them are skipped."""

@@ -31,7 +31,7 @@ class NodeConfig(LeafKinds):
     model: Name | None = None
     """Model of this file that answers: its routes, limits, prices, retries, caches and queues apply."""
     steps: tuple[StepConfig, ...] = ()
-    """Steps that run as soon as the values that they need are there."""
+    """Steps that run as soon as their values are available."""
     out: dict[Field, Reference] = Bounds({})
     """With ``steps``: outputs, by name, each of a step. When absent, the last step's answer as it is."""
 
@@ -76,7 +76,7 @@ class NodeConfig(LeafKinds):
 
     @property
     def receiver(self) -> str | None:
-        """The model to which the inputs of the node go as they are."""
+        """The model that receives the inputs of the node unchanged."""
         return self.call.model if self.call is not None else self.model
 
     def answering_model(self) -> str | None:
@@ -130,7 +130,7 @@ class StepConfig(NodeConfig):
     """With ``each``: the most rows; more are an error. Of rows that an earlier step makes, the cost of so many is
     reserved before the first step, and that of one row when absent."""
     on_error: OnErrorConfig = OnErrorConfig()
-    """What the pipeline does after the step has failed, with all of its retries and fallbacks."""
+    """Action of the pipeline after the step, with all of its retries and fallbacks, has failed."""
     effects: bool = False
     """Whether a call of the step changes something outside, such as a booking. It is then neither hedged nor sent again
     after a server may have begun to process it."""
@@ -185,7 +185,7 @@ class EnsembleConfig(Section):
     need: int | None = Bounds(None, ge=1)
     """Members that must answer; all when absent, and one with ``first``."""
     within: Duration | None = None
-    """Time after which the answers that are there count, if ``need`` is met. Until the deadline when absent."""
+    """Time after which the received answers count, if ``need`` is met. Until the deadline when absent."""
 
     @property
     def least(self) -> int:
@@ -246,7 +246,7 @@ class PipelineConfig(NodeConfig):
     """Steps that answer a model's requests. A node alone, such as ``{ensemble: ...}``, is a pipeline of one step."""
 
     deadline: Duration | None = None
-    """Time for the whole pipeline. Each step gets what is left of it, and of the client's own deadline."""
+    """Time for the whole pipeline. Each step receives the remaining part of it, and of the client's own deadline."""
     budget: BudgetConfig | None = None
     """The most that all calls of one request may use together."""
     inputs: tuple[PipelineTensorConfig, ...] = ()

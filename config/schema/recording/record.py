@@ -49,7 +49,7 @@ class RecordConfig(Section):
     share: Percent = Field(0.01, ge=0, le=1)
     """Share of requests that are recorded, chosen by a keyed digest of the request's id."""
     keep: Duration = 7 * 86400.0
-    """How long a segment is kept after its last record. Then its key and its file are deleted."""
+    """Time until a segment is deleted, after its last record. Then its key and its file are deleted."""
     max: Size = 5 * 2**30
     """Most bytes of the folder, at least ``1MiB``. The oldest segments are deleted beyond it."""
     bodies: Literal[True, "digest"] = True

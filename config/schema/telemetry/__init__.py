@@ -1,4 +1,4 @@
-"""What the gateway reports about requests.
+"""Reports of the gateway about requests.
 
 traces.py  `traces`
 """

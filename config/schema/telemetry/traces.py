@@ -39,7 +39,7 @@ class TracesConfig(Section):
     """Share of all other requests that are traced."""
     incoming: Literal["continue", "ignore"] = "continue"
     """``continue``: a client's ``traceparent`` is continued, and a request that it marks as sampled is traced.
-    ``ignore``: each request starts a trace of its own."""
+    ``ignore``: each request starts a new trace."""
     service: str = Field("headrace", min_length=1, max_length=128)
     """``service.name`` of the traces."""
     resource: dict[str, str] = Field(default_factory=dict)

@@ -45,7 +45,7 @@ _VISIT = web.RequestKey("visit", Visit)
 
 
 class AdminRefused(Exception):
-    """An error response, in the one shape of the admin API."""
+    """An error response in the shape of the admin API."""
 
     def __init__(self, status: int, code: str, message: str, *, param: str | None = None) -> None:
         super().__init__(message)

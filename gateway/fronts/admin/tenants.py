@@ -26,7 +26,7 @@ _MAX_ENTRIES = 1000
 
 
 class Tenants:
-    """The handlers. They wait for the database in threads of their own, so that a slow database delays nothing else."""
+    """The handlers. They wait for the database in separate threads, so that a slow database delays nothing else."""
 
     def __init__(self, backend: AdminBackend) -> None:
         self._backend = backend

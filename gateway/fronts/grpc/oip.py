@@ -137,7 +137,7 @@ class OipGrpcFront:
         call.reply(await message_of(answer), trailers)
 
     async def _stream(self, principal: Principal, call: GrpcCall, record: Record) -> None:
-        """Answer a stream. Each request in it has a record of its own; the call itself has none."""
+        """Answer a stream. Each request in it has a separate record; the call itself has none."""
         stream = InferStream(self._door, call, principal, lambda one: self._request(one, "infer_stream", call))
         await stream.run()
 

@@ -23,7 +23,7 @@ class Method(NamedTuple):
     operation: str
     answer: Answer
     streams: bool = False
-    """Whether a call may have several messages, each a request of its own."""
+    """Whether a call may have several messages, each a separate request."""
 
 
 class Rpcs:

@@ -1,8 +1,8 @@
 """Leased limits: each gateway takes a part in advance, so that no request waits for Redis.
 
 A request takes from the lease, and may overdraw it by a twentieth of the amount, or by one request if that is more. A
-background task refills the lease and returns what an idle lease holds. So each gateway exceeds the limit by at most the
-overdraft, and withholds at most the same amount from the others.
+background task refills the lease and returns the amount of an idle lease. So each gateway exceeds the limit by at most
+the overdraft, and withholds at most the same amount from the others.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ GOODBYE = 2.0
 
 
 class Debt:
-    """The amounts that a row has yet to be charged."""
+    """The amounts that have not been charged to a row yet."""
 
     __slots__ = ("allowance", "amounts", "picos")
 

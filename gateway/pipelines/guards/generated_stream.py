@@ -17,7 +17,7 @@ from gateway.pipelines.scope import StepScope
 from policies.pipelines.window import GuardWindow, HeldToolCalls, ToolCallOverflowError
 
 _TEXTS = ("content", "reasoning", "reasoning_content", "refusal")
-"""The texts of a delta, each guarded by windows of its own."""
+"""The texts of a delta, each guarded by separate windows."""
 _HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
 _CALLS = {"function": "arguments", "custom": "input"}
 """The kinds of tool calls, and the field of each that holds the argument."""
@@ -52,7 +52,7 @@ class _GuardedChoice:
 
 
 class GuardedStream(Stream):
-    """Reads the events of a chat or a completion, and writes events of its own with the released texts.
+    """Reads the events of a chat or a completion, and writes new events with the released texts.
 
     Only known fields are written, without log-probabilities, so that no field can carry text past the guard. Tool calls
     are held until the choice ends. A block ends the stream with an error and cancels the upstream.
@@ -208,5 +208,5 @@ def _only(value: Object, *names: str) -> Object:
 
 
 def _text(value: Any) -> str:
-    """A text as it is, and any other value as JSON."""
+    """A text, unchanged, or any other value as JSON."""
     return value if isinstance(value, str) else _encode(value).decode()

@@ -67,5 +67,5 @@ def _file(element: bytes, name: str) -> bytes:
 
 
 def _url(value: Value) -> Value:
-    """The URL of an `image_url` of a chat; any other value as it is."""
+    """The URL of an `image_url` of a chat; any other value is unchanged."""
     return value.get("url") if isinstance(value, dict) else value

@@ -15,7 +15,7 @@ from gateway.traffic.member import FleetError
 
 
 class _PlacedNode(NamedTuple):
-    """A node, its place in the file, and the names of its inputs; None if it receives the request as it is."""
+    """A node, its place in the file, and the names of its inputs; None if it receives the unchanged request."""
 
     node: NodeConfig
     place: Place

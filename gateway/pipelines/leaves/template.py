@@ -21,7 +21,7 @@ def compiled(source: str) -> StepTemplate:
 class TemplateNode:
     """Renders its templates with the inputs of the node.
 
-    Each message is rendered by itself, so no value can add a message or change a role.
+    Each message is rendered separately, so no value can add a message or change a role.
     """
 
     def __init__(self, config: TemplateConfig) -> None:

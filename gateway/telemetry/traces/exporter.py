@@ -68,7 +68,7 @@ class Exporter:
             await self._export(TRIES)
 
     async def aclose(self) -> None:
-        """Export what is queued, within `LAST_SECONDS`, and close the connection."""
+        """Export the queued spans within `LAST_SECONDS`, and close the connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_SECONDS):
                 while self._queue:

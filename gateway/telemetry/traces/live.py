@@ -1,4 +1,4 @@
-"""The tracer in force. A reload replaces it, and the old one exports what it has."""
+"""The tracer in force. A reload replaces it, and the old exporter sends its queued spans."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LiveTraces:
         return self.tracer
 
     async def aclose(self) -> None:
-        """Export what is queued, for some seconds at most."""
+        """Export the queued spans, for some seconds at most."""
         if self.tracer is not None:
             await self._retire(self.tracer.exporter, self._exporting)
         await asyncio.gather(*self._background.tasks, return_exceptions=True)

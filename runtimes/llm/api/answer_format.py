@@ -1,6 +1,6 @@
 """The structure of an answer: OpenAI's `response_format` and vLLM's `structured_outputs`.
 
-Both become one Grammar. An answer that ends by itself follows it; one that is cut by its length, by a stop string or
+Both become one Grammar. A complete answer matches it; one that is cut by its length, by a stop string or
 by a stop token is cut there.
 """
 

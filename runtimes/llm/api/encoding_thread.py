@@ -36,7 +36,7 @@ class EncodingThread:
             self._waiting -= 1
 
     async def _take_turn(self, size: int) -> None:
-        """Yield to other tasks after every INLINE characters, whatever the number of texts."""
+        """Yield to other tasks after every INLINE characters, for any number of texts."""
         self._this_turn += size
         if self._this_turn > INLINE:
             self._this_turn = size

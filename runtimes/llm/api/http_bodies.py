@@ -13,7 +13,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def streamed(events: AnswerStream) -> Response:
-    """A response that begins with its first text: an earlier failure still has a status of its own."""
+    """A response that begins with its first text: an earlier failure still has its own status."""
     try:
         await events.begin()
     except BaseException:

@@ -11,7 +11,7 @@ MAX_MESSAGES = 1 << 14
 
 
 class TextPart(msgspec.Struct, forbid_unknown_fields=True):
-    """The one kind of content part that a text model can read."""
+    """The only kind of content part that a text model can read."""
 
     type: Literal["text"]
     text: str

@@ -44,7 +44,7 @@ class ThinkingSettings(msgspec.Struct, frozen=True):
 
 
 def check_variables(variables: dict[str, Any] | None) -> None:
-    """Raises `CallerError` for a variable that has a field of its own in the request."""
+    """Raises `CallerError` for a variable that has its own field in the request."""
     if taken := sorted(RESERVED & (variables or {}).keys()):
         message = f"`chat_template_kwargs` has {taken[0]}, which is no variable of its own: use the request's fields."
         raise CallerError(message, param="chat_template_kwargs")

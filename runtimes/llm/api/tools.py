@@ -52,7 +52,7 @@ class ChosenFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ChosenTool(msgspec.Struct, forbid_unknown_fields=True):
-    """The one function that must be called."""
+    """The function that must be called."""
 
     type: Literal["function"]
     function: ChosenFunction

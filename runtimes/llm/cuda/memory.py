@@ -9,7 +9,7 @@ from runtimes.llm.engine.sequence import Chunk, SamplingParams
 from runtimes.llm.model.llama import Llama
 
 SHARES = 2
-"""The graphs keep memory of their own, which is no more than the largest step's."""
+"""The graphs hold separate memory, which is no more than the largest step's."""
 
 Measure = Callable[[torch.device, Callable[[], object]], int]
 """The peak of additionally allocated bytes while `run` runs."""

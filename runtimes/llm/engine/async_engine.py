@@ -1,6 +1,6 @@
 """The engine's interface for asyncio.
 
-AsyncEngine   an Engine in a thread of its own
+AsyncEngine an Engine in its own thread
 Generation    one answer as it grows, an async iterator of TokenOutput
 """
 
@@ -96,7 +96,7 @@ class Generation:
 class AsyncEngine:
     """Runs an Engine's steps in a thread. All methods belong to the loop that awaited `start`.
 
-    One callback passes the tokens of a step to the loop, whatever the number of sequences.
+    One callback passes the tokens of a step to the loop, for any number of sequences.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -4,7 +4,7 @@ Bias, penalties and excluded tokens come first (`logits_processors`), then tempe
 (`truncation`), then one draw by inverting the distribution's cumulative sum. The draw depends only on the logits, the
 sequence's seed and the position: its random number is a hash of the two (a counter-based generator, Salmon et al. 2011,
 "Parallel random numbers: as easy as 1, 2, 3"), so neither the rest of the batch nor a preemption changes an answer.
-Each row is computed as if it were alone, whatever the parameters of the others.
+The parameters of other rows do not change the computation of a row.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""How the tokens of a sequence are sampled. Plain data, validated on construction."""
+"""The sampling of a sequence's tokens. Plain data, validated on construction."""
 
 import math
 from array import array
@@ -19,10 +19,10 @@ MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 0.01, 100.0
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to select each next token, and when to stop.
+    """The selection of each next token, and the end of the answer.
 
     A `temperature` below `GREEDY_BELOW` is greedy and becomes 0; `top_k` 0, `top_p` 1 and `min_p` 0 mean no
-    restriction. With a `seed` the same prompt gets the same answer whatever else is in the batch; without one, the seed
+    restriction. With a `seed` the same prompt gets the same answer in every batch; without one, the seed
     comes from the operating system. `max_tokens` 0 checks the prompt and generates nothing; before `min_tokens` no stop
     token can occur.
 

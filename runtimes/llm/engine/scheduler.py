@@ -6,8 +6,8 @@ Every step selects the next prompt anew (`queue`), so a long prompt delays neith
 tenants' prompts. Beside sequences that decode, the chunks of a step fit into a time (`step_budget`).
 
 Within one priority no sequence starves: none begins before the selected one, and when pages run out, the preempted
-sequence belongs to the tenant that has received most. Of several prompts with the same beginning one computes the
-shared part, and the others begin as soon as it is computed.
+sequence belongs to the tenant that has received most. If several prompts have the same beginning, one prompt computes
+the shared part, and the others begin as soon as it is computed.
 """
 
 from collections.abc import Mapping

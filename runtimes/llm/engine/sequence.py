@@ -1,7 +1,7 @@
 """The state of one answer, and the data that the scheduler and the model runner exchange.
 
 All of it is plain data: no tensor, no lock, no callback. `Chunk` and `StepBatch` go from the scheduler to the
-runner, `Sampled` comes back, and `TokenOutput` goes from the scheduler to the caller.
+runner, `Sampled` returns, and `TokenOutput` goes from the scheduler to the caller.
 """
 
 import secrets
@@ -35,7 +35,7 @@ __all__ = [
 
 FinishReason = Literal["stop", "length"]
 Pooling = Literal["mean", "last", "cls"]
-"""How the hidden states of a text's tokens become one vector: their mean, the last one, or the first."""
+"""The method that makes one vector of the hidden states of a text's tokens: their mean, the last one, or the first."""
 
 _SEED_BITS = 64
 _NONE: frozenset[int] = frozenset()
@@ -104,7 +104,7 @@ class Sequence:
     num_cached: int = 0
     """Prompt tokens from the prefix cache."""
     pooling: Pooling | None = None
-    """For a text to embed, which has no answer."""
+    """The limits of a text to embed, which has no answer."""
     pooled: "NDArray[np.float32] | None" = field(default=None, repr=False)
     """The partial vector of the chunks computed so far."""
     num_continued: int = 0

@@ -78,7 +78,7 @@ def reason(matcher: LLMatcher) -> str:
 
 
 def _source(kind: Kind, text: str) -> str:
-    """In llguidance's own words. Raises ValueError."""
+    """The message of llguidance. Raises ValueError."""
     if kind == "choice":
         options = " | ".join([json.dumps(option) for option in json.loads(text)])
         return str(grammar_from("lark", f"start: OPTION\nOPTION: {options}"))  # a terminal has no limit of branches

@@ -1,4 +1,4 @@
-"""Builds each grammar in a process of its own, within limits: the program that `sandbox` starts.
+"""Builds each grammar in a separate process, within limits: the program that `sandbox` starts.
 
     python -m runtimes.llm.grammar.worker FD [FD …]
 
@@ -40,7 +40,7 @@ class GrammarJob(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """`end` is whether the build ended by itself, valid or not, or which limit ended it. `memory` is in bytes."""
+    """`end` is the end of the build: completed, valid or not, or the limit that ended it. `memory` is in bytes."""
 
     end: Literal["itself", "cpu", "time", "memory", "crash"]
     memory: int = 0
@@ -109,7 +109,7 @@ def _build_within(job: GrammarJob, tokenizer: LLTokenizer) -> int:
 
 
 def framed(message: msgspec.Struct) -> bytes:
-    """As it goes over a connection."""
+    """The form that a connection carries."""
     data = msgspec.msgpack.encode(message)
     return LENGTH.pack(len(data)) + data
 

@@ -36,8 +36,8 @@ class KVCache:
     def clear(self, blocks: Tensor) -> None:
         """Zero whole pages, in every layer.
 
-        A masked position still takes part with weight 0, and 0 × NaN is NaN: what an overflow of the last owner
-        left in a page must not reach the next one.
+        A masked position still takes part with weight 0, and 0 × NaN is NaN: overflowed numbers of a page's last owner
+        must not reach the next owner.
         """
         clear(self.keys, blocks)
         clear(self.values, blocks)

@@ -1,7 +1,7 @@
 """Pages of the KV cache: as numbers, or as codes of eight bits that take half the memory of bfloat16.
 
 Of codes, every position's key (and value) of every head has a scale of its own, its greatest number over 127: a page is
-written token by token, and what is there already must not change.
+written token by token, and tokens in it must not change.
 """
 
 from dataclasses import dataclass

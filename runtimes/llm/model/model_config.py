@@ -31,7 +31,7 @@ def checked_count(name: str, value: object, most: int = _MOST) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """How far each pair of a head's first dimensions is turned by one position.
+    """The angle by which one position rotates each pair of a head's first dimensions.
 
     `frequencies` are radians a position, head_dim / 2 of them, or fewer where the rest of a head is not turned.
     Cosine and sine are multiplied by `attention_factor`. A context of more than `short_context` tokens takes

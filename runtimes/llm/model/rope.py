@@ -64,7 +64,7 @@ def scaling_type(parameters: Mapping[str, Any]) -> str:
 
 
 def divided(rope: Rope, factors: Tensor) -> Rope:
-    """`rope` with every frequency divided by a factor of its own."""
+    """`rope` with every frequency divided by a separate factor."""
     if factors.shape != (len(rope.frequencies),):
         message = (
             f"rope_freqs has the shape {list(factors.shape)}; the rotation has {len(rope.frequencies)} frequencies"

@@ -56,8 +56,8 @@ _PARAMETERS = {
 class NativeExecutor:
     """Takes the layers out of `model`, so that there are no two copies of its weights. `model` is bfloat16, on a CPU.
 
-    Numbers do not depend on what shares a step, nor on how a prompt is cut: they are equal bit for bit. The logits
-    that it gives are overwritten by the next step.
+    Results do not depend on the other sequences of a step, nor on the chunks of a prompt: they are equal bit for bit.
+    The logits that it gives are overwritten by the next step.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class ChatTemplate:
         message. Raises CallerError if the template refuses the messages, TooManyTokens for more than `limit`.
 
         An answer that has `begun` is the last message. Its text follows the prompt exactly as a model generates it,
-        whatever the template does to a complete message. `variables` are the template's own, such as whether the model
+        even if the template changes complete messages. `variables` are the template's own, such as whether the model
         thinks.
         """
         if begun:

@@ -1,6 +1,6 @@
 """A tokenizer from a GGUF file's metadata: byte-level BPE, or sentencepiece's BPE.
 
-The names of pre-tokenizers, what is taken where a file is silent, and what comes of a model's name are llama.cpp's
+The names of pre-tokenizers, the defaults for missing fields, and the rules for a model's name are llama.cpp's
 (https://github.com/ggml-org/llama.cpp/blob/master/src/llama-vocab.cpp).
 """
 

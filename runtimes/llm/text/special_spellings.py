@@ -11,7 +11,7 @@ class _Trie(dict[str, "_Trie"]):
 class SpecialSpellings:
     """The spellings of one vocabulary's control tokens.
 
-    A text that is cut after the first character of each spelling, with each part encoded by itself, has no control
+    A text that is cut after the first character of each spelling, with each part encoded separately, has no control
     token. The pattern is a trie: a text costs a few steps a character, however many control tokens there are.
     """
 

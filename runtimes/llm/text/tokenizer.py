@@ -81,7 +81,7 @@ class Tokenizer:
         return self.encode_parts([text] if allow_special else self.spellings.cut(text), limit, leading)
 
     def encode_parts(self, parts: Iterable[str], limit: int | None, leading: Iterable[int] = ()) -> list[int]:
-        """The ids of texts, each encoded by itself, in one list after the `leading` ones. Spellings of control tokens
+        """The ids of texts, each encoded separately, in one list after the `leading` ids. Spellings of control tokens
         count. Raises TooManyTokens as `encode` does."""
         ids = [*leading]
         for part in parts:
@@ -99,7 +99,7 @@ class Tokenizer:
     def encode_whole(self, text: str, limit: int | None = None) -> list[int]:
         """The ids of a whole text, between the control tokens that the model expects around it.
 
-        Spellings of control tokens count. What is over `limit` is cut off before the tokens of the end.
+        Spellings of control tokens count. Tokens beyond `limit` are removed before the tokens of the end.
         """
         ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=True)[0].ids
         if ids[: len(self._bos_ids)] != self._bos_ids:

@@ -1,6 +1,6 @@
 """A model's tokenizer from its files: a GGUF file's metadata (`gguf_tokenizer`), or a folder's tokenizer.json.
 
-Whatever cannot be reproduced exactly is refused: a tokenizer that is almost right makes a model almost right.
+A tokenizer that cannot be reproduced exactly is refused: a tokenizer that is almost right makes a model almost right.
 """
 
 import json

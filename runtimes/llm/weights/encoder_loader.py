@@ -47,7 +47,7 @@ def read_encoder(
 
 
 def load_encoder(config: EngineConfig, embedding: EmbeddingConfig) -> Engine:
-    """As `Engine.load` does of models that answer."""
+    """Like `Engine.load` for models that answer."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     encoder = read_encoder(config.model, dtype=config.dtype, device=config.device, weights=config.weights)

@@ -2,7 +2,7 @@
 
 A block is some numbers in a row of a matrix: packed integers, and the scales of the groups they fall into
 (https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h has their layouts, n blocks one after the other here).
-Whatever the type, a weight is scale × code + offset, so nothing is quantized anew.
+For every type, a weight is scale × code + offset, so no weight is quantized again.
 """
 
 from collections.abc import Callable

@@ -37,7 +37,7 @@ _POST_NORM_NAMES = _NAMES | {
 
 
 class GgufCheckpoint:
-    """A GGUF file of one of `gguf_config.ARCHITECTURES`. Norm weights are whole in it, whatever the family."""
+    """A GGUF file of one of `gguf_config.ARCHITECTURES`. Norm weights are whole in it, for every family."""
 
     def __init__(self, path: Path) -> None:
         self._tensors = GgufTensors(path)

@@ -111,7 +111,7 @@ def _sliding_layers(model: GgufModel, period: int) -> list[bool]:
 
 
 def _window(model: GgufModel) -> int | None:
-    """The window. llama.cpp has none for the Qwens, whatever their files contain."""
+    """The window. llama.cpp has none for the Qwens, even if their files have one."""
     if model.architecture in ("qwen2", "qwen3"):
         return None
     window: int = model.own("attention.sliding_window", 4096 if model.architecture == "gemma2" else 0)

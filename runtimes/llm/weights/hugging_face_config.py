@@ -155,7 +155,7 @@ def _layer_kinds(family: str, raw: Mapping[str, Any], head_dim: int) -> list[Lay
 
 
 def _layer_types(family: str, raw: Mapping[str, Any]) -> list[str]:
-    """Which layers look through the window, where the configuration does not list them."""
+    """The layers with a window, if the configuration does not list them."""
 
     def sliding(layer: int) -> bool:
         if family in ("qwen2", "qwen3"):
@@ -170,7 +170,7 @@ def _layer_types(family: str, raw: Mapping[str, Any]) -> list[str]:
 
 
 def _rope_parameters(family: str, raw: Mapping[str, Any], layer_type: str) -> dict[str, Any]:
-    """As transformers 5 writes them; before, the scaling was rope_scaling and all else at the top."""
+    """The parameters in the form of transformers 5; before, the scaling was rope_scaling and all else at the top."""
     given = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     local = family == "gemma3_text" and layer_type == _SLIDING
     if layer_type in given:

@@ -1,6 +1,6 @@
 """Weights and configuration of a Llama model, from a GGUF file or a Hugging Face folder of safetensors.
 
-Whatever cannot be loaded is refused with `UnsupportedModel`, which names what is missing: a guess would load
+A model that cannot be loaded is refused with `UnsupportedModel`, which names the missing part: a guess would load
 and then talk nonsense. Weights are never unpickled.
 """
 
@@ -72,7 +72,7 @@ def load_model(
 
 
 def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
-    """Raises UnsupportedModel for a tensor that cannot be the one of that name."""
+    """Raises UnsupportedModel for a tensor that does not fit its name."""
     if tuple(weight.shape) != shape:
         raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
     if not weight.dtype.is_floating_point:

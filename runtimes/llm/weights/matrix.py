@@ -1,6 +1,6 @@
 """A weight matrix, whole or in groups of small integers, and the two things that are done with one.
 
-GroupQuantized is what every weight-only format comes to, those of GGUF files as well as our own: along its rows a
+GroupQuantized is the form of every weight-only format, of GGUF files and our own: along its rows a
 matrix is cut into groups, each with a scale and perhaps an offset, and a weight is scale × code + offset.
 """
 
@@ -21,7 +21,7 @@ class GroupQuantized:
     """A matrix [out, in] of codes; `group` of them in a row share a scale and an offset.
 
     `codes` is int8 [out, in]: -8 … 7 where `bits` is 4, else -128 … 127. `scales` and `offsets` are float16
-    [out, in / group]; no offsets is all 0. `dtype` is what to compute with.
+    [out, in / group]; no offsets is all 0. `dtype` is the type of the computation.
     """
 
     codes: Tensor

@@ -18,6 +18,6 @@ serving: Any = messages(_FILES["tensorflow_serving.proto"])
 datatypes: Any = _FILES["tensorflow.proto"].enum_types_by_name["DataType"]
 
 PREDICTION = methods(_FILES["tensorflow_serving.proto"].services_by_name["PredictionService"])
-"""Of `tensorflow.serving.PredictionService`, by name."""
+"""The methods of `tensorflow.serving.PredictionService`, by name."""
 MODEL = methods(_FILES["tensorflow_serving.proto"].services_by_name["ModelService"])
-"""Of `tensorflow.serving.ModelService`, by name."""
+"""The methods of `tensorflow.serving.ModelService`, by name."""
