@@ -15,7 +15,7 @@ LARGE: Final = 1 << 20
 
 
 class DeferredInput:
-    """An input that is yet to be padded or converted, with as much of an array's interface as schedulers use.
+    """An input that will be padded or converted, with the interface of an array that schedulers use.
 
     `content` is an array or a `texts.Texts` that fills the lower corner of the result; zeros or empty texts fill the
     rest. A row of the result begins with the same row of the content.
@@ -48,7 +48,7 @@ def deferred(content: Array, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Ar
 
 
 def is_deferred(array: object) -> TypeGuard[DeferredInput]:
-    """Whether its copy is yet to be made."""
+    """Whether its copy has not been made."""
     return isinstance(array, DeferredInput)
 
 

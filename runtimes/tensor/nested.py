@@ -15,7 +15,7 @@ from runtimes.tensor.models.served_model import ServedModel
 @dataclass(slots=True)
 class Computed(Inferred):
     """A response. `device_seconds` is its time on the model's device: its share of a batch, or for one of several
-    responses the time since the one before.
+    responses the time since the previous response.
 
     `final`: no other follows. The last response of a decoupled model is marked only if the model itself
     has marked it.

@@ -164,7 +164,7 @@ class InferenceService:
         return bool(self.tracer.settings.any or self.logs.verbose)
 
     def executed(self, model: str, version: str, run: MemberRun) -> None:
-        """See `nested.Calls`. A version that has left service counts nothing."""
+        """See `nested.Calls`. A version that is out of service counts nothing."""
         served = self.manager.table.leases.get((model, version))
         if served is None:
             return
@@ -226,7 +226,7 @@ class InferenceService:
 
 
 def _started(responses: Responses) -> float:
-    """When a copy of the model took the request up."""
+    """The time at which a copy of the model started the request."""
     started: float = responses.ended.execution.started  # type: ignore[attr-defined]
     return started
 

@@ -87,7 +87,7 @@ class SharedMemory:
             self._regions.clear()
 
     def regions(self, name: str = "") -> list[Region]:
-        """All, or the one of that name. Raises `NotFound`."""
+        """All regions, or the region of that name. Raises `NotFound`."""
         return [self._region(name)] if name else list(self._regions.values())
 
     def _region(self, name: object) -> Region:
@@ -162,7 +162,7 @@ def _open(path: Path, key: str) -> int:
 async def _with_file(region: Region, size: int, work: Callable[[int], T]) -> T:
     """Call `work` with the file of a region; in a thread if it moves many bytes.
 
-    The thread has a descriptor of its own: the region may be unregistered meanwhile.
+    The thread has a separate descriptor: the region may be unregistered meanwhile.
     """
     if size < LARGE:
         return work(region.descriptor)

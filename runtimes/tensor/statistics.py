@@ -40,7 +40,7 @@ class ResponseStatistics:
     def __init__(self) -> None:
         self.count = self.failed = self.cancelled = self.empty = 0
         self.seconds = 0.0
-        """Since the one before."""
+        """The time since the previous response."""
 
     def add(self, seconds: float) -> None:
         self.count += 1

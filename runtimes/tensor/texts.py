@@ -60,7 +60,7 @@ class Texts:
         return Texts(self.data, (prod(self.shape),))
 
     def copy(self) -> Texts:
-        """The same texts, in memory of their own."""
+        """The same texts, in separate memory."""
         return Texts(bytes(self.data), self.shape, self.ends)
 
     def array(self) -> Array:

@@ -44,7 +44,7 @@ class Events:
 
 
 async def answer(responses: AsyncGenerator[Computed, None], encode: Encode) -> Response:
-    """Wait for the first response: an earlier failure has a status of its own."""
+    """Wait for the first response: an earlier failure has its own status."""
     try:
         computed = await anext(responses, None)
         first = None if computed is None else _event(await encode(computed))

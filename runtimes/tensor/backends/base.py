@@ -16,7 +16,8 @@ Tensors = Mapping[str, Array]
 """By name. With a batch dimension first where the model has one. BYTES are object arrays of `bytes`; BF16 is a
 uint16 array of the upper halves of float32, which numpy has no type for.
 
-On the way to a model and from it, a large BYTES tensor is a `texts.Texts`, which has what schedulers use of an array.
+On the way to a model and from it, a large BYTES tensor is a `texts.Texts`, which has the interface of an array that
+schedulers use.
 """
 
 
@@ -34,7 +35,7 @@ class Model(Protocol):
     def infer(self, inputs: Tensors) -> Any:
         """All outputs of one batch, by name; a decoupled model gives an iterator of them. May raise anything.
 
-        Outputs beside a mapping of row to what is wrong with it: those rows fail alone. Inputs belong to the model
+        Outputs beside a mapping from each failed row to its error: those rows fail alone. Inputs belong to the model
         until it has answered, and have the shape that the model itself has (`TensorSpec.reshape`).
         """
         ...
@@ -55,7 +56,7 @@ class Backend(Protocol):
         ...
 
     def load(self, config: ModelConfig, folder: Path, device: Device) -> Model:
-        """Load a version from its folder. Raises `ModelLoadError`, whose message names what to change."""
+        """Load a version from its folder. Raises `ModelLoadError`, whose message names the change to make."""
         ...
 
 
@@ -139,7 +140,7 @@ class Instance(Protocol):
 
 @runtime_checkable
 class RequestInstance(Instance, Protocol):
-    """A copy of a model that receives requests whole. It has no `start` and no `stream` of its own."""
+    """A copy of a model that receives requests whole. It has neither `start` nor `stream`."""
 
     def execute(self, requests: Sequence[Any], on_end: Callable[[Any], None], done: Done) -> None:
         """Execute requests (`requests.open_request`). `on_end` is called for each of them at its end, perhaps later
@@ -148,7 +149,7 @@ class RequestInstance(Instance, Protocol):
 
 
 class ModelLoadError(Exception):
-    """A model cannot be loaded. The message names what to change."""
+    """A model cannot be loaded. The message names the change to make."""
 
 
 class ModelFailed(Exception):

@@ -27,6 +27,6 @@ def declared(backend: str, config: ModelConfig) -> ModelConfig:
 
 
 def _is_exported(config: ModelConfig, folder: Path) -> bool:
-    """Of PyTorch's files only those of torch.export describe their tensors."""
+    """Among PyTorch's files, only those of torch.export describe their tensors."""
     names = (config.default_model_filename,) if config.default_model_filename else TORCH_FILENAMES
     return next((name for name in names if (folder / name).exists()), "").endswith(".pt2")

@@ -18,7 +18,7 @@ _serials = itertools.count()
 
 
 def model_file(config: ModelConfig, folder: Path, *usual: str) -> Path:
-    """The file that the configuration names, or the first of the usual ones that is there."""
+    """The file that the configuration names, or the first usual file that exists."""
     names = (config.default_model_filename,) if config.default_model_filename else usual
     for name in names:
         if (path := folder / name).exists():
@@ -45,7 +45,7 @@ def output_names(config: ModelConfig) -> list[str]:
 
 
 def model_class(config: ModelConfig, path: Path) -> type:
-    """The class `Model` of a file, or the one that the parameter `class` names by import path."""
+    """The class `Model` of a file, or the class that the parameter `class` names by its import path."""
     if written := config.parameters.get("class", ""):
         module_name, _, name = written.partition(":")
         try:

@@ -75,7 +75,7 @@ def in_thread(config: ModelConfig) -> bool:
 
 
 def backend(name: str) -> Backend:
-    """By our name or Triton's. Raises `ModelLoadError`, which names the package that is missing."""
+    """Return a backend by our name or Triton's. Raises `ModelLoadError`, which names the package that is missing."""
     ours = own_name(name)
     entry = _BACKENDS[ours]
     try:

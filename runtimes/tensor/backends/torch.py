@@ -1,7 +1,7 @@
 """PyTorch models: TorchScript, torch.export, or a plain module with its weights.
 
-A module is the class `Model` of `model.py`, or the one that the parameter `class` names; its weights are safetensors or
-a state dict, which is read without running anything. Inputs go to `forward` by name, or in order where it has other
+A module is the class `Model` of `model.py`, or the class that the parameter `class` names; its weights are safetensors
+or a state dict, which is read without running anything. Inputs go to `forward` by name, or in order where it has other
 names (`INPUT__0`, `INPUT__1` …, as Triton counts them).
 """
 

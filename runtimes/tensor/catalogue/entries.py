@@ -11,7 +11,7 @@ class Entry:
 
     summary: str
     wheel: Wheel | None
-    """The package with the files of the model; None for a program that has no files of its own."""
+    """The package with the files of the model; None for a program without files."""
     extras: tuple[str, ...]
     """The extras of this distribution that the model needs."""
     license: str

@@ -1,4 +1,4 @@
-"""Constraints on a model's configuration, from whichever file it was read.
+"""Constraints on a model's configuration, for both kinds of file.
 
 Places are those of `ModelConfig`'s own fields; a reader converts them to the names of its file. Bounds of single fields
 are in the table of `model_config`.

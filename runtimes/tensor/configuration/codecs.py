@@ -115,7 +115,7 @@ class _WarmupData(FieldCodec):
 
 
 class _Texts(FieldCodec):
-    """A map of texts, each in a message of its own."""
+    """A map of texts, each in a separate message."""
 
     def read(self, message: Any, name: str) -> dict[str, str]:
         return {key: value.string_value for key, value in getattr(message, name).items()}

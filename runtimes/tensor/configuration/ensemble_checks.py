@@ -16,7 +16,7 @@ _NOT_FOR_ENSEMBLES: Final = (
     "memory_bytes", "default_model_filename",
 )  # fmt: skip
 _OF_PROCESSES: Final = frozenset({"execution_timeout", "memory_bytes"})
-"""Fields of an ensemble with processes of its own."""
+"""Fields of an ensemble with its own processes."""
 _HERE: Final = ("ensemble", "steps")
 
 

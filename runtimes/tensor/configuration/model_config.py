@@ -15,7 +15,7 @@ from runtimes.tensor.configuration.table import PARAMETER, At
 MAX_BATCH: Final = 1 << 16
 Dims = tuple[int, ...]
 Datatype = Annotated[str, At("data_type", codec=codecs.DATATYPE)]
-"""As the Open Inference Protocol spells it: FP32, INT64, BYTES …"""
+"""The datatype's name in the Open Inference Protocol: FP32, INT64, BYTES …"""
 Name = Annotated[str, At(named=True)]
 
 
@@ -85,7 +85,7 @@ class QueuePolicy:
 
 @dataclass(frozen=True, slots=True)
 class DynamicBatching:
-    """How requests are joined into batches."""
+    """The rules by which requests are joined into batches."""
 
     preferred_batch_size: tuple[int, ...] = ()
     max_queue_delay: Annotated[float, At(unit="seconds", least=0)] = 0
@@ -137,7 +137,7 @@ class SequenceState:
 
 @dataclass(frozen=True, slots=True)
 class SequenceBatching:
-    """How requests of one sequence reach one instance, in order."""
+    """The rules by which requests of one sequence reach one instance, in order."""
 
     strategy: Annotated[Literal["direct", "oldest"], At("strategy_choice", codec=codecs.CHOICE)] = "direct"
     """`direct`: a sequence has a row of an instance until it ends. `oldest`: rows are given by age."""
@@ -151,11 +151,11 @@ class SequenceBatching:
     ] = 0
     """The longest that a request waits for rows of other sequences."""
     minimum_slot_utilization: Annotated[float, At("direct.minimum_slot_utilization", least=0, most=1)] = 0
-    """The share of rows that must have a request before that delay is over."""
+    """The share of rows that must have a request before that delay ends."""
     preferred_batch_size: Annotated[tuple[int, ...], At("oldest.preferred_batch_size")] = ()
     preserve_ordering: Annotated[bool, At("oldest.preserve_ordering")] = False
     iterative_sequence: bool = False
-    """Each request is a sequence of its own, which the model may execute several times."""
+    """Each request is a separate sequence, which the model may execute several times."""
     controls: Annotated[tuple[SequenceControl, ...], At("control_input")] = ()
     states: Annotated[tuple[SequenceState, ...], At("state")] = ()
 
@@ -168,7 +168,7 @@ class InstanceGroup:
     kind: Annotated[Literal["auto", "cpu", "gpu"], At(codec=codecs.GROUP_KIND)] = "auto"
     gpus: Annotated[tuple[int, ...], At(least=0)] = ()
     placement: Annotated[Literal["auto", "thread", "process"], At(None)] = "auto"
-    """A thread for models that compute outside of Python's lock, else a process of its own, which may die alone."""
+    """A thread for models that compute outside of Python's lock, else a separate process, which may die alone."""
     cpus: Annotated[tuple[int, ...], At(None, least=0)] = ()
     """Cores that its threads are pinned to; all when empty."""
     threads: Annotated[int, At(None, least=0)] = 0
@@ -177,7 +177,7 @@ class InstanceGroup:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which versions of those in the repository are served."""
+    """The versions of the repository that are served."""
 
     kind: Annotated[Literal["latest", "all", "specific"], At("policy_choice", codec=codecs.CHOICE)] = "latest"
     latest: Annotated[int, At("latest.num_versions")] = 1
@@ -254,7 +254,7 @@ class ModelConfig:
     default_model_filename: Annotated[str, At(yaml="file")] = ""
     version_policy: Annotated[VersionPolicy, At(yaml="versions", always=True)] = VersionPolicy()
     version_labels: Annotated[Mapping[str, int], At(PARAMETER, yaml="labels")] = field(default_factory=dict)
-    """Names of versions, such as stable and canary; these are served whatever the policy."""
+    """Names of versions, such as stable and canary; these are served under every policy."""
     dynamic_batching: DynamicBatching | None = None
     sequence_batching: SequenceBatching | None = None
     ensemble: Annotated[Ensemble | None, At("ensemble_scheduling")] = None

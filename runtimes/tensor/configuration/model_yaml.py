@@ -42,7 +42,7 @@ class Switch(Section):
 
 
 class VersionSection(Section):
-    """Which versions are served: `latest`, `all`, a list of numbers, or `{latest: 2}`."""
+    """The versions that are served: `latest`, `all`, a list of numbers, or `{latest: 2}`."""
 
     latest: int = Field(0, ge=0)
     all: bool = False

@@ -1,4 +1,4 @@
-"""A model's folder → its configuration, whichever of the two files it has, or none.
+"""A model's folder → its configuration, from either of the two files, or without one.
 
 Label files, first values of states and warm-up data lie beside the versions, and are named by the configuration.
 """

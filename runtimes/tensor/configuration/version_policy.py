@@ -12,7 +12,7 @@ class MissingVersion(Exception):
 
 
 def served_versions(config: ModelConfig, present: Iterable[int]) -> tuple[int, ...]:
-    """The served versions of `present`, in order. A version with a label is served whatever the policy.
+    """The served versions of `present`, in order. A version with a label is served under every policy.
 
     Raises `MissingVersion` if the configuration names a version that is not present.
     """

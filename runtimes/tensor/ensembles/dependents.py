@@ -29,7 +29,7 @@ class Loads(Protocol):
     def bring(self, name: str, override: Override | None = None) -> Awaitable[None]: ...
 
     def suspend(self, name: str, reason: str) -> Awaitable[None]:
-        """Take a model out of service for a reason of its own."""
+        """Remove a model from service for its own reason."""
         ...
 
 

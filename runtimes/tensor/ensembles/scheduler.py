@@ -1,4 +1,4 @@
-"""The scheduler of an ensemble: it has no copies, and each step waits in the queue of its own model."""
+"""The scheduler of an ensemble: it has no copies, and each step waits in the queue of its model."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _NAMES: Final = ("sequence_id", "sequence_start", "sequence_end")
 
 
 class SequenceOverrides:
-    """Of one request, by tensor of the ensemble."""
+    """The overrides of one request, by tensor of the ensemble."""
 
     __slots__ = ("_by_tensor",)
 

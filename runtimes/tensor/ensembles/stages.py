@@ -29,7 +29,7 @@ class PreparedStep:
 
     index: int
     name: str
-    """For messages."""
+    """The name of the step in messages."""
     model: str
     version: str
     inputs: tuple[tuple[str, str, Reshape | None], ...]

@@ -17,7 +17,7 @@ _STEP = 1024 * 1024
 class Arena:
     """A file without a name that grows by need and is used again. The other side opens it by `fd`.
 
-    One packet at a time: what was read of it is void when the writer writes again.
+    One packet at a time: data read from it becomes invalid when the writer writes again.
     """
 
     def __init__(self, fd: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Tensors as packets to a process and back; large tensors lie in memory that both sides see.
+"""Tensors as packets to a process and back; large tensors are in memory that both sides share.
 
     packet  = prefix, header (a msgpack list of name, dtype, shape and bytes of each tensor), payload
     payload = the tensors' bytes, each at a multiple of 64; BYTES as a msgpack list of binaries, and large ones in the
@@ -75,7 +75,7 @@ class Packet(NamedTuple):
     header: bytes
     payload: memoryview
     shared: bool
-    """Whether the payload lies in the arena, which the next packet may overwrite."""
+    """Whether the payload is in the arena, which the next packet may overwrite."""
 
 
 def tensors_frame(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
@@ -216,7 +216,7 @@ _layouts: dict[bytes, list[_Place]] = {}
 
 
 def owned(packet: Packet, arena: Arena) -> Packet:
-    """The packet with a payload of its own."""
+    """The packet with a separate payload."""
     if not packet.shared:
         return packet
     return packet._replace(payload=memoryview(arena.copy(len(packet.payload))), shared=False)

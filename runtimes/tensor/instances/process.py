@@ -1,4 +1,4 @@
-"""A copy of a model in a process of its own, which may die, hang or take all memory alone."""
+"""A copy of a model in a separate process, which may die, hang or exhaust its memory without harm to others."""
 
 from __future__ import annotations
 

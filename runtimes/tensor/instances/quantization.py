@@ -1,4 +1,4 @@
-"""Models whose weights are turned into smaller numbers at load, measured against the original."""
+"""Models whose weights are converted to smaller numbers at load, and compared with the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A copy of a model that receives requests whole: it executes a list of them, and each ends by itself."""
+"""A copy of a model that receives requests whole: it executes a list of requests, and each ends separately."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A copy of a model on a thread of its own: for frameworks that compute outside of Python's lock.
+"""A copy of a model on its own thread: for frameworks that compute outside of Python's lock.
 
-A thread cannot be killed. One that hangs is left alone, and gives back what it holds when it ends after all.
+A thread cannot be killed. A thread that hangs is abandoned, and releases its resources if it ends later.
 """
 
 from __future__ import annotations

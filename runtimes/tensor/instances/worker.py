@@ -86,7 +86,7 @@ class ModelThread(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Discard the worker, whatever it does. No event follows."""
+        """Discard the worker in any state. No event follows."""
         ...
 
     async def aclose(self) -> None:

@@ -35,7 +35,7 @@ class Parts:
     """All copies, loaded; none when it fails or is cancelled."""
     scheduler: Callable[[ModelConfig, Sequence[Instance], ModelStatistics], ModelScheduler]
     start_ensemble: Callable[[ModelConfig, Path], Awaitable[Sequence[Instance]]] | None = None
-    """The processes of an ensemble that has some of its own."""
+    """The processes of an ensemble with its own processes."""
 
 
 class Loader:

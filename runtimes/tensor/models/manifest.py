@@ -1,6 +1,6 @@
 """`SHA256SUMS` beside the files of a version: whether a copy is complete and unchanged.
 
-The file is what `sha256sum * > SHA256SUMS` writes. Where there is one, nothing is loaded that differs from it.
+`sha256sum * > SHA256SUMS` writes the file. Where there is one, nothing is loaded that differs from it.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def check_files(files: Mapping[str, bytes]) -> None:
 
 
 _temporary: dict[Path, TemporaryFolder] = {}
-"""By the model's folder inside, for as long as the model is there."""
+"""Overrides by the model's folder, until the model is unloaded."""
 
 
 def unpack(name: str, override: Override) -> ModelFolder:

@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(slots=True, eq=False)
 class VersionRecord:
-    """One version. In service while `served` is there; cold when it is loaded again by the next request."""
+    """One version. In service while `served` is set; cold when it is loaded again by the next request."""
 
     number: int
     state: State = "LOADING"
@@ -58,7 +58,7 @@ class VersionRecord:
     cold: bool = False
     warming: asyncio.Task[None] | None = None
     retry_at: float = 0.0
-    """Loop time before which a cold version that failed to load is left alone."""
+    """Loop time before which a cold version that failed to load is not loaded again."""
     statistics: ModelStatistics = field(default_factory=ModelStatistics)
     memory_bytes: int = 0
     """The memory measured at the last load."""

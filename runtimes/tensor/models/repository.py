@@ -22,12 +22,12 @@ _ENSEMBLE = re.compile(rb"^\s*(ensemble_scheduling\b|ensemble\s*:)", re.MULTILIN
 
 
 class RepositoryError(Exception):
-    """The repository cannot be read, or lacks the model; the message names what to change."""
+    """The repository cannot be read, or lacks the model; the message names the change to make."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model as it lies on the disk.
+    """A model on the disk.
 
     `stamps` change with any file of a version, `beside` with any other file of the model.
     """
@@ -39,25 +39,25 @@ class ModelFolder:
     sizes: Mapping[int, int]
     """Bytes of all files of each version."""
     changed_at: float
-    """Unix time of the last change to any file, as the file system has it."""
+    """Unix time of the last change to any file, from the file system."""
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """All that are there, in order."""
+        """All versions in the folder, in order."""
         return tuple(sorted(self.stamps))
 
     def version(self, number: int) -> Path:
-        """The folder of one."""
+        """The folder of a version."""
         return self.path / str(number)
 
     def fingerprint(self, number: int) -> str:
-        """Changes when answers of this version may."""
+        """A digest that changes if answers of this version may change."""
         return hashlib.blake2b(f"{self.beside} {self.stamps[number]}".encode(), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Every model, and why some that are there are none."""
+    """Every model, and the reason for each folder that is not a model."""
 
     models: Mapping[str, ModelFolder]
     refused: Mapping[str, str]
@@ -112,7 +112,7 @@ def check_name(name: str) -> None:
 
 
 def model_at(path: Path, name: str) -> ModelFolder:
-    """A model in a folder of its own, outside of any repository."""
+    """A model in a folder outside of any repository."""
     return _model(path, name)
 
 

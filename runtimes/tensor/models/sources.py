@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceError(Exception):
-    """The configuration is invalid, or there is nothing to load; the message names what to change."""
+    """The configuration is invalid, or there is nothing to load; the message names the change to make."""
 
 
 async def read_source(repository: Repository, name: str, override: Override | None) -> Source:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class BlockedCopies:
-    """Of all models of a server that receive requests whole. A copy is any object."""
+    """Waits of copies, for all models that receive requests whole. A copy is any object."""
 
     def __init__(self) -> None:
         self._copies: dict[str, set[object]] = {}

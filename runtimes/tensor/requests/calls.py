@@ -1,4 +1,4 @@
-"""Requests of a model to models of its own server."""
+"""Requests of a model to models of the same server."""
 
 from __future__ import annotations
 

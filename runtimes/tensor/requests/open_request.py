@@ -118,7 +118,7 @@ class OpenRequest(Pending):
         self.leave()
 
     def leave(self) -> None:
-        """Nobody reads further responses."""
+        """Discard further responses, because the client has disconnected."""
         if self._executor is not None and not self._ended:
             self._executor.cancel(self._number)
 

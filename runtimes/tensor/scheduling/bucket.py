@@ -14,12 +14,12 @@ class Waiting(Protocol):
     """Equal for requests of one batch: the shapes of their rows."""
     rows: int
     level: int
-    """Priority, 1 the most urgent; 0 where all are alike."""
+    """Priority: 1 is the most urgent; 0 without priorities."""
     arrived: float
     due: float
-    """When its caller stops waiting; infinite if ever."""
+    """The time at which its caller stops waiting, or infinite."""
     expires: float
-    """When it leaves the queue by itself, or falls behind there."""
+    """The time at which the queue rejects or delays it."""
     urgency: float
     """The place in the queue: the lowest is next."""
     order: int
@@ -32,7 +32,7 @@ W = TypeVar("W", bound=Waiting)
 
 
 class Bucket(Generic[W]):
-    """A heap. Those that left lie in it until they surface, or until they are the most of it."""
+    """A heap. Removed entries stay in it until they reach the top, or until they are the majority."""
 
     __slots__ = ("_heap", "announced", "key", "rows", "size")
 
@@ -53,7 +53,7 @@ class Bucket(Generic[W]):
         self.rows += entry.rows
 
     def left(self, entry: W) -> None:
-        """Whether an entry is stale: its request has left, or has another place now."""
+        """Whether an entry is stale: its request has been removed, or has another place."""
         self.size -= 1
         self.rows -= entry.rows
         if len(self._heap) > 2 * self.size + 16:

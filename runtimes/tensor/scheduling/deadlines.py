@@ -10,7 +10,7 @@ from math import inf
 class Deadlines:
     """Looks at the earliest deadline, and no more often than every `interval` seconds: as late as it may be.
 
-    `look` ends what is over at the time that it gets, and returns when to look again, infinite for never.
+    `look` ends the requests that are due at the given time, and returns the time of the next call, infinite for none.
     """
 
     __slots__ = ("_at", "_clock", "_interval", "_look", "_loop", "_timer")

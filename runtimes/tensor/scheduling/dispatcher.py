@@ -212,7 +212,7 @@ class Dispatcher(ABC):
     # ── ending ────────────────────────────────────────────────────────────────────────────────────────
 
     def _end_overdue(self, now: float) -> float:
-        """When the next deadline is."""
+        """The time of the next deadline."""
         for pending in self._queue.expire(now):
             pending.fail(overdue(pending, now))
         when = min((pending.expires for pending in self._queue), default=inf)

@@ -158,7 +158,7 @@ class Intake:
         self.max_rows = max(1, config.max_batch_size) * MAX_PARTS
 
     def read(self, inference: Inference) -> PreparedRequest:
-        """Raises `CallerError`, which names what to change."""
+        """Raises `CallerError`, which names the change to make."""
         arrays: dict[str, Array] = {}
         readers = self._readers
         rows = -1 if self._batched else 1

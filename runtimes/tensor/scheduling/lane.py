@@ -57,14 +57,14 @@ class Lane:
         return self.instance.ready, len(self._free)
 
     def take(self, sequence: RequestSequence) -> None:
-        """Give it a slot; there has to be one."""
+        """Assign a free slot to the sequence. One must be free."""
         self.slots[sequence] = heappop(self._free)
 
     def leave(self, sequence: RequestSequence) -> None:
         heappush(self._free, self.slots.pop(sequence))
 
     def begun(self) -> list[Turn]:
-        """All turns that have left their sequence's line."""
+        """All turns that have been taken from their sequence's line."""
         return [*self.running, *(turn for part in self._again for turn in part)]
 
     def drop(self) -> list[Turn]:

@@ -57,7 +57,7 @@ class ResponseOutlet:
         ]
 
     def row(self, outputs: Tensors, row: int, member: PreparedRequest) -> list[Tensor]:
-        """One row of a batch, as the one response of its request."""
+        """One row of a batch, as the only response of its request."""
         if self._batched:
             outputs = {name: array[row : row + 1] for name, array in outputs.items()}
         return self.whole(outputs, member)

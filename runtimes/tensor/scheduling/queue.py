@@ -28,7 +28,7 @@ from runtimes.tensor.scheduling.queue_rules import LONGEST_WAIT, QueueRules
 PATIENCE = 5.0
 """Seconds."""
 BEHIND = 12 * PATIENCE
-"""Added to the urgency of a request whose time in the queue is over, if it is delayed and not rejected."""
+"""Added to the urgency of a request whose time in the queue has ended, if it is delayed and not rejected."""
 
 
 class BatchQueue(Generic[W]):
@@ -42,7 +42,7 @@ class BatchQueue(Generic[W]):
         self.size = 0
         self.rows = 0
         self.wake_at = inf
-        """When to call `next` again if nothing arrives or ends."""
+        """The time of the next call of `next` if no request arrives or ends."""
         self.rules = QueueRules(rules)
         self._sizes: dict[int, int] = {}
         """Requests by level, of those that have any."""
@@ -92,7 +92,7 @@ class BatchQueue(Generic[W]):
             self._arrivals.arrived(now, self.size + inside)
 
     def remove(self, entry: W) -> None:
-        """Remove an entry whose caller has disconnected or whose time is over."""
+        """Remove an entry whose caller has disconnected or whose time has ended."""
         entry.waiting = False
         bucket = self._buckets[entry.key]
         bucket.left(entry)
@@ -100,7 +100,7 @@ class BatchQueue(Generic[W]):
         self._announce(bucket)
 
     def expire(self, now: float) -> list[W]:
-        """Remove requests whose time in the queue is over. Delayed ones stay behind all others."""
+        """Remove requests whose time in the queue has ended. Delayed ones stay behind all others."""
         over = [entry for entry in self if entry.expires <= now]
         gone = [entry for entry in over if min(entry.due, _longest(entry)) <= now or not self.rules.delays(entry.level)]
         for entry in gone:

@@ -24,8 +24,8 @@ class QueueRules:
         return priority if 1 <= priority <= self._levels else self._default_level
 
     def expiry(self, level: int, now: float, due: float, timeout: float) -> float:
-        """When a request leaves the queue, or falls behind. `timeout` is its own word in seconds, 0 for none; it
-        counts unless a policy was written that does not allow for it."""
+        """The time at which the queue rejects or delays a request. `timeout` is the request's own, in seconds, 0 for
+        none; it applies unless a configured policy forbids it."""
         policy = self._policies.get(level, self._policy) if level else self._policy
         limit = policy.default_timeout or LONGEST_WAIT
         if timeout > 0 and (policy.allow_timeout_override or policy == QueuePolicy()):

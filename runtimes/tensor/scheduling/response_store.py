@@ -33,7 +33,7 @@ def digest(owner: int, inference: Inference) -> bytes:
 
 
 def copies(outputs: list[Tensor]) -> list[Tensor]:
-    """The outputs with data of their own: those of a batch are one buffer, of which a response is a part."""
+    """The outputs with their own data: those of a batch are one buffer, of which a response is a part."""
     return [Tensor(t.name, t.datatype, t.shape, _copy(t.data), t.parameters) for t in outputs]
 
 

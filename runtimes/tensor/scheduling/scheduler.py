@@ -25,7 +25,7 @@ class ModelScheduler(Protocol):
 
     Both methods raise `CallerError` for a request that does not fit the model, `CapacityError` for one without room or
     time, `DeadlineError` for one past its deadline. Afterwards the future or the iterator may raise `BackendError`
-    (the model failed), `CapacityError` (its copy was lost, its time in the queue is over, the model is unloaded) and
+    (the model failed), `CapacityError` (its copy was lost, its time in the queue has ended, the model is unloaded) and
     `DeadlineError`.
     """
 

@@ -27,7 +27,7 @@ class CutTexts(NamedTuple):
 
 @dataclass(slots=True)
 class UnfinishedTensor(Tensor):
-    """An output whose `data` is yet to be copied from its pieces, which follow each other."""
+    """An output whose `data` is copied later from its pieces, which follow each other."""
 
     pieces: Sequence[Array | CutTexts] = field(default=(), repr=False)
 

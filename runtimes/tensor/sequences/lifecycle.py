@@ -186,7 +186,7 @@ class SequenceLifecycle:
             self._over(turn)
 
     def executed(self, execution: Execution, turns: list[Turn]) -> None:
-        """A list of requests was executed; each turn ends by itself."""
+        """A list of requests was executed; each turn ends separately."""
         self._curve.observe(execution.rows, execution.seconds)
         valid = [turn for turn in turns if turn.valid]
         if valid:

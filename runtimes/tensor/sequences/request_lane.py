@@ -1,4 +1,4 @@
-"""A lane of a model that receives requests whole: each turn ends by itself, and may be executed again."""
+"""A lane of a model that receives requests whole: each turn ends separately, and may be executed again."""
 
 from __future__ import annotations
 

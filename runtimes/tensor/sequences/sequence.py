@@ -63,9 +63,9 @@ class Turn(Pending):
         self.start = place.start
         self.end = place.end
         self.inference = _NOTHING
-        """As the client sent it."""
+        """The request that the client sent."""
         self.responses: Responses | None = None
-        """Of a decoupled model."""
+        """The responses of a decoupled model."""
         self.request: OpenRequest | None = None
         """The turn as a copy executes it, if the model receives requests whole."""
         self.valid = True
@@ -99,12 +99,12 @@ class RequestSequence:
         self.states: dict[str, Array] = {}
         """By input, one row each; those that are not here have their first value."""
         self.quiet_since = now
-        """When its last request ended."""
+        """The time at which its last request ended."""
 
     def predecessor(self) -> RequestSequence | None:
         """The earlier sequence of the same name that is still open.
 
-        A cancelled one between them does not block, but the one that it waited for does.
+        A cancelled request between them does not block, but the request that it waited for does.
         """
         while self.after is not None and self.after.closed:
             self.after = self.after.after

@@ -106,7 +106,7 @@ class BackendModelConfig:
 
 
 def list_of(value: Any) -> Any:
-    """A list of whole numbers, whichever type of number Triton's JSON has."""
+    """A list as integers: Triton's JSON may have other types of numbers."""
     return [int(number) for number in value] if isinstance(value, list | tuple) else value
 
 

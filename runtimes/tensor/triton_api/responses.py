@@ -171,7 +171,7 @@ class BackendResponseSender:
         return not self.cancelled or self.closed
 
     def is_cancelled(self) -> bool:
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         if not self.cancelled:
             self._channel.poll()
         return self.cancelled

@@ -1,4 +1,4 @@
-"""Ensembles with processes of their own, in which a request passes through all steps without returning to the server.
+"""Ensembles with their own processes: a request passes through all steps without returning to the server.
 
 In the server:
 placement.py   the members of an ensemble, as a process loads them; the ensembles that a process cannot run

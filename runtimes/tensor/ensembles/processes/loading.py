@@ -23,7 +23,7 @@ from runtimes.tensor.triton_api.model import TritonModel
 
 
 def load(job: Job) -> EnsembleSteps:
-    """The steps of the job's ensemble, ready to execute. Raises `ModelLoadError`, or what a model raises."""
+    """The steps of the job's ensemble, ready to execute. Raises `ModelLoadError`, or the exception of a model."""
     ensemble = job.config.ensemble
     assert ensemble is not None
     _check_modules(job.members)

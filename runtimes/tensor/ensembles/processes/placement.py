@@ -24,7 +24,7 @@ _PROCESS_PARAMETERS = ("interpreter", "memory_limit")
 
 
 def batching_of(config: ModelConfig, members: Sequence[Member]) -> DynamicBatching | None:
-    """How requests wait for a process: by the rules of the first step's model."""
+    """The way in which requests wait for a process: by the rules of the first step's model."""
     assert config.ensemble is not None
     return members[order_of(config.ensemble)[0]].config.dynamic_batching
 

@@ -1,4 +1,4 @@
-"""The scheduler of an ensemble with processes of its own."""
+"""The scheduler of an ensemble with its own processes."""
 
 from __future__ import annotations
 

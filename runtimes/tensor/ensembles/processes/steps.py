@@ -48,7 +48,7 @@ class OpenExecution:
         self.overrides = SequenceOverrides()
 
     def awaits(self, local: LocalStep) -> bool:
-        """Whether the request takes a step now: an output needs the step, and its inputs are there."""
+        """Whether the request takes a step now: an output needs the step, and its inputs are available."""
         if self.failure is not None or local.step.index not in self.steps:
             return False
         return all(tensor in self.values for tensor in local.required)
