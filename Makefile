@@ -20,9 +20,9 @@ serve: $(VENV)/.serve
 test: check
 	$(PYTEST) -m "not nightly" $(ARGS)
 
-# With the servers that take many minutes to install or to start.
+# With the servers that take many minutes to install or to start, and a new interpreter for each gateway.
 test-all: check
-	$(PYTEST) $(ARGS)
+	HEADRACE_FORKED_STARTS=0 $(PYTEST) $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

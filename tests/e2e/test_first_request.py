@@ -36,7 +36,7 @@ async def test_the_printed_command_works_for_every_first_model(tmp_path: Path) -
         "models": [{"name": name, "routes": [{"to": "models"}]} for name in NAMES],
         "tenants": [{"name": "demo", "models": ["*"]}],
     }
-    async with gateway(tmp_path, configuration) as running:
+    async with gateway(tmp_path, configuration, forked=False) as running:
         printed = await running.printed(r"(?s)Try:\n(  curl .*?\}')\n")
         assert f"/v2/models/{NAMES[0]}/infer" in printed[1]
         assert '"outputs"' in await executed(printed[1])

@@ -50,7 +50,7 @@ CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answ
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[GatewayProcess, str]]:
-    async with gateway(tmp_path_factory.mktemp("main"), MODEL) as g:
+    async with gateway(tmp_path_factory.mktemp("main"), MODEL, forked=False) as g:
         key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=240))[1]
         yield g, key
 

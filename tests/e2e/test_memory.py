@@ -72,7 +72,7 @@ async def test_memory_and_metrics_do_not_grow_with_values_that_clients_invent(tm
                 }
             ],
         }
-        async with gateway(tmp_path, configuration) as g:
+        async with gateway(tmp_path, configuration, forked=False) as g:
             key = await g.key()
             process = psutil.Process(g.process.pid)
 

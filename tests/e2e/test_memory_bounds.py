@@ -153,7 +153,7 @@ async def send(g: GatewayProcess, data: tuple[bytes, ...]) -> int:
 
 async def test_many_of_the_largest_bodies_stay_within_the_budget(tmp_path: Path) -> None:
     body = chat(LARGEST)
-    async with backend() as url, gateway(tmp_path, configuration(url)) as g:
+    async with backend() as url, gateway(tmp_path, configuration(url), forked=False) as g:
         key = await g.key()
         watch = Watch(g.process.pid)
         async with watch():
@@ -170,7 +170,7 @@ async def test_bodies_of_a_tenant_beyond_its_concurrency_are_not_read(tmp_path: 
     config = configuration("http://127.0.0.1:9", limits={"concurrency": 2})
     async with backend() as url:
         config["pools"][0]["endpoints"] = [url]
-        async with gateway(tmp_path, config) as g:
+        async with gateway(tmp_path, config, forked=False) as g:
             key = await g.key()
             watch = Watch(g.process.pid)
             async with watch():
@@ -185,7 +185,7 @@ async def test_slow_readers_are_bounded_and_their_memory_returns(tmp_path: Path)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 8 * SLOW_READERS)), hard))
     body = chat(10, stream=True)
-    async with backend() as url, gateway(tmp_path, configuration(url)) as g:
+    async with backend() as url, gateway(tmp_path, configuration(url), forked=False) as g:
         key = await g.key()
         host, port = g.url.removeprefix("http://").split(":")
         watch = Watch(g.process.pid)

@@ -16,14 +16,17 @@ import yaml
 
 from gateway.auth.audit import Actor
 from gateway.auth.terminal import open_store, settings_of
+from tests.support.forked import ForkedProcess
 
 HEADRACE = [sys.executable, "-m", "gateway"]
+FORKED = os.environ.get("HEADRACE_FORKED_STARTS", "1") != "0"
+"""Whether a gateway is a fork of a process that has imported it (`forked.py`). `make test-all` starts all anew."""
 
 
 class GatewayProcess:
     """`headrace serve`, its addresses as it printed them, and its admin door."""
 
-    def __init__(self, process: asyncio.subprocess.Process, config: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | ForkedProcess, config: Path) -> None:
         self.process = process
         self.config = config
         self.output = ""
@@ -103,21 +106,26 @@ class GatewayProcess:
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None
+    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None, forked: bool = FORKED
 ) -> AsyncIterator[GatewayProcess]:
     """Start one on free ports, wait until it listens, and stop it at the end."""
-    async with starting_gateway(folder, configuration, env=env) as made:
+    async with starting_gateway(folder, configuration, env=env, forked=forked) as made:
         await made.listens()
         yield made
 
 
 @asynccontextmanager
 async def starting_gateway(
-    folder: Path, configuration: dict[str, Any], *, env: dict[str, str] | None = None, behind: Sequence[str] = ()
+    folder: Path,
+    configuration: dict[str, Any],
+    *,
+    env: dict[str, str] | None = None,
+    behind: Sequence[str] = (),
+    forked: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
     """Start one on free ports, wait for nothing, and stop it at the end. No process of it may end by a bug.
 
-    `behind` is a command that becomes the gateway, whose command line follows it.
+    `behind` is a command that becomes the gateway, whose command line follows it. `forked`: not a new interpreter.
     """
     path = folder / "headrace.yaml"
     listen = {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"}
@@ -128,15 +136,14 @@ async def starting_gateway(
         "access_log": {"to": str(folder / "access.log")},
     }
     path.write_text(yaml.safe_dump({**base, **configuration}, sort_keys=False))
-    process = await asyncio.create_subprocess_exec(
-        *behind,
-        *HEADRACE,
-        "serve",
-        "--config",
-        str(path),
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(env or {})},
-    )
+    arguments, environment = ("serve", "--config", str(path)), {**os.environ, **(env or {})}
+    process: asyncio.subprocess.Process | ForkedProcess
+    if forked:
+        process = await ForkedProcess.start(*arguments, env=environment)
+    else:
+        process = await asyncio.create_subprocess_exec(
+            *behind, *HEADRACE, *arguments, stderr=asyncio.subprocess.PIPE, env=environment
+        )
     made = GatewayProcess(process, path)
     try:
         yield made
@@ -159,6 +166,10 @@ def _issue(path: Path, tenant: str) -> str:
 
 async def command(*arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
     """Run `headrace ARGUMENTS`: exit status, stdout, stderr."""
+    if FORKED:
+        forked = await ForkedProcess.start(*arguments, env=os.environ, cwd=cwd, stdout=True)
+        out, err = await forked.communicate()
+        return await forked.wait(), out.decode(), err.decode()
     process = await asyncio.create_subprocess_exec(
         *HEADRACE, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=cwd
     )
