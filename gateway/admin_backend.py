@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from prometheus_client.registry import Collector
+
 from adapters import statuses
 from adapters.errors import InferenceError
 from adapters.requests import ModelOrder
@@ -35,10 +37,10 @@ class PlaneBackend:
         status = "ready" if ready else "not ready" if accepting else "draining"
         return ready, {"status": status, "models_without_endpoint": missing}
 
-    async def exposition(self) -> bytes:
-        """Every metric, in Prometheus's text format."""
+    async def metrics(self) -> Collector:
+        """Every metric."""
         self._plane.core.telemetry.flush()
-        return self._plane.metrics.exposition()
+        return self._plane.metrics.registry
 
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""

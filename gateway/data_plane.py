@@ -36,8 +36,8 @@ from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.caches import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
+from gateway.telemetry.gauges import Gauges, IdentityGauges
 from gateway.telemetry.memory import MemoryMetrics
-from gateway.telemetry.metrics import Gauges, IdentityGauges
 from gateway.telemetry.queues import QueueMetrics
 from gateway.telemetry.redis import RedisGauges
 from gateway.telemetry.traces.live import LiveTraces, TracesUnavailable, check_installed
@@ -114,6 +114,7 @@ class DataPlane:
         self._exits.push_async_callback(self.traces.aclose)
         self._exits.callback(telemetry.flush)
         telemetry.tracer = self.traces.configure(self.config.traces)
+        self.metrics.tenants.configure(self.config.metrics)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
@@ -143,7 +144,8 @@ class DataPlane:
     def _watch_metrics(self) -> None:
         """Register the metrics that are read at each scrape."""
         watch = self.metrics.watch
-        watch(Gauges(self.fleet.endpoints, self.ledger.accounts.values, lambda: self._access_log.dropped, self.clock))
+        accounts, tenants = self.ledger.accounts.values, self.metrics.tenants
+        watch(Gauges(self.fleet.endpoints, accounts, tenants, lambda: self._access_log.dropped, self.clock))
         watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         watch(QueueMetrics(self.fleet.queues))
         watch(DiscoveryMetrics(self.fleet, self.clock))
@@ -237,6 +239,7 @@ class DataPlane:
         self.core.snapshot = self._build(config, pools)
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)
+        self.metrics.tenants.configure(config.metrics)
         self.config = config
 
     def _build(self, config: Config, pools: Mapping[str, Pool]) -> Snapshot:

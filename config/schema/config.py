@@ -45,6 +45,7 @@ from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, Rou
 from config.schema.section import Section
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
+from config.schema.telemetry.metrics import MetricsConfig
 from config.schema.telemetry.traces import TracesConfig
 from config.schema.tenant import KeyConfig, TenantConfig
 from config.schema.text import Glob, Name, Secret, Shape, Url
@@ -156,6 +157,7 @@ class Config(Section):
     record: RecordConfig | None = None
     """Recorded traffic; disabled when absent."""
     traces: TracesConfig | None = None
+    metrics: MetricsConfig = MetricsConfig()
     """Traces of requests for an OpenTelemetry collector; none when absent."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
+from prometheus_client.registry import Collector
 
 from adapters.types import Order
 from config.schema.config import Config
@@ -80,12 +81,12 @@ class SupervisorBackend:
         status = "ready" if ready else "not ready" if accepting or not self._lifecycle.loaded else "draining"
         return ready, {"status": status, "models_without_endpoint": sorted(missing)}
 
-    async def exposition(self) -> bytes:
+    async def metrics(self) -> Collector:
         """Every metric of all workers, including those that have ended."""
         for worker, reply in await _get(self._workers.everyone, "/metrics"):
             if worker.pid is not None:  # otherwise its final metrics are counted already
                 self._tally.take(worker.serial, reply.body)
-        return self._tally.exposition()
+        return self._tally.registry
 
     async def state(self) -> dict[str, Any]:
         """The merged state of the workers, and the workers themselves."""

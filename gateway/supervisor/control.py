@@ -11,6 +11,7 @@ from adapters.types import Order
 from gateway.admin_backend import PlaneBackend
 from gateway.supervisor.messages import RolloutExchange, WorkerSettings, decode, encode
 from gateway.supervisor.worker import Worker
+from gateway.telemetry import families
 from gateway.traffic.member import FleetError
 from gateway.traffic.operations import NotDone, Operation, adopt, pack
 
@@ -56,7 +57,7 @@ def _reports(backend: PlaneBackend) -> list[web.RouteDef]:
         return (await backend.readiness())[1]
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=await backend.exposition())
+        return web.Response(body=families.encode(await backend.metrics()))
 
     return [
         web.get("/alive", alive),
@@ -140,7 +141,7 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
     async def drain(_: web.Request) -> web.Response:
         """Responds at the end of the drain, with the final metrics."""
         await worker.drain()
-        return web.Response(body=await PlaneBackend(worker.plane).exposition())
+        return web.Response(body=families.encode(await PlaneBackend(worker.plane).metrics()))
 
     return [
         web.put("/accept", accept),

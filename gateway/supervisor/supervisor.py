@@ -29,8 +29,8 @@ from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner
 from gateway.supervisor.swap import ReloadRefused, retire, swap
 from gateway.supervisor.workers import Workers
+from gateway.telemetry.gauges import WorkerGauges
 from gateway.telemetry.merge import SampleTally
-from gateway.telemetry.metrics import WorkerGauges
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
 

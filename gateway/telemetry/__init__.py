@@ -2,9 +2,12 @@
 
 record.py      the record of one request: the source of its log line and its metrics
 access_log.py  one JSON line for each request, written in the background
-metrics.py     every metric of requests
+metrics.py     the metrics of requests
+gauges.py      gauges of endpoints, tenants, identity and workers, read at each scrape
 events.py      events of a call (retries, hedges, fallbacks) as counters and log fields
-histogram.py   counts of values by range
+generative.py  metrics of generative requests by OpenTelemetry's conventions
+tensors.py     metrics of tensor requests
+histogram.py   counts of values by range, with exemplars
 queues.py      metrics of queues
 caches.py      metrics of response caches
 memory.py      metrics of the memory of requests
@@ -12,6 +15,7 @@ discovery.py   metrics of discovered endpoints and of reported load
 pipelines.py   metrics of the steps of pipelines
 redis.py       metrics of the connection to Redis
 traces/        spans of requests, for an OpenTelemetry collector
+families.py    metric families as bytes, between a worker and its supervisor
 merge.py       merges the metrics of several workers
 """
 
@@ -85,9 +89,9 @@ class Telemetry:
             self._timer = None
         ended, self._ended = self._ended, []
         for record in ended:
+            if record.trace.spans is not None and self.tracer is not None:
+                self.tracer.end(record)  # first: exemplars of metrics name the exported trace
             self.metrics.count(record)
             self.access_log.write(record)
             if self.recorder is not None:
                 self.recorder.put(record)
-            if record.trace.spans is not None and self.tracer is not None:
-                self.tracer.end(record)

@@ -1,24 +1,48 @@
 """Counts of values by range."""
 
+import time
 from bisect import bisect_left
 from itertools import accumulate
+from typing import NamedTuple
+
+from prometheus_client.samples import Exemplar as SampleExemplar
+
+TRACE = "trace_id"
+Bucket = tuple[str, float] | tuple[str, float, SampleExemplar]
+
+
+class Exemplar(NamedTuple):
+    """A request that was counted, with the trace that shows it."""
+
+    trace_id: str
+    value: float
+    time: float
+    """Unix seconds."""
 
 
 class Histogram:
-    """Counts by upper bound, and their sum."""
+    """Counts by upper bound, their sum, and the newest exemplar of each range."""
 
-    __slots__ = ("bounds", "counts", "sum")
+    __slots__ = ("bounds", "counts", "exemplars", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
+        self.exemplars: dict[int, Exemplar] = {}
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
+    def observe(self, value: float, trace_id: str = "") -> None:
+        """Count a value. With `trace_id`, the value is an exemplar."""
+        place = bisect_left(self.bounds, value)
+        self.counts[place] += 1
         self.sum += value
+        if trace_id:
+            self.exemplars[place] = Exemplar(trace_id, value, time.time())
 
-    def buckets(self) -> list[tuple[str, float]]:
+    def buckets(self) -> list[Bucket]:
         """Cumulative counts by upper bound, in Prometheus' form."""
         names = [*map(str, self.bounds), "+Inf"]
-        return list(zip(names, accumulate(self.counts), strict=True))
+        made: list[Bucket] = list(zip(names, accumulate(self.counts), strict=True))
+        for place, (trace_id, value, at) in self.exemplars.items():
+            made[place] = (*made[place][:2], SampleExemplar({TRACE: trace_id}, value, at))
+        return made

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+from prometheus_client.samples import Exemplar, Sample
+
+from gateway.telemetry import families
 
 Way = Callable[[Iterable[float]], float]
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+"""The name and the labels of a sample."""
 
 GAUGES: Mapping[str, Way] = {
     "headrace_endpoint_healthy": min,
@@ -21,6 +24,7 @@ GAUGES: Mapping[str, Way] = {
     "headrace_jwks_keys": min,
     "headrace_key_database_available": min,
     "headrace_redis_up": min,
+    "headrace_tenant_budget_remaining_ratio": min,
 }
 """Gauges that are not amounts: the most critical value of all workers counts. Other gauges are summed."""
 ONLY_GROW = ("counter", "histogram")
@@ -32,12 +36,12 @@ class SampleTally(Collector):
     def __init__(self) -> None:
         self._latest: dict[int, list[Metric]] = {}
         self._gone: list[Metric] = []
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
 
-    def take(self, worker: int, exposition: bytes) -> None:
-        """Replace a worker's metrics by its current ones."""
-        self._latest[worker] = list(text_string_to_metric_families(exposition.decode()))
+    def take(self, worker: int, encoded: bytes) -> None:
+        """Replace a worker's metrics by its current ones, as `families.encode` returns them."""
+        self._latest[worker] = families.decode(encoded)
 
     def end(self, worker: int) -> None:
         """Record the end of a worker: its counters remain, its gauges are dropped."""
@@ -46,30 +50,34 @@ class SampleTally(Collector):
 
     def watch(self, collector: Collector) -> None:
         """Add metrics that are the supervisor's own."""
-        self._registry.register(collector)
+        self.registry.register(collector)
 
     def collect(self) -> Iterator[Metric]:
         yield from merged([self._gone, *self._latest.values()])
 
-    def exposition(self) -> bytes:
-        """The Prometheus text format."""
-        return generate_latest(self._registry)
-
 
 def merged(views: Iterable[Iterable[Metric]]) -> list[Metric]:
     """Merge families of the same name, and in them samples of the same labels."""
-    families: dict[str, Metric] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]] = {}
+    merged: dict[str, Metric] = {}
+    samples: dict[str, dict[_Key, list[Sample]]] = {}
     for family in (family for view in views for family in view):
-        families.setdefault(family.name, family)
-        samples = values.setdefault(family.name, {})
+        merged.setdefault(family.name, family)
+        same = samples.setdefault(family.name, {})
         for sample in family.samples:
-            samples.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample.value)
-    return [_family(family, values[name]) for name, family in families.items()]
+            same.setdefault((sample.name, tuple(sample.labels.items())), []).append(sample)
+    return [_family(family, samples[name]) for name, family in merged.items()]
 
 
-def _family(like: Metric, values: dict[tuple[str, tuple[tuple[str, str], ...]], list[float]]) -> Metric:
+def _family(like: Metric, samples: dict[_Key, list[Sample]]) -> Metric:
     way = GAUGES.get(like.name, sum)
     made = Metric(like.name, like.documentation, like.type)
-    made.samples = [Sample(name, dict(labels), way(numbers)) for (name, labels), numbers in values.items()]
+    made.samples = [
+        Sample(name, dict(labels), way([sample.value for sample in same]), None, _newest(same))
+        for (name, labels), same in samples.items()
+    ]
     return made
+
+
+def _newest(samples: Iterable[Sample]) -> Exemplar | None:
+    exemplars = [sample.exemplar for sample in samples if sample.exemplar is not None]
+    return max(exemplars, key=lambda exemplar: exemplar.timestamp or 0, default=None)

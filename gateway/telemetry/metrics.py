@@ -1,4 +1,4 @@
-"""Every metric of the gateway, in one file.
+"""The counters and histograms of requests.
 
 Requests are counted in plain numbers, and a scrape converts the numbers to Prometheus' families: requests end
 thousands of times a second, scrapes occur a few times a minute.
@@ -8,24 +8,44 @@ kind from a fixed list. A client's text is never a label.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from config.schema.money import PICOS
-from gateway.auth.jwks import Jwks
-from gateway.limits.account import Account
+from config.schema.telemetry.metrics import MetricsConfig
 from gateway.telemetry.events import Event, families
+from gateway.telemetry.generative import GenerativeMetrics
 from gateway.telemetry.histogram import Histogram
 from gateway.telemetry.pipelines import StepMetrics
 from gateway.telemetry.record import Record
-from gateway.traffic.endpoint import Endpoint
+from gateway.telemetry.tensors import TensorMetrics
+from policies.globs import GlobSet
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+OTHERS = "(others)"
 OUTCOME = ("tenant", "model", "arm", "pool", "status", "error")
 OVERHEAD = (0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.25, 1.0)
+
+
+class TenantLabels(dict[str, str]):
+    """The label value of each tenant: its name, or `OTHERS` if the configuration gives it no series of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configure(MetricsConfig())
+
+    def configure(self, config: MetricsConfig) -> None:
+        """Apply a (new) configuration. Amounts of the past stay where they were counted."""
+        self.clear()
+        self.max_series = config.max_series
+        self._named = GlobSet(config.tenants)
+
+    def __missing__(self, tenant: str) -> str:
+        label = self[tenant] = tenant if not tenant or tenant in self._named else OTHERS
+        return label
 
 
 class Served:
@@ -53,7 +73,10 @@ class Metrics(Collector):
         self._events: Counter[Event] = Counter()
         self._overhead = Histogram(OVERHEAD)
         self._steps = StepMetrics()
+        self._generative = GenerativeMetrics()
+        self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
+        self.tenants = TenantLabels()
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -61,30 +84,43 @@ class Metrics(Collector):
         """Count a request that has ended."""
         model, pool, error = record.model, record.pool, record.error
         kind = error.kind if error is not None else ""
-        self._requests[record.tenant, model, record.arm or "", pool, record.status, kind] += 1
+        tenant = self.tenants[record.tenant]
+        outcome = (tenant, model, record.arm or "", pool, record.status, kind)
+        if len(self._requests) >= self.tenants.max_series and outcome not in self._requests:
+            outcome = (OTHERS, OTHERS, "", OTHERS, record.status, kind)
+        self._requests[outcome] += 1
         if record.trace.first_chunk:
             served = self._served.get((model, pool))
             if served is None:
                 served = self._served[model, pool] = Served()
             waited = record.trace.first_chunk - record.started
-            served.duration.observe(record.ended - record.started)
-            served.first_chunk.observe(waited)
+            served.duration.observe(record.ended - record.started, record.exported)
+            served.first_chunk.observe(waited, record.exported)
             self._overhead.observe(record.overhead)
         if (usage := record.usage) is not None:
-            payer = (record.tenant, model)
+            payer = self._payer(tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens
             if usage.rows:
                 self._rows[payer] += usage.rows
                 self._device_ms[payer] += usage.device_ms
+                self._tensors.count(record, usage.rows)
         if (cost := record.cost) is not None:
-            self._spend[cost.currency, record.tenant, model] += cost.picos
+            self._spend[cost.currency, *self._payer(tenant, model)] += cost.picos
+        self._generative.count(record)
         if record.trace.steps:
             self._steps.count(record.trace)
         if record.trace.events:
             self._events.update(record.trace.events)
         for unit, per in record.shadowed:
-            self._shadowed[record.tenant, unit, per] += 1
+            self._shadowed[tenant, unit, per] += 1
+
+    def _payer(self, tenant: str, model: str) -> tuple[str, str]:
+        """The labels of charged amounts."""
+        payer = (tenant, model)
+        if len(self._prompt_tokens) >= self.tenants.max_series and payer not in self._prompt_tokens:
+            return OTHERS, OTHERS
+        return payer
 
     def refused(self, code: str) -> None:
         """Count a rejection by the server before there was a request."""
@@ -93,10 +129,6 @@ class Metrics(Collector):
     def watch(self, gauges: Collector) -> None:
         """Add gauges that are read at each scrape."""
         self.registry.register(gauges)
-
-    def exposition(self) -> bytes:
-        """The Prometheus text format."""
-        return generate_latest(self.registry)
 
     # ── the scrape ────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,6 +156,7 @@ class Metrics(Collector):
             device.add_metric(payer, self._device_ms[payer] / 1000)
         yield from (requests, tokens, rows, device, refused, *self._money())
         yield from (*families(self._events), *self._histograms(), *self._steps.collect())
+        yield from (*self._generative.collect(), *self._tensors.collect())
 
     def _money(self) -> Iterator[Metric]:
         """The families of spend. The currency is the unit, and so a part of the name."""
@@ -160,88 +193,3 @@ class Metrics(Collector):
         )
         overhead.add_metric([], self._overhead.buckets(), self._overhead.sum)
         yield from (duration, first_chunk, overhead)
-
-
-class IdentityGauges(Collector):
-    """The availability of the key database, and the age of the public keys of token issuers."""
-
-    def __init__(self, database_available: Callable[[], bool], key_sets: Sequence[Jwks]) -> None:
-        self._available = database_available
-        self._key_sets = key_sets
-
-    def collect(self) -> Iterator[Metric]:
-        available = GaugeMetricFamily("headrace_key_database_available", "1 while the key database answers.")
-        available.add_metric((), self._available())
-        yield available
-        age = GaugeMetricFamily(
-            "headrace_jwks_age_seconds",
-            "Seconds since an issuer's keys were last read; +Inf before the first.",
-            labels=("issuer",),
-        )
-        keys = GaugeMetricFamily("headrace_jwks_keys", "An issuer's keys in use.", labels=("issuer",))
-        for key_set in self._key_sets:
-            age.add_metric((key_set.name,), key_set.age)
-            keys.add_metric((key_set.name,), len(key_set))
-        yield from (age, keys)
-
-
-class Gauges(Collector):
-    """Gauges of endpoints and tenants, read from their state at each scrape, so that they cannot differ from it."""
-
-    def __init__(
-        self,
-        endpoints: Callable[[], Iterable[tuple[str, Endpoint]]],
-        accounts: Callable[[], Iterable[Account]],
-        dropped_log_lines: Callable[[], int],
-        clock: Callable[[], float],
-    ) -> None:
-        self._endpoints = endpoints
-        self._accounts = accounts
-        self._dropped = dropped_log_lines
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._endpoint_gauges()
-        yield from self._tenant_gauges()
-        dropped = CounterMetricFamily("headrace_access_log_dropped", "Access log lines dropped.")
-        dropped.add_metric([], self._dropped())
-        yield dropped
-
-    def _endpoint_gauges(self) -> Iterator[Metric]:
-        labels = ("pool", "endpoint")
-        in_flight = GaugeMetricFamily("headrace_endpoint_in_flight", "Requests under way.", labels=labels)
-        healthy = GaugeMetricFamily("headrace_endpoint_healthy", "1 unless the endpoint's probes fail.", labels=labels)
-        closed = GaugeMetricFamily("headrace_endpoint_breaker_closed", "1 while the breaker is closed.", labels=labels)
-        now = self._clock()
-        for pool, endpoint in self._endpoints():
-            key = (pool, endpoint.id)
-            in_flight.add_metric(key, endpoint.in_flight)
-            healthy.add_metric(key, endpoint.health != "unhealthy")
-            closed.add_metric(key, endpoint.breaker.state(now) == "closed")
-        yield from (in_flight, healthy, closed)
-
-    def _tenant_gauges(self) -> Iterator[Metric]:
-        labels = ("tenant",)
-        in_flight = GaugeMetricFamily("headrace_tenant_in_flight", "Requests under way.", labels=labels)
-        reserved = GaugeMetricFamily("headrace_tenant_reserved_tokens", "Tokens not yet settled.", labels=labels)
-        for account in self._accounts():
-            in_flight.add_metric((account.tenant,), account.in_flight)
-            reserved.add_metric((account.tenant,), account.reserved_tokens)
-        yield from (in_flight, reserved)
-
-
-class WorkerGauges(Collector):
-    """The workers of a supervisor: slot, whether a worker fills it, and the number of its restarts."""
-
-    def __init__(self, slots: Callable[[], Iterable[tuple[int, bool, int]]]) -> None:
-        self._slots = slots
-
-    def collect(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("headrace_worker_up", "1 while a worker serves in the slot.", labels=("slot",))
-        restarts = CounterMetricFamily(
-            "headrace_worker_restarts", "Workers started after another one ended.", labels=("slot",)
-        )
-        for slot, is_up, count in self._slots():
-            up.add_metric((str(slot),), is_up)
-            restarts.add_metric((str(slot),), count)
-        yield from (up, restarts)

@@ -23,9 +23,9 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation", "ignored",
-        "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started", "status", "stream", "tenant",
-        "time", "trace", "usage",
+        "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation",
+        "exported", "ignored", "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started",
+        "status", "stream", "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -56,6 +56,8 @@ class Record:
         """The explanation of the route, if the client requests it and may receive it."""
         self.draft: Draft | None = None
         """The facts of a request in the sample of recorded traffic."""
+        self.exported = ""
+        """The id of the trace of the request, if its spans are exported."""
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from msgspec import structs
+from prometheus_client import generate_latest
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -263,7 +264,7 @@ async def test_money_is_held_by_the_estimate_and_charged_by_the_truth() -> None:
     assert [piece async for piece in answer]
     assert str(record.cost) == "0.07 usd"  # 3 tokens and 2
     assert one.ledger.accounts["acme"].always[0].remaining(0.0, 0.0) == {"spend": 9.93}
-    text = one.metrics.exposition().decode()
+    text = generate_latest(one.metrics.registry).decode()
     assert 'headrace_spend_usd_total{model="chat",tenant="acme"} 0.07' in text
     one.assert_idle()
 
@@ -292,7 +293,7 @@ async def test_a_limit_in_shadow_is_counted_and_logged_and_refuses_nothing() -> 
         answer = await one.core.handle(one.principal, chat(user="someone"), {}, one.record())
         assert answer.status == 200
     assert [line.shadow_limits for line in one.log.lines] == [None, ["requests per user"], ["requests per user"]]
-    text = one.metrics.exposition().decode()
+    text = generate_latest(one.metrics.registry).decode()
     assert 'headrace_limit_shadow_refusals_total{per="user",tenant="acme",unit="requests"} 2.0' in text
     assert "someone" not in text
     one.assert_idle()

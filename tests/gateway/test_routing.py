@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from adapters.errors import CallerError, ContextTooLong, LimitExceeded, NotFound, Unavailable
 from adapters.fake import FakeAdapter, Script
@@ -49,7 +50,7 @@ async def test_an_alias_is_the_model_itself_for_lists_limits_and_metrics() -> No
     await send(one, "gpt-4o@2")
     with pytest.raises(LimitExceeded):
         await send(one, "chat")
-    text = one.metrics.exposition().decode()
+    text = generate_latest(one.metrics.registry).decode()
     assert 'model="chat"' in text
     assert "gpt-4o" not in text
 
@@ -166,7 +167,7 @@ async def test_arms_and_fallbacks_nest() -> None:
         assert await send(one, user=user) == "long"
     assert {record.arm for record in one.log.records} == {"new>main", "new>spare"}
     assert all(fake.calls for fake in down)
-    text = one.metrics.exposition().decode()
+    text = generate_latest(one.metrics.registry).decode()
     assert 'headrace_fallbacks_total{pool="long"} 20.0' in text
     assert all(f'headrace_requests_total{{arm="{arm}",' in text for arm in ("new>main", "new>spare"))
 

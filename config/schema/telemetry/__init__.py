@@ -1,4 +1,5 @@
 """Reports of the gateway about requests.
 
-traces.py  `traces`
+metrics.py  `metrics`: bounds of the number of time series
+traces.py   `traces`: where spans go, and which requests are traced
 """

@@ -2,6 +2,8 @@
 
 from typing import Any, Protocol
 
+from prometheus_client.registry import Collector
+
 from adapters.types import Order
 from config.schema.config import Config
 from gateway.auth.audit import Act
@@ -42,8 +44,8 @@ class AdminBackend(Protocol):
         """Whether requests are accepted and each model has an endpoint, and the body that reports it."""
         ...
 
-    async def exposition(self) -> bytes:
-        """Every metric, in Prometheus's text format."""
+    async def metrics(self) -> Collector:
+        """Every metric."""
         ...
 
     async def state(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The admin API on its own listener: health, metrics, state, pools, tenants, explain and model orders."""
 
 from aiohttp import web
+from prometheus_client.exposition import choose_encoder
 
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import bound_bodies
@@ -29,9 +30,10 @@ def make_app(backend: AdminBackend) -> web.Application:
         ready, body = await backend.readiness()
         return web.json_response(body, status=200 if ready else 503)
 
-    async def metrics(_: web.Request) -> web.Response:
-        headers = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=await backend.exposition(), headers=headers)
+    async def metrics(request: web.Request) -> web.Response:
+        """OpenMetrics with exemplars for a scraper that accepts it, else Prometheus' text format."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return web.Response(body=encode(await backend.metrics()), headers={"content-type": content_type})
 
     async def state(_: web.Request) -> web.Response:
         return web.json_response(await backend.state())

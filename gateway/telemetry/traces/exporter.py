@@ -49,15 +49,16 @@ class Exporter:
         """Traces that wait."""
         return len(self._queue)
 
-    def add(self, trace: EndedTrace) -> None:
-        """Queue a trace; with a full queue it is dropped."""
+    def add(self, trace: EndedTrace) -> bool:
+        """Queue a trace. With a full queue it is dropped, and False is returned."""
         if len(self._queue) >= self._max_queued:
             self.dropped += 1
-            return
+            return False
         self._queue.append(trace)
         self._some.set()
         if len(self._queue) >= BATCH:
             self._full.set()
+        return True
 
     async def run(self) -> None:
         """Export batches until cancelled."""

@@ -44,7 +44,7 @@ class RequestTracer:
         return spans
 
     def end(self, record: Record) -> None:
-        """Export the spans of a request that has ended, if a rule selects it."""
+        """Export the spans of a request that has ended, if a rule selects it, and note that in the record."""
         spans = record.trace.spans
         assert spans is not None, "the request is not traced"
         error = record.error
@@ -66,4 +66,5 @@ class RequestTracer:
         if trace_first := record.trace.first_chunk:
             root.event("first_chunk", trace_first)
         root.finish(record.ended, error.kind if error is not None and failed else "")
-        self.exporter.add(EndedTrace(spans, record.time - record.ended, record.ended))
+        if self.exporter.add(EndedTrace(spans, record.time - record.ended, record.ended)):
+            record.exported = spans.trace_id.hex()

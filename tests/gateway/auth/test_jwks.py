@@ -13,7 +13,7 @@ from adapters.errors import CredentialError
 from config.schema.identity import JwtConfig
 from gateway.auth.jwks import MAX_BYTES, MAX_KEYS, UNKNOWN_KEY_SECONDS, Jwks, JwksError, parse
 from gateway.auth.tokens import Tokens
-from gateway.telemetry.metrics import IdentityGauges
+from gateway.telemetry.gauges import IdentityGauges
 from tests.support.issuers import AUDIENCE, ISSUER, SigningKey, jwk_set, jwks_server
 
 OLD, NEW, EC = SigningKey("RS256", "old"), SigningKey("RS256", "new"), SigningKey("ES256")

@@ -12,6 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from adapters.types import Order
 from config.schema.config import Config
@@ -25,6 +28,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.fronts.admin.front import make_app
 from gateway.rollouts.decider import Decider
+from gateway.telemetry.families import Families
 from gateway.traffic.operations import NotDone, Operation
 from policies.rollouts.tally import ShareOrder, StratumTally
 from tests.support.gateways import PEPPER, config
@@ -66,8 +70,11 @@ class StubBackend:
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         return self.ready, {"status": "ready" if self.ready else "not ready"}
 
-    async def exposition(self) -> bytes:
-        return b"headrace_requests_total 1\n"
+    async def metrics(self) -> Collector:
+        requests = CounterMetricFamily("headrace_requests", "Requests.", 1)
+        seconds = HistogramMetricFamily("headrace_seconds", "Seconds.")
+        seconds.add_metric([], [("1.0", 1, Exemplar({"trace_id": "ab" * 16}, 0.5)), ("+Inf", 2)], 4.0)
+        return Families([requests, seconds])
 
     async def state(self) -> dict[str, Any]:
         spent = [{"key": "k1", "amount": "2 usd"}]

@@ -9,6 +9,7 @@ from typing import Any, get_args
 import aiohttp
 import openai
 import pytest
+from prometheus_client import generate_latest
 
 from adapters.errors import BackendError, CapacityError, ContextTooLong, TransportError, UpstreamTimeout
 from adapters.fake import FakeAdapter, Script
@@ -355,7 +356,7 @@ async def test_the_arm_is_reported_for_every_outcome(door: Opener) -> None:
         assert [answer.status for answer in answers] == [200, 200, 502]
         assert answers[1].headers["x-headrace-cache"] == "hit"
         assert [answer.headers["x-headrace-arm"] for answer in answers] == ["main"] * 3
-        text = d.rig.metrics.exposition().decode()
+        text = generate_latest(d.rig.metrics.registry).decode()
         assert 'headrace_requests_total{arm="main",error="backend",model="chat",pool="main",status="502"' in text
 
 
@@ -364,7 +365,7 @@ async def test_completions_and_metrics(door: Opener) -> None:
         answer = await d.sdk.completions.create(model="chat", prompt=["a", "b"], max_tokens=4)
         assert answer.usage is not None
         await d.post(chat(model="made-up-by-a-client"))
-        text = d.rig.metrics.exposition().decode()
+        text = generate_latest(d.rig.metrics.registry).decode()
         assert (
             'headrace_requests_total{arm="",error="",model="chat",pool="main",status="200",tenant="acme"} 1.0' in text
         )

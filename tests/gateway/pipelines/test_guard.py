@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from adapters.answer import Answer
 from adapters.call import Call
@@ -60,7 +61,7 @@ async def test_a_blocked_request_calls_no_model() -> None:
     one.core.end(record, caught.value)
     assert (caught.value.code, record.status) == ("content_filter", 400)
     assert one.adapters["a"][0].calls == []
-    assert b'headrace_guard_blocks_total{pipeline="whole",step="guard"} 1.0' in one.metrics.exposition()
+    assert b'headrace_guard_blocks_total{pipeline="whole",step="guard"} 1.0' in generate_latest(one.metrics.registry)
     answer = await one.core.handle(one.principal, chat("whole"), {}, one.record())
     assert answer.body is not None
     one.assert_idle()

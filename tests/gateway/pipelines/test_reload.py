@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from prometheus_client import generate_latest
 
 from adapters.errors import TransportError
 from adapters.fake import FakeAdapter, Script
@@ -45,7 +46,7 @@ async def test_a_request_in_flight_ends_under_the_graph_with_which_it_started() 
     assert [step.name for step in later.trace.steps] == ["only"]
     logged = [[step.step for step in line.steps or ()] for line in one.log.lines]
     assert logged == [["only"], ["draft", "final"]]
-    exposed = one.metrics.exposition().decode()
+    exposed = generate_latest(one.metrics.registry).decode()
     for step in ("draft", "final", "only"):
         assert f'headrace_step_seconds_count{{pipeline="whole",step="{step}"' in exposed
     one.assert_idle()

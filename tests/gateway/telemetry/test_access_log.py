@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from adapters.errors import TransportError
 from adapters.types import Usage
@@ -138,15 +139,15 @@ async def test_an_end_is_reported_once_and_promptly(tmp_path: Path) -> None:
     one.ended = 0.0
     telemetry.end(one, None, 200, 12.5)
     telemetry.end(one, TransportError("late"), 502, 13.0)
-    assert b'status="200"' not in metrics.exposition()
+    assert b'status="200"' not in generate_latest(metrics.registry)
     async with asyncio.timeout(5):
-        while b'status="200",tenant="acme"} 1.0' not in metrics.exposition():
+        while b'status="200",tenant="acme"} 1.0' not in generate_latest(metrics.registry):
             await asyncio.sleep(0.005)
     for _ in range(3):  # a full batch does not wait
         another = record(tenant="acme")
         another.ended = 0.0
         telemetry.end(another, None, 200, 12.5)
-    assert b'status="200",tenant="acme"} 4.0' in metrics.exposition()
+    assert b'status="200",tenant="acme"} 4.0' in generate_latest(metrics.registry)
     await log.aclose()
     assert [line["status"] for line in parsed(tmp_path / "log")] == [200] * 4
 

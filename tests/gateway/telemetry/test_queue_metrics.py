@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from prometheus_client import generate_latest
 
 from adapters.errors import Overloaded
 from adapters.fake import FakeAdapter, Script
@@ -21,12 +22,12 @@ async def test_depth_waits_and_their_outcomes() -> None:
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await rig.core.handle(rig.principal, chat(), low, records[3])
-    text = rig.metrics.exposition().decode()
+    text = generate_latest(rig.metrics.registry).decode()
     assert 'headrace_queue_depth{pool="main",priority="low"} 2.0' in text
     assert 'headrace_queue_depth{pool="main",priority="high"} 0.0' in text
     assert 'headrace_queue_ended_total{end="full",pool="main",priority="low"} 1.0' in text
     await asyncio.gather(*calls)
-    text = rig.metrics.exposition().decode()
+    text = generate_latest(rig.metrics.registry).decode()
     assert 'headrace_queue_depth{pool="main",priority="low"} 0.0' in text
     assert 'headrace_queue_ended_total{end="served",pool="main",priority="low"} 2.0' in text
     assert 'headrace_queue_wait_seconds_count{pool="main"} 2.0' in text

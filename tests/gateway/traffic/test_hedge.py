@@ -7,6 +7,7 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from adapters.errors import BackendError, CallerError, InferenceError, TransportError
 from adapters.fake import FakeAdapter, Script
@@ -54,7 +55,7 @@ async def test_another_endpoint_answers_when_the_first_is_late(stream: bool) -> 
         assert record.usage.total_tokens == 5  # the winner's, once
     await asyncio.sleep(0)
     assert [call.end for call in slow.calls] == ["cancelled"] * 2
-    text = one.metrics.exposition().decode()
+    text = generate_latest(one.metrics.registry).decode()
     assert 'headrace_hedges_total{pool="main"} 2.0' in text
     assert 'headrace_hedge_wins_total{pool="main"} 2.0' in text
     assert [line.hedged for line in one.log.lines if line.hedged] == [1, 1]

@@ -6,6 +6,7 @@ import looptime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 
 from adapters.errors import (
     BackendError,
@@ -72,7 +73,7 @@ async def test_wherever_it_breaks_the_client_gets_the_same_stream(mode: str, kin
         assert record.trace.events == (("resume", "main"),)
         assert len(record.trace.attempts) == 2
         assert one.log.lines[0].resumed == 1
-        assert 'headrace_resumes_total{pool="main"} 1.0' in one.metrics.exposition().decode()
+        assert 'headrace_resumes_total{pool="main"} 1.0' in generate_latest(one.metrics.registry).decode()
         one.assert_idle()
 
 

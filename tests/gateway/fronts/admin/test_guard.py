@@ -181,3 +181,16 @@ async def test_whatever_is_sent_there_is_one_shape_of_error(admin_door: OpenDoor
             )  # fmt: skip
         status, answer = await d.send("POST", "/admin/tenants/acme/keys", body=b" " * 1_045_000 + b"{}" * 3_000)
         assert (status, answer["error"]["code"]) == (413, "request_entity_too_large")
+
+
+async def test_scrapers_receive_openmetrics_if_they_accept_it(admin_door: OpenDoor) -> None:
+    accepted = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
+    async with admin_door() as d:
+        status, text = await d.send("GET", "/metrics", accept=accepted)
+        assert (status, text.endswith("# EOF\n")) == (200, True)
+        assert 'headrace_seconds_bucket{le="1.0"} 1.0 # {trace_id="' in text
+        assert d.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        for accept in ("text/plain", "*/*", "", "nonsense;;version=x,,"):
+            status, text = await d.send("GET", "/metrics", accept=accept)
+            assert (status, "trace_id" in text, "EOF" in text) == (200, False, False)
+            assert d.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
