@@ -21,7 +21,7 @@ _EXTRA = {"google", "google.protobuf", "numpy", "hpack"}
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
+    """Run the server. Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if all(where is None for where in (args.http_port, args.grpc_port, args.socket, args.grpc_socket)):

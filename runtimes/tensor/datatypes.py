@@ -1,4 +1,4 @@
-"""The Open Inference Protocol's datatypes as numpy has them. BYTES are objects, BF16 the upper halves of float32."""
+"""The Open Inference Protocol's datatypes in numpy. BYTES are objects, BF16 the upper halves of float32."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bf16_to_fp32(halves: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
 
 
 def fp32_to_bf16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Rounded to the nearest, ties to even, as hardware does; a NaN stays one."""
+    """Round to the nearest, ties to even, as hardware does; a NaN stays a NaN."""
     bits = np.ascontiguousarray(values, "<f4").view("<u4")
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(values), np.uint32(0x7FC0), rounded).astype("<u2")

@@ -11,7 +11,7 @@ from runtimes.tensor.shared_memory import SharedMemory
 
 
 async def with_inputs(inference: Inference, memory: SharedMemory) -> None:
-    """Insert the inputs that are in shared memory. Raises `CallerError`."""
+    """Read the inputs that are in shared memory. Raises `CallerError`."""
     for at, tensor in enumerate(inference.inputs):
         if SHARED_MEMORY in tensor.parameters:
             inference.inputs[at] = await memory.read(tensor)

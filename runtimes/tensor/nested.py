@@ -33,7 +33,7 @@ class Calls(Protocol):
     """
 
     def lease(self, model: str, version: str, parameters: Parameters) -> ServedModel | None:
-        """A version in service, to be released once; None if it must be loaded first, or cannot be.
+        """Lease a version in service, to be released once. None if it must be loaded first, or is unavailable.
 
         `parameters` name the sequence that the requests belong to, if any.
         """
@@ -55,5 +55,5 @@ class Calls(Protocol):
     def stream(
         self, inference: Inference, deadline: float = inf, served: ServedModel | None = None
     ) -> AsyncGenerator[Computed, None]:
-        """One request, any number of responses. To be closed."""
+        """Run a request with any number of responses. The caller must close the iterator."""
         ...

@@ -1,4 +1,4 @@
-"""Work on large buffers in threads, so that it does not hold the event loop.
+"""Runs work on large buffers in threads, so that it does not block the event loop.
 
 Only for functions that release Python's lock while they work: reads and writes of files, hashes, copies by numpy.
 """

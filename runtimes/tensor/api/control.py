@@ -26,7 +26,7 @@ class Control:
         self.tracer = tracer
         self.logs = logs
         self.ready = False
-        """Whether the server is ready: all models have been tried, and it does not stop."""
+        """Whether the server is ready: the load of every model has ended, and the server is not stopping."""
 
     def server(self) -> ServerMetadata:
         extensions = [name for name in EXTENSIONS if self.memory.enabled or name != "system_shared_memory"]
@@ -75,17 +75,17 @@ class Control:
         return await self.manager.index(ready=ready)
 
     async def load(self, name: str, order: Load) -> None:
-        """Returns when the model answers. Raises `CallerError` with the reason why it does not."""
+        """Load a model. Returns when it is ready. Raises `CallerError` with the reason of a failure."""
         override = None if order.config is None else Override(order.config, order.files)
         await self.manager.load(name, override)
 
     async def unload(self, name: str, *, with_dependents: bool = False) -> None:
-        """`with_dependents`: with the models that were loaded for this ensemble only."""
+        """Unload a model; `with_dependents` also unloads the models that were loaded only for this ensemble."""
         await self.manager.unload(name, with_dependents=with_dependents)
 
 
 def no_cuda() -> NoReturn:
-    """CUDA's handles of another process are nothing that the CPU's memory can hold."""
+    """Refuse CUDA shared memory: the CPU cannot access CUDA handles of another process."""
     raise not_implemented("This server has no CUDA shared memory: use system shared memory, or send the tensors.")
 
 

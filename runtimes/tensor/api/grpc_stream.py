@@ -23,7 +23,7 @@ from runtimes.tensor.api.refusals import grpc_trailers
 from runtimes.tensor.service import InferenceService
 
 MAX_IN_FLIGHT = 256
-"""Requests of one stream in flight; further ones are not read until one is answered."""
+"""Requests of one stream in flight; further requests are not read until one is answered."""
 
 
 class InferStream:
@@ -41,7 +41,7 @@ class InferStream:
         self._before: asyncio.Task[None] | None = None  # the last request of those that are answered in order
 
     async def run(self) -> None:
-        """Returns when the client has sent all and everything is answered. Raises `GrpcError`."""
+        """Serve the call until the client has sent its last request and all are answered. Raises `GrpcError`."""
         try:
             async with asyncio.TaskGroup() as requests:
                 while True:

@@ -36,7 +36,7 @@ from runtimes.tensor.nested import Computed
 from runtimes.tensor.service import InferenceService
 
 IN_A_THREAD = 256 << 10
-"""Bytes, from where on compressing would hold up everybody else."""
+"""Bytes from which a body is compressed in a thread, so that it does not block the event loop."""
 _LENGTH = oip.HEADER.encode()
 _BINARY = ("content-type", "application/octet-stream")
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class HttpControl:
-    """Answers by operation."""
+    """The handlers of operations."""
 
     def __init__(self, control: Control, metrics: Metrics) -> None:
         self._control = control

@@ -39,7 +39,7 @@ class LogSettings(logging.Filter):
         }
 
     def update(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change all of them, or none. Returns the settings. Raises `CallerError`."""
+        """Change all given settings, or none. Returns the settings. Raises `CallerError`."""
         report = self.report()
         for name, value in changes.items():
             if name not in report:

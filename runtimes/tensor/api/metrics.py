@@ -1,4 +1,4 @@
-"""The metrics page for Prometheus: Triton's names, for its dashboards, and histograms of ours.
+"""The metrics page for Prometheus: Triton's names, for its dashboards, and our own histograms.
 
 It is built from the statistics at each scrape. Triton's counters lack the `_total` that Prometheus' own library would
 add to them, so the text is written here.
@@ -175,6 +175,6 @@ def _cpu_times() -> tuple[int, int]:
 
 
 def _memory() -> tuple[int, int]:
-    """Bytes that there are, and that may be had."""
+    """Bytes of total and of available memory."""
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return int(fields["MemTotal"].split()[0]) * 1024, int(fields["MemAvailable"].split()[0]) * 1024

@@ -1,4 +1,5 @@
-"""Failures as clients of the Open Inference Protocol expect them: a status, and a message in the door's own shape."""
+"""Errors in the form that clients of the Open Inference Protocol expect: a status, and a message in the protocol's
+shape."""
 
 import math
 
@@ -30,13 +31,13 @@ def http_response(error: InferenceError) -> Response:
 
 
 def http_refusal(status: int, code: str, message: str, headers: Headers = NO_HEADERS) -> Response:
-    """The response to bytes that are no request."""
+    """The response to bytes that are not a request."""
     del code  # the protocol has no place for it
     return Response(status, [JSON], oip_responses.encode_error(message))
 
 
 def grpc_trailers(error: InferenceError) -> Metadata:
-    """The code of the error, and when to try again, in the way that gRPC's own retries heed."""
+    """The code of the error, and the time until a retry in the form that gRPC's own retries read."""
     code = (ERROR_CODE, error.code)
     if not isinstance(error, CapacityError):
         return (code,)

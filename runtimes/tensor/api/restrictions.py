@@ -19,7 +19,7 @@ GRPC_PREFIX = "triton-grpc-protocol-"
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Some groups, and the header that opens them."""
+    """Groups of the interface, and the header with their secret."""
 
     groups: tuple[str, ...]
     header: str
@@ -39,7 +39,7 @@ def parse(text: str) -> Restriction:
 
 
 class Restrictions:
-    """All of a server's. False when there are none."""
+    """All restrictions of a server. False if there are none."""
 
     def __init__(self, given: Iterable[Restriction] = ()) -> None:
         self._of: dict[str, Restriction] = {}
@@ -53,7 +53,7 @@ class Restrictions:
         return bool(self._of)
 
     def check(self, group: str, header: Callable[[str], str | None], prefix: str = "") -> None:
-        """Raises `Forbidden` without the secret; `header` looks one up by its name in lower case."""
+        """Raise `Forbidden` for a request without the secret; `header` returns a header by its name in lower case."""
         restriction = self._of.get(group)
         if restriction is None:
             return

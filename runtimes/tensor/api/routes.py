@@ -13,11 +13,11 @@ GROUPS = (
     "health", "metadata", "inference", "shared-memory", "model-config", "model-repository", "statistics", "trace",
     "logging",
 )  # fmt: skip
-"""Parts of the interface that may be restricted, as Triton calls them."""
+"""Parts of the interface that may be restricted, by Triton's names."""
 
 
 class PathMatch(NamedTuple):
-    """A path. `operation` is "" where there is nothing at it; `about` is a model's name, or a region's."""
+    """A path. `operation` is "" for an unknown path; `about` is the name of a model or a region."""
 
     operation: str
     group: str = ""

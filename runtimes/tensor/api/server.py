@@ -68,7 +68,7 @@ class ServerOptions:
     cache_size: int = 64 << 20
     """Bytes of stored responses, of all models that have a response cache."""
     shared_memory: tuple[str, ...] = ()
-    """Globs of the keys that clients may use; none: it is off."""
+    """Globs of the keys that clients may use; shared memory is disabled without any."""
     restrict: tuple[Restriction, ...] = ()
     trace_file: str = ""
     drain_seconds: float = 30.0
@@ -76,7 +76,7 @@ class ServerOptions:
 
 
 def run(options: ServerOptions, logs: LogSettings) -> int:
-    """Serve until a signal to stop; the exit status of the process."""
+    """Serve until a signal stops the server. Returns the exit status of the process."""
     raise_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(options, logs))
@@ -153,7 +153,7 @@ async def _loaded(manager: ModelManager, stop: asyncio.Event) -> bool:
 
 
 class _Server:
-    """Both doors, and the objects behind them."""
+    """Both listeners, and the objects behind them."""
 
     def __init__(
         self, options: ServerOptions, manager: ModelManager, logs: LogSettings, services: ModelServices
@@ -175,7 +175,7 @@ class _Server:
         self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits, budget)
 
     async def listen(self) -> None:
-        """Start the listeners. Requests get a response from here on, also while models load. Raises `CannotStart`."""
+        """Start the listeners. From then on requests are answered, also while models load. Raises `CannotStart`."""
         options = self._options
         try:
             if options.http_socket is not None:
@@ -192,7 +192,7 @@ class _Server:
             raise CannotStart(f"cannot listen: {error}") from None
 
     async def drain(self) -> None:
-        """Requests in flight end."""
+        """Wait until requests in flight have ended."""
         seconds = self._options.drain_seconds
         await asyncio.gather(self._http.drain(seconds), self._grpc.drain(seconds))
 

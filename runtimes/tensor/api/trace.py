@@ -48,7 +48,7 @@ class RequestTrace:
             self._tensors("TENSOR_QUEUE_INPUT", inference.inputs)
 
     def times(self, **moments: float) -> None:
-        """Moments by their name, in order."""
+        """Times by their event, in order."""
         if self.traced.timestamps:
             offset = time.time() - clock(asyncio.get_running_loop())()
             stamps = [{"name": name, "ns": round((at + offset) * 1e9)} for name, at in moments.items()]
@@ -67,7 +67,7 @@ _parent: ContextVar[RequestTrace | None] = ContextVar("parent_trace", default=No
 
 @contextmanager
 def parent_of_steps(trace: RequestTrace | None) -> Iterator[None]:
-    """Requests of tasks that begin here are steps of this trace's request."""
+    """Mark the requests of tasks that begin here as steps of this trace's request."""
     token = _parent.set(trace)
     try:
         yield
@@ -116,7 +116,7 @@ class Tracer:
         return RequestTrace(self._ids, traced, inference, version, last=left == 1)
 
     def end(self, trace: RequestTrace) -> None:
-        """The request has ended, however."""
+        """Record the end of a request, in success or failure."""
         self._buffer.append(trace)
         frequency = trace.traced.frequency
         if len(self._buffer) >= min(frequency or MAX_BUFFERED, MAX_BUFFERED):
@@ -135,7 +135,7 @@ class Tracer:
         task.add_done_callback(self._writing.discard)
 
     async def aclose(self) -> None:
-        """Everything is written."""
+        """Write all traces, and stop the thread."""
         self._write()
         if self._writing:
             await asyncio.wait(self._writing)

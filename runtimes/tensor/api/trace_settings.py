@@ -29,7 +29,7 @@ class Traced:
 
 
 class TraceSettings:
-    """`file` is the operator's choice; without one there is nothing that a client could turn on."""
+    """The trace settings. Only the operator sets `file`; without a file clients cannot enable traces."""
 
     def __init__(self, file: str = "") -> None:
         self.file = file
@@ -47,7 +47,7 @@ class TraceSettings:
         return model if model in self._models else ""
 
     def report(self, model: str = "") -> dict[str, Any]:
-        """The server's, or a model's, as Triton words them: numbers as strings."""
+        """The settings of the server or of a model in Triton's form: numbers as strings."""
         changed = {**self._server, **self._models.get(model, {})}
         traced = _traced(changed)
         levels = [name for name, on in (("TIMESTAMPS", traced.timestamps), ("TENSORS", traced.tensors)) if on]
@@ -61,7 +61,8 @@ class TraceSettings:
         }
 
     def update(self, changes: Mapping[str, Any], model: str = "") -> dict[str, Any]:
-        """All or nothing; None takes a setting back to the server's, or to the default. Raises `CallerError`."""
+        """Change all given settings, or none. None resets a setting to the server's, or to the default. Raises
+        `CallerError`."""
         read = {name: _read(name, value) for name, value in changes.items()}
         if "trace_level" in read and read["trace_level"] and not self.file:
             raise CallerError(

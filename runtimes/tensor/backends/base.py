@@ -13,7 +13,7 @@ from runtimes.tensor.configuration.model_config import ModelConfig
 
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
-"""By name. With a batch dimension first where the model has one. BYTES are object arrays of `bytes`; BF16 is a
+"""Arrays by name. The batch dimension comes first if the model has one. BYTES are object arrays of `bytes`; BF16 is a
 uint16 array of the upper halves of float32, which numpy has no type for.
 
 On the way to a model and from it, a large BYTES tensor is a `texts.Texts`, which has the interface of an array that
@@ -30,7 +30,7 @@ class Device:
 
 
 class Model(Protocol):
-    """One loaded copy. Only one call at a time is made of it, always from the same thread or process."""
+    """One loaded copy. It receives one call at a time, always in the same thread or process."""
 
     def infer(self, inputs: Tensors) -> Any:
         """All outputs of one batch, by name; a decoupled model gives an iterator of them. May raise anything.
@@ -73,20 +73,20 @@ class Batch:
 
 
 Done = Callable[[Tensors | BaseException], None]
-"""Called on the loop, once: the outputs of the whole batch, or why there are none (`RowsFailed`: for some rows)."""
+"""Called once, on the loop, with the outputs of the whole batch, or with its error (`RowsFailed`: of some rows)."""
 
 
 class StreamControl(Protocol):
     """One request of a decoupled model while it is answered. `done` comes once, also after `stop`."""
 
     def pause(self) -> None:
-        """No further response until `resume`; the model waits."""
+        """Hold further responses until `resume`; the model waits."""
         ...
 
     def resume(self) -> None: ...
 
     def stop(self) -> None:
-        """No further response at all; the model's generator is closed when it next yields."""
+        """Discard further responses; the model's generator is closed when it next yields."""
         ...
 
 
@@ -105,7 +105,7 @@ class LoadReport:
 class Instance(Protocol):
     """One copy of a model that is ready to compute. Made, used and ended on the loop's thread; one batch at a time.
 
-    Inputs come in the shape that callers see; the instance gives the model the one that it has, and back. Outputs
+    Inputs come in the shape that callers see; the instance converts them to the model's shape and back. Outputs
     are checked against the configuration before `done` gets them.
     """
 
@@ -121,7 +121,7 @@ class Instance(Protocol):
     """The number of replacements."""
 
     def start(self, batch: Batch, done: Done) -> None:
-        """Compute a batch. `done` gets `InstanceLost` when the copy died or hung; a replacement is then under way.
+        """Compute a batch. `done` gets `InstanceLost` if the copy died or hung; a replacement is then starting.
 
         `done` may come before this returns.
         """
@@ -157,7 +157,7 @@ class ModelFailed(Exception):
 
 
 class RowsFailed(ModelFailed):
-    """Some rows failed alone. `outputs` holds every row, and those in `errors` mean nothing."""
+    """Some rows failed alone. `outputs` has every row, and the rows in `errors` are not valid."""
 
     def __init__(self, outputs: Tensors, errors: Mapping[int, str]) -> None:
         super().__init__(next(iter(errors.values()), ""))
@@ -166,8 +166,8 @@ class RowsFailed(ModelFailed):
 
 
 class InstanceLost(Exception):
-    """The copy that computed this died, or took longer than it may."""
+    """The copy that computed the request died, or exceeded its time."""
 
 
 class InstanceEnded(InstanceLost):
-    """The copy was ended, or did not begin on this: the request is not the cause."""
+    """The copy was closed, or had not begun the request: the request is not the cause."""

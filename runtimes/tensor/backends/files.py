@@ -61,7 +61,7 @@ def model_class(config: ModelConfig, path: Path) -> type:
 
 
 def _module(path: Path) -> ModuleType:
-    """The file as a package of its own, so that models may import modules beside them: `from . import name`."""
+    """The file as a separate package, so that models may import modules beside them: `from . import name`."""
     if not path.is_file():
         raise ModelLoadError(f"there is no {path.name} in the version's folder")
     name = f"{_PREFIX}{next(_serials)}"

@@ -38,7 +38,7 @@ _DATATYPES: Final = {
     "tensor(string)": "BYTES",
 }
 _BFLOAT16: Final = 16
-"""Its number among ONNX's element types."""
+"""The number of BF16 among ONNX's element types."""
 _LEVELS: Final = {
     "disable": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
     "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -169,7 +169,7 @@ def _tensors(nodes: Any) -> list[ModelTensor]:
 
 
 def _text(name: str, array: Array) -> Array:
-    """onnxruntime's strings are text."""
+    """Convert BYTES to text, because onnxruntime's strings are text."""
     texts = np.empty(array.size, dtype=object)
     try:
         texts[:] = [item.decode() for item in array.ravel().tolist()]

@@ -63,7 +63,7 @@ class _OpenvinoModel:
 
 
 def compiled(config: ModelConfig, path: Path, device: Device) -> Any:
-    """The model for its device. Without `quantize` it computes in the precision that it is written in."""
+    """The model for its device. Without `quantize` it computes in the precision of its file."""
     if config.quantize not in _PRECISIONS:
         raise ModelLoadError("OpenVINO quantizes to int8 ahead of time (nncf); `quantize` here is fp16 or bf16")
     properties: dict[str, Any] = {
@@ -113,7 +113,7 @@ def _tensor(array: Array, kind: Any) -> Any:
 
 
 def _array(tensor: Any) -> Array:
-    """A copy: the request's own memory is used again."""
+    """A copy of an output, because the request's memory is reused."""
     data = np.array(tensor.data)
     return data.view("<u2").reshape(list(tensor.shape)) if tensor.get_element_type() == ov.Type.bf16 else data
 

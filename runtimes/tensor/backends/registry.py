@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
     needs: tuple[str, ...]
     """Packages by their import names."""
     in_thread: bool
-    """Whether it computes outside of Python's lock: a thread is enough, and no process is needed."""
+    """Whether it computes outside of Python's lock, so that a thread is enough."""
 
 
 _BACKENDS: Final[dict[str, _Entry]] = {
@@ -40,7 +40,7 @@ _ALIASES: Final = {
     "pytorch_libtorch": "torch",
     "tensorflow_savedmodel": "tensorflow",
 }
-"""Triton's names for them."""
+"""Triton's names of backends."""
 
 
 @dataclass(frozen=True, slots=True)

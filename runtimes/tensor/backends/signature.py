@@ -49,7 +49,7 @@ def completed(config: ModelConfig, inputs: Sequence[ModelTensor], outputs: Seque
 
 
 def _made_by_runtime(config: ModelConfig) -> tuple[set[str], set[str]]:
-    """Inputs that no caller sends and outputs that none gets, of a sequence."""
+    """Inputs and outputs of a sequence that the runtime makes and reads, and callers do not."""
     if (sequence := config.sequence_batching) is None:
         return {name for made in config.batch_inputs for name in made.target_name}, set()
     controls = {control.name for control in sequence.controls}
@@ -95,7 +95,7 @@ def _named(kind: str, name: str, tensors: Sequence[ModelTensor]) -> ModelTensor:
 
 
 def _agree(kind: str, spec: TensorSpec, one: ModelTensor, batched: bool, *, flat: bool) -> None:
-    """`flat`: the model has the tensors of all requests end to end, in one dimension."""
+    """Whether shapes agree. `flat`: the model has the tensors of all requests end to end, in one dimension."""
     if one.datatype is not None and spec.datatype != one.datatype:
         raise ModelLoadError(
             f"{kind} `{spec.name}` is {one.datatype} in the model and {spec.datatype} in its configuration"

@@ -24,7 +24,7 @@ _FLOATS: Final = frozenset({"FP16", "FP32", "FP64", "BF16"})
 
 
 class TorchBackend:
-    """A compiled model computes outside of Python's lock; a module of Python code is better off in a process."""
+    """A compiled model computes outside of Python's lock; a module of Python code computes faster in a process."""
 
     name = "torch"
 

@@ -7,7 +7,7 @@ from runtimes.wheels import Wheel, WheelMember
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model. Members of the wheel are by their paths in the model's folder."""
+    """A model. Its paths in the model's folder name members of the wheel."""
 
     summary: str
     wheel: Wheel | None

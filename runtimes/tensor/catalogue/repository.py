@@ -1,4 +1,4 @@
-"""Putting a model of the catalogue into a repository."""
+"""Adds a model of the catalogue to a repository."""
 
 import shutil
 import tempfile
@@ -11,7 +11,7 @@ _TEMPLATES = Path(__file__).with_name("models")
 
 
 def add(name: str, repository: Path, *, progress: bool = False) -> Path:
-    """Add the model's folder to `repository`, complete or not at all, after those that it needs.
+    """Add the model's folder to `repository`, complete or not at all, after the models that it needs.
 
     An existing folder stays unchanged: its owner may have edited it. Raises ModelUnavailable.
     """

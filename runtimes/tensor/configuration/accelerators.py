@@ -26,7 +26,7 @@ _LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "all"}
 
 
 def parameters_of(optimization: Any) -> dict[str, str]:
-    """The parameters for it. Unknown accelerators are left out: `complaints` has them."""
+    """The parameters of the backend. Unknown accelerators are omitted; `complaints` reports them."""
     parameters: dict[str, str] = {}
     names: list[str] = []
     for _, accelerator in _accelerators(optimization):

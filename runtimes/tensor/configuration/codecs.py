@@ -100,7 +100,7 @@ class _FalseTrue(FieldCodec):
 
 
 class _WarmupData(FieldCodec):
-    """`zero`, `random` or `file:NAME`; `name` is a oneof's."""
+    """`zero`, `random` or `file:NAME`; `name` is the name of a oneof."""
 
     def read(self, message: Any, name: str) -> str:
         if message.WhichOneof(name) == "input_data_file":

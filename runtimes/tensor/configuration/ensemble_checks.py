@@ -65,7 +65,7 @@ def check_ensemble(config: ModelConfig) -> Iterator[Complaint]:
 
 
 def _tensors(config: ModelConfig, ensemble: Ensemble) -> Iterator[Complaint]:
-    """Each step has inputs and outputs, and each tensor one producer."""
+    """Check that each step has inputs and outputs, and each tensor one producer."""
     producers: dict[str, str] = {spec.name: "an input of the ensemble" for spec in config.inputs}
     for index, step in enumerate(ensemble.steps):
         name = step_name(index, step)
@@ -80,7 +80,7 @@ def _tensors(config: ModelConfig, ensemble: Ensemble) -> Iterator[Complaint]:
 
 
 def _io(config: ModelConfig, ensemble: Ensemble) -> Iterator[Complaint]:
-    """Inputs of the ensemble are read, outputs are written, and no tensor is of no use."""
+    """Check that inputs of the ensemble are read, outputs are written, and every tensor is used."""
     read = {tensor for step in ensemble.steps for tensor in step.inputs.values()}
     written = {tensor for step in ensemble.steps for tensor in step.outputs.values()}
     for i, spec in enumerate(config.inputs):
@@ -106,7 +106,7 @@ def _io(config: ModelConfig, ensemble: Ensemble) -> Iterator[Complaint]:
 
 
 def _flow(ensemble: Ensemble) -> Iterator[Complaint]:
-    """No step waits for itself."""
+    """Check that no step waits for itself."""
     if circle := [int(name) for name in cycle(predecessors(graph_of(ensemble)))]:
         names = " → ".join(step_name(index, ensemble.steps[index]) for index in (*circle, circle[0]))
         yield Complaint((*_HERE, circle[0]), f"can never start, because it is part of a cycle: {names}")

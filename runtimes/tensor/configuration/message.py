@@ -109,7 +109,7 @@ def _write_field(row: Row, owner: Any, message: Any) -> None:
 
 
 def _may_write(path: tuple[Step, ...], message: Any) -> bool:
-    """Whether the path leads into no other member of a oneof than the chosen one."""
+    """Whether the path is in the chosen member of a oneof, or in none."""
     oneof = _oneof(path, message)
     return oneof is None or message.WhichOneof(oneof) == path[0]
 

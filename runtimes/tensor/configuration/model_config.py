@@ -30,7 +30,7 @@ class TensorSpec:
     ]
     optional: Annotated[bool, At(only="inputs")] = False
     reshape: Annotated[Dims | None, At("reshape.shape", lengths=True)] = None
-    """The shape that the model itself has, where it differs."""
+    """The shape at the model, if it differs."""
     allow_ragged_batch: Annotated[bool, At(yaml="ragged", only="inputs")] = False
     """Requests of different shapes share a batch, joined end to end."""
     labels: Annotated[tuple[str, ...], At(None, yaml=None)] = ()
@@ -53,7 +53,7 @@ class BatchInput:
         At(codec=codecs.BATCH_INPUT_KIND, always=True),
     ]  # fmt: skip
     target_name: tuple[str, ...]
-    """The inputs of the model that get it."""
+    """The inputs of the model that receive it."""
     datatype: Datatype
     source_input: tuple[str, ...]
 
@@ -76,7 +76,7 @@ class QueuePolicy:
     max_queue_size: Annotated[int, At(least=0)] = 0
     """Requests; 0 for the runtime's own bound."""
     default_timeout: Annotated[float, At(unit="seconds", least=0)] = 0
-    """The longest that a request waits; 0 for its deadline only."""
+    """The longest wait of a request; 0 for its deadline only."""
     timeout_action: Annotated[Literal["reject", "delay"], At(codec=codecs.TIMEOUT_ACTION)] = "reject"
     """A request that waited longer is rejected, or put behind all others."""
     allow_timeout_override: bool = False
@@ -89,7 +89,7 @@ class DynamicBatching:
 
     preferred_batch_size: tuple[int, ...] = ()
     max_queue_delay: Annotated[float, At(unit="seconds", least=0)] = 0
-    """The longest that a request waits for others while an instance is idle."""
+    """The longest wait of a request for others while an instance is idle."""
     preserve_ordering: bool = False
     priority_levels: Annotated[int, At(least=0, most=1024)] = 0
     """1 is the most urgent; 0: there are none."""
@@ -121,7 +121,7 @@ class SequenceControl:
 
 @dataclass(frozen=True, slots=True)
 class SequenceState:
-    """A tensor that the runtime keeps between the requests of a sequence."""
+    """A tensor that the runtime stores between the requests of a sequence."""
 
     input_name: Name
     output_name: Name
@@ -132,7 +132,7 @@ class SequenceState:
     initial_file: Annotated[str, At("initial_state.0.data_file")] = ""
     """The file of the model's `initial_state` folder that holds it."""
     initial_dims: Annotated[Dims | None, At("initial_state.0.dims", lengths=True)] = None
-    """The first value's shape, where -1 leaves it open; None: 1 in place of each -1."""
+    """The first value's shape if the state's has -1; None: 1 in place of each -1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class SequenceBatching:
         float,
         At("direct.max_queue_delay_microseconds|oldest.max_queue_delay_microseconds", unit="seconds", least=0),
     ] = 0
-    """The longest that a request waits for rows of other sequences."""
+    """The longest wait of a request for rows of other sequences."""
     minimum_slot_utilization: Annotated[float, At("direct.minimum_slot_utilization", least=0, most=1)] = 0
     """The share of rows that must have a request before that delay ends."""
     preferred_batch_size: Annotated[tuple[int, ...], At("oldest.preferred_batch_size")] = ()
@@ -211,7 +211,7 @@ class ResponseCache:
 
     enable: Annotated[bool, At(yaml=None)] = False
     ttl: Annotated[float, At(None, unit="seconds")] = 0
-    """How long a response is stored; 0 until its room is needed."""
+    """Lifetime of a stored response; 0: until its memory is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class EnsembleStep:
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """A graph of models of the same repository, which computes one request."""
+    """A graph of models of the same repository."""
 
     steps: Annotated[tuple[EnsembleStep, ...], At("step")] = ()
     max_inflight_requests: Annotated[int, At(least=0)] = 0
@@ -250,7 +250,7 @@ class ModelConfig:
     outputs: Annotated[tuple[TensorSpec, ...], At("output")] = ()
     max_batch_size: Annotated[int, At(least=0, most=MAX_BATCH)] = 0
     platform: Annotated[str, At(yaml=None)] = ""
-    """Triton's older word for the backend and its format, reported as it was written."""
+    """Triton's older name of the backend and its format, reported unchanged."""
     default_model_filename: Annotated[str, At(yaml="file")] = ""
     version_policy: Annotated[VersionPolicy, At(yaml="versions", always=True)] = VersionPolicy()
     version_labels: Annotated[Mapping[str, int], At(PARAMETER, yaml="labels")] = field(default_factory=dict)

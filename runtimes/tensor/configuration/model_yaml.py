@@ -33,7 +33,7 @@ from runtimes.tensor.configuration.table import Row, along, rows
 
 
 class Switch(Section):
-    """A section that `true` turns on with its defaults."""
+    """A section that `true` enables with its defaults."""
 
     @model_validator(mode="before")
     @classmethod
@@ -70,14 +70,14 @@ class VersionSection(Section):
 
 
 def _counted(value: object) -> object:
-    """`2` is two copies, wherever they run."""
+    """A number of copies: `2` is two copies with the default placement."""
     if isinstance(value, int) and not isinstance(value, bool):
         return ({"count": value},)
     return value
 
 
 def _texts(value: object) -> object:
-    """Backends read text; `true` and `4` are plain to write."""
+    """Values as text, which backends read; a file may have `true` and `4`."""
     return {key: _text(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
@@ -95,7 +95,7 @@ _SHORT: Final[Mapping[str, Callable[[Any], object]]] = {
     "instance_groups": lambda hint: Annotated[hint, BeforeValidator(_counted), Field(min_length=1)],
     "response_cache": lambda hint: hint | None,
 }
-"""By field: its type in the schema, made from the type that the table has."""
+"""The type of each field in the schema, made from its type in the table."""
 
 
 @functools.cache

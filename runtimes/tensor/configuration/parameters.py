@@ -24,7 +24,7 @@ PREFIX: Final = "headrace."
 _MODEL: Final = {str(row.yaml): row for row in rows(ModelConfig) if row.is_parameter}
 _BATCHING: Final = {str(row.yaml): row for row in rows(DynamicBatching) if row.is_parameter}
 _WHOLE: Final = {"cache": "response_cache", "instances": "instance_groups"}
-"""Parameters that replace a part of which Triton has some fields."""
+"""Parameters that replace a part of the configuration that Triton has in part."""
 _NAMES: Final = sorted({*_MODEL, *_BATCHING, *_WHOLE})
 
 

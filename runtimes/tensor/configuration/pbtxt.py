@@ -21,7 +21,7 @@ _TWICE = re.compile(r'should not have multiple "(\w+)" fields')
 
 
 def read(path: Path) -> tuple[Any, Document]:
-    """The `ModelConfig` message in a file, and where its parts stand. Raises ConfigError."""
+    """The `ModelConfig` message in a file, and the lines of its parts. Raises ConfigError."""
     file = str(path)
     try:
         with path.open("rb") as opened:
@@ -88,7 +88,7 @@ def _messages(file: Any) -> list[Any]:
 class _Scan:
     """Records the line of each field of valid text.
 
-    The place of a repeated field has its index, also if it is written once.
+    The place of a repeated field has its index, even if the field occurs once.
     """
 
     def __init__(self, text: str, lines: dict[Place, Lines]) -> None:
@@ -113,7 +113,7 @@ class _Scan:
             self._take(";") or self._take(",")
 
     def _entries(self) -> Any:
-        """One, or those of a list."""
+        """One entry, or the entries of a list."""
         if not self._take("["):
             yield
             return

@@ -1,6 +1,6 @@
 """A model's folder → its configuration, from either of the two files, or without one.
 
-Label files, first values of states and warm-up data lie beside the versions, and are named by the configuration.
+Label files, first values of states and warm-up data are beside the versions, and the configuration names them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SUFFIXES = {Path(name).suffix: backend for backend, names in FILES.items() for 
 
 
 def usual_file(backend: str, folder: Path) -> str:
-    """The name of a version's file, where its configuration has none; empty where none of the usual ones is there."""
+    """The name of a version's file without one in its configuration; empty if no usual file exists."""
     return next((name for name in FILES.get(backend, ()) if (folder / name).exists()), "")
 
 
@@ -93,7 +93,7 @@ def _of_message(sent: Any, doc: Document, name: str, folder: Path, version_folde
 
 
 def _as_written(place: Place, lines: Container[Place]) -> Place:
-    """A place that is the file's own already."""
+    """The place itself, if it is already a place of the file."""
     return place
 
 
@@ -167,7 +167,7 @@ class _Files:
         return replace(state, initial=self._content(("initial_state",), state.initial_file, place))
 
     def warmup(self, warmup: Warmup, index: int) -> Warmup:
-        """The same; each file that it names must be there."""
+        """The same configuration. Each file that it names must exist."""
         for i, spec in enumerate(warmup.inputs):
             if spec.data.startswith("file:"):
                 self._content(("warmup",), spec.data.removeprefix("file:"), ("warmup", index, "inputs", i, "data"))

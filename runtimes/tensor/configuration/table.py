@@ -1,4 +1,4 @@
-"""The table of a configuration's fields, which both files are read by and Triton's is written by.
+"""The table of a configuration's fields: the rules for reading both files and for writing Triton's.
 
 A field of `model_config` is one row: its type and default are the dataclass's, the rest is its `At`. A field without an
 `At` has its own name in both files and takes any value of its type. Processes of models import this module: it needs
@@ -30,7 +30,7 @@ class At:
     Paths with `|` between them are those of a oneof's members.
     """
     yaml: str | None = ""
-    """Its name in `model.yaml`; its own when empty; None: not there."""
+    """Its name in `model.yaml`; its own when empty; None: it has none."""
     codec: FieldCodec = PLAIN
     """Converts the value of the message."""
     unit: Literal["", "seconds", "bytes"] = ""
@@ -44,10 +44,10 @@ class At:
     always: bool = False
     """Whether it is written to the message if it has its default."""
     least: float | None = None
-    """The smallest value, of each where there are several."""
+    """The smallest value, or the smallest of each of several values."""
     most: float | None = None
     above: float | None = None
-    """The value that it must be more than."""
+    """An exclusive lower bound."""
     lengths: bool = False
     """Whether the field is a shape: lengths, or -1 for any."""
     named: bool = False
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
     @property
     def paths(self) -> list[tuple[Step, ...]]:
-        """In Triton's message; several for members of a oneof."""
+        """The paths in Triton's message; several for members of a oneof."""
         if self.at.pbtxt is None:
             return []
         own = f"{self.name}_microseconds" if self.at.unit == "seconds" else self.name

@@ -15,7 +15,7 @@ from runtimes.tensor.configuration.model_config import DynamicBatching, ModelCon
 
 Batching = TypeVar("Batching", DynamicBatching, SequenceBatching)
 BACKENDS: Final = {"onnxruntime": "onnx", "pytorch": "torch"}
-"""Triton's backends that have another name here."""
+"""Triton's backends with another name in this runtime."""
 TRITON_BACKENDS: Final = {name: triton for triton, name in BACKENDS.items()}
 PLATFORMS: Final = {
     "onnxruntime_onnx": "onnx",

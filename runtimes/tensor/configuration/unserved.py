@@ -21,7 +21,7 @@ _ENGINE = "is written for a TensorRT engine, which this runtime does not serve a
 
 
 class Unserved(NamedTuple):
-    """The reason for which a field is not supported."""
+    """The reason that a field is not supported."""
 
     reason: str
     is_refused: bool = False

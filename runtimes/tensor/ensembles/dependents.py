@@ -1,4 +1,4 @@
-"""Ensembles that are to be in service, and the models that they depend on.
+"""Ensembles that should be in service, and the models that they depend on.
 
 An ensemble is loaded after its models, which are loaded with it if they are not in service. When one of them is loaded
 again, the ensemble is checked against it; when one leaves service, so does the ensemble, until the model is back.
@@ -23,7 +23,7 @@ class Loads(Protocol):
     """Loads and withdraws models."""
 
     def loading(self, name: str) -> asyncio.Task[None] | None:
-        """The load of a model that is under way."""
+        """The load of a model that is in progress."""
         ...
 
     def bring(self, name: str, override: Override | None = None) -> Awaitable[None]: ...
@@ -76,14 +76,14 @@ class Dependents:
             await self._loads.bring(member)
 
     def forget(self, name: str) -> frozenset[str]:
-        """An ensemble is not to be in service any more. Returns its models that no other ensemble depends on."""
+        """Stop serving an ensemble. Returns its models that no other ensemble depends on."""
         ensemble = self._ensembles.pop(name, None)
         if ensemble is None:
             return frozenset()
         return ensemble.members.difference(*(other.members for other in self._ensembles.values()))
 
     async def refresh(self, member: str) -> None:
-        """A model was loaded, or left service: so may the ensembles that depend on it."""
+        """Check the ensembles that depend on a model, after its load or its removal from service."""
         for name, ensemble in tuple(self._ensembles.items()):
             # An ensemble that waits for its models will see this one.
             if member in ensemble.members and not (ensemble.state is None and self._loads.loading(name)):
@@ -105,6 +105,6 @@ class Dependents:
                 await self._loads.suspend(name, f"it does not fit its models any more: {error.message}")
 
     def _state(self, members: Collection[str]) -> str:
-        """Changes when a version of any of these models is loaded or leaves service."""
+        """A value that changes when a version of any of these models is loaded or leaves service."""
         models = [model for member in sorted(members) if (model := self._table.models.get(member)) is not None]
         return " ".join(f"{model.name}/{record.number}.{record.loads}" for model in models for record in model.usable())

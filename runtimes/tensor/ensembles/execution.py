@@ -1,4 +1,4 @@
-"""One request of an ensemble on its way through the steps."""
+"""One request of an ensemble, from step to step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Program:
 
     @asynccontextmanager
     async def room(self, step: PreparedStep, due: float) -> AsyncIterator[None]:
-        """One of the requests that a step may compute at a time. Raises `DeadlineError`."""
+        """Acquire one of the requests that a step may compute at a time. Raises `DeadlineError`."""
         room = self._rooms.get(step.index)
         if room is None:
             yield
@@ -92,7 +92,7 @@ class EnsembleRun:
         self._clock = clock(asyncio.get_running_loop())
 
     async def infer(self) -> list[Tensor]:
-        """The outputs, of an ensemble without decoupled models."""
+        """Return the outputs of an ensemble without decoupled models."""
         with self:
             (stage,) = self.request.plan.stages
             return self.answer(await self.advance(stage, self.inputs()))
@@ -111,7 +111,7 @@ class EnsembleRun:
         self._leases.clear()
 
     def inputs(self) -> Values:
-        """The request's tensors as the steps see them."""
+        """The request's tensors in the form of the steps."""
         reshapes = self.program.of_inputs
         tensors = self.request.inference.inputs
         if not reshapes:
@@ -119,7 +119,7 @@ class EnsembleRun:
         return {tensor.name: passed(tensor, tensor.name, reshapes.get(tensor.name)) for tensor in tensors}
 
     async def advance(self, stage: EnsembleStage, values: Mapping[str, Tensor]) -> Values:
-        """Run the steps of a stage; all values that it has then."""
+        """Run the steps of a stage. Returns all values after it."""
         return (await run(stage.plan, values, self._step)).values
 
     def answer(self, values: Mapping[str, Tensor]) -> list[Tensor]:

@@ -57,7 +57,7 @@ class _Tensor(NamedTuple):
 
 
 def version_of(step: EnsembleStep) -> str:
-    """The version as requests name it; empty for the default version."""
+    """The version in the form of requests; empty for the default version."""
     return "" if step.version < 1 else str(step.version)
 
 
@@ -92,7 +92,7 @@ def completed(config: ModelConfig, describe: Describe) -> ModelConfig:
 
 
 def optional_inputs(members: list[Member]) -> frozenset[tuple[int, str]]:
-    """Inputs that models do without, by step and name."""
+    """Optional inputs of models, by step and name."""
     return frozenset((member.index, spec.name) for member in members for spec in member.config.inputs if spec.optional)
 
 
@@ -100,7 +100,7 @@ def optional_inputs(members: list[Member]) -> frozenset[tuple[int, str]]:
 
 
 def _mapping(config: ModelConfig, members: list[Member]) -> Iterator[str]:
-    """Each tensor of a model that is mapped exists, each that is required is mapped, and batches fit."""
+    """Check that each mapped tensor of a model exists, each required tensor is mapped, and batches fit."""
     for member in members:
         step, model = member.step, member.config
         if member.batched and model.max_batch_size < config.max_batch_size:

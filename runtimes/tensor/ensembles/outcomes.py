@@ -35,7 +35,7 @@ def answer_of(
 
 
 def _check_absent(ensemble: str, values: Mapping[str, Tensor], steps: Iterable[PreparedStep]) -> None:
-    """A model may leave out an output that no step needs."""
+    """Raise `BackendError` if a step did not run because no step returned its inputs."""
     for step in steps:
         absent = [tensor for _, tensor, _ in step.inputs if tensor not in values]
         if absent and all(tensor not in values for _, tensor in step.outputs):
@@ -48,7 +48,7 @@ def _check_absent(ensemble: str, values: Mapping[str, Tensor], steps: Iterable[P
 def step_failure(ensemble: str, step: PreparedStep, error: InferenceError, own: Collection[str]) -> InferenceError:
     """The error of a step as that of the ensemble, whose inputs are `own`.
 
-    An error of the caller stays one only if it concerns the ensemble's own inputs.
+    The error stays the caller's only if it concerns the ensemble's own inputs.
     """
     message = f"in ensemble '{ensemble}', {step.name}: {error.message}"
     if isinstance(error, CallerError):

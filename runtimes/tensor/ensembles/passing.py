@@ -1,4 +1,4 @@
-"""Tensors on their way from one model to the next: other names and shapes, the same bytes."""
+"""Passes tensors from one model to the next: other names and shapes, the same bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reshape = Callable[[Dims], Dims]
 
 
 def passed(tensor: Tensor, name: str, reshape: Reshape | None) -> Tensor:
-    """The tensor as its receiver names and shapes it. Its bytes are shared."""
+    """The tensor with its receiver's name and shape. Its bytes are shared."""
     shape = tensor.shape if reshape is None else reshape(tensor.shape)
     if tensor.name == name and shape == tensor.shape:
         return tensor
@@ -25,7 +25,7 @@ def passed(tensor: Tensor, name: str, reshape: Reshape | None) -> Tensor:
 
 
 def between(sender_batched: bool, receiver_batched: bool, dims: Dims) -> Reshape | None:
-    """The conversion between a model with a batch dimension and one without, as Triton has it.
+    """The conversion between a model with a batch dimension and a model without, as in Triton.
 
     `dims` are the receiver's, without the batch.
     """

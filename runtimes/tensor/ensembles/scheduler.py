@@ -67,7 +67,7 @@ class EnsembleScheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests wait in the queues of the steps."""
+        """0: requests wait in the queues of the steps."""
         return 0
 
     @property
@@ -79,7 +79,7 @@ class EnsembleScheduler:
         return not self._running
 
     def holds(self, sequence: int | str) -> bool:
-        """The models of the steps have the sequences."""
+        """False: the models of the steps have the sequences."""
         return False
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
@@ -99,7 +99,7 @@ class EnsembleScheduler:
         return streaming.responses
 
     def _begin(self, inference: Inference, deadline: float) -> tuple[EnsembleRun, int]:
-        """A request that was checked, and its rows."""
+        """Check a request. Returns the checked request and its rows."""
         if self._closed:
             raise CapacityError("The model is being unloaded.", code="model_unloading")
         if len(self._running) >= MAX_QUEUE_SIZE:
@@ -133,7 +133,7 @@ class EnsembleScheduler:
     async def _ended_well(
         self, work: Coroutine[Any, Any, list[Tensor]], execution: EnsembleRun, rows: int
     ) -> list[Tensor]:
-        """Count a request that succeeds. One that the unloading of the ensemble ends fails."""
+        """Count a successful request. A request that the unloading of the ensemble ends has failed."""
         try:
             outputs = await work
         except asyncio.CancelledError:

@@ -28,7 +28,7 @@ class SequenceOverrides:
         self._by_tensor: dict[str, dict[str, Parameter]] = {}
 
     def of(self, step: PreparedStep) -> dict[str, Parameter]:
-        """Those of the step's inputs."""
+        """The overrides of the step's inputs."""
         if not self._by_tensor:
             return {}
         return self._of(tensor for _, tensor, _ in step.inputs)
@@ -40,7 +40,7 @@ class SequenceOverrides:
         return merged
 
     def add(self, step: PreparedStep, parameters: Parameters) -> None:
-        """A step has responded."""
+        """Add the overrides of a step's response."""
         if not (parameters or self._by_tensor):
             return
         own = {name: parameters[name] for name in _NAMES if name in parameters}

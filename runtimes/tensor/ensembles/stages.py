@@ -65,7 +65,7 @@ class Stages:
         for member in members:
             self._batched_by.update(dict.fromkeys(member.step.outputs.values(), member.batched))
         self.prepared = {str(member.index): self._prepare(member) for member in members}
-        """By the name of the step in the graph."""
+        """Prepared steps by their name in the graph."""
         self._graph = graph_of(config.ensemble, optional_inputs(members))
         self._decoupled = {str(member.index) for member in members if member.config.decoupled}
         self._labels = decoupled_labels(config, members)
@@ -119,7 +119,7 @@ class Stages:
         }
 
     def of_outputs(self) -> Mapping[str, Reshape]:
-        """Conversions of the ensemble's outputs: those of other batching than their step, or with a `reshape`."""
+        """Conversions of the ensemble's outputs that have a `reshape`, or another batching than their step."""
         batched = self._config.max_batch_size > 0
         conversions: dict[str, Reshape] = {}
         for spec in self._config.outputs:

@@ -22,7 +22,7 @@ WINDOW: Final = 8
 
 
 class Valve:
-    """Lets responses through to their reader while it reads. It is the `StreamControl` of `Responses`."""
+    """Passes responses to their reader while it reads. It is the `StreamControl` of `Responses`."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()
@@ -35,7 +35,7 @@ class Valve:
         self._open.set()
 
     def stop(self) -> None:
-        """The task that writes is cancelled by its own future."""
+        """Do nothing: the future of the writing task cancels it."""
 
     async def opened(self) -> None:
         await self._open.wait()

@@ -1,4 +1,4 @@
-"""Memory that two processes see: one writes, the other reads, never both at a time."""
+"""Memory that two processes share: one writes, the other reads, never both at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = 1024 * 1024
 
 
 class Arena:
-    """A file without a name that grows by need and is used again. The other side opens it by `fd`.
+    """A file without a name that grows on demand and is reused. The other side opens it by `fd`.
 
     One packet at a time: data read from it becomes invalid when the writer writes again.
     """

@@ -1,4 +1,4 @@
-"""`python -m runtimes.tensor.instances.child`: one model, and nothing that it does not need.
+"""`python -m runtimes.tensor.instances.child`: one model, without modules that it does not need.
 
 It ends when the other end of its socket is closed, and in any case with the process that started it.
 """
@@ -48,7 +48,7 @@ class ProcessChannel:
         self.ended = False
 
     def receive(self, *, wait: bool = True) -> frames.Packet | None:
-        """The next packet, with a copy of its payload; None at the end, or if none has come and `wait` is off."""
+        """The next packet, with a copy of its payload; None at the end, or without a packet if `wait` is false."""
         try:
             size = self._socket.recv_into(self._buffer, 0, 0 if wait else socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -165,7 +165,7 @@ def _load(job: Job, channel: ProcessChannel) -> Runner:
 
 
 def _report(channel: ProcessChannel, started: float, before: int, quantization: Mapping[str, float | str]) -> None:
-    """The model is loaded."""
+    """Report that the model is loaded."""
     grown = max(0, resident_bytes() - before)
     report = LoadReport(time.monotonic() - started, grown, os.getpid(), quantization)
     channel.blob(frames.LOADED, msgspec.msgpack.encode(report))

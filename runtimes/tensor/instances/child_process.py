@@ -26,7 +26,7 @@ _MAX_LAST_WORDS: Final = 16
 
 
 class ChildProcess:
-    """Runs `instances.child`. Packets go over a socket, and the end is noticed at once, without a thread.
+    """Runs `instances.child`. Packets go over a socket, and its end is detected at once, without a thread.
 
     `on_exit` gets how it ended, after the last packet.
     """
@@ -41,7 +41,7 @@ class ChildProcess:
     ) -> None:
         """`with_files`: packets may bring files, which `on_packet` finds in `files` and closes.
 
-        Raises `ModelLoadError` where the system has no room for it.
+        Raises `ModelLoadError` if the system has no memory or descriptors for it.
         """
         self.files: list[int] = []
         self.log = ModelLog(job.name)
@@ -66,7 +66,7 @@ class ChildProcess:
         self._receive = self._receive_with_files if with_files else self._receive_plain
 
     def _open(self, job: Job, stack: contextlib.ExitStack) -> None:
-        """Everything that must be closed again, also when the next of it fails."""
+        """Open the resources of the process. If one fails, the others are closed."""
         self.inputs, self.outputs = Arena(), Arena()
         stack.callback(self.inputs.close)
         stack.callback(self.outputs.close)
@@ -94,7 +94,7 @@ class ChildProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def aclose(self) -> None:
-        """Let it clean up, for a little while."""
+        """Close the connection, wait a short time for its cleanup, then kill it."""
         if self.gone.done():
             return
         with contextlib.suppress(OSError):
@@ -125,7 +125,7 @@ class ChildProcess:
             self._loop.call_later(CLOSE_SECONDS, self.kill)
 
     def _log_output(self) -> None:
-        """Read the output of the process at any rate, so that the process never blocks."""
+        """Read all output of the process, so that the process never blocks."""
         try:
             data = os.read(self._printed, 65536)
         except BlockingIOError:
@@ -157,7 +157,7 @@ class ChildProcess:
 
 
 def _interpreter(job: Job) -> str:
-    """The Python of another environment, if the model needs packages that do not go with ours."""
+    """The Python of another environment, if the model's packages conflict with the runtime's."""
     return job.config.parameters.get("interpreter", sys.executable)
 
 

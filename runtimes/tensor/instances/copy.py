@@ -13,7 +13,7 @@ from runtimes.tensor.instances.worker import Job, MakeWorker, ModelThread
 FIRST_BACKOFF = 0.1
 LONGEST_BACKOFF = 30.0
 PATIENCE = 1.0
-"""A next try that is farther away than this is not worth waiting for."""
+"""Seconds that requests wait at most for the next try of a replacement."""
 STABLE_SECONDS = 60.0
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Copy:
         self._closed = False
 
     async def load(self) -> None:
-        """Raises `ModelLoadError`. Once, before anything else."""
+        """Load the model. Called once, before any other method. Raises `ModelLoadError`."""
         self.is_loading = True
         try:
             self.report = await self._worker.load()
@@ -148,7 +148,7 @@ class Copy:
         self.lost(f"took longer than {self._timeout:g} s")
 
     async def _replace(self) -> None:
-        """Start another worker, and try again until one is ready; at once where the last one was of use."""
+        """Start another worker, and try again until one is ready; at once if the last worker had responded."""
         if self._worked or self._loop.time() - self._loaded_at > STABLE_SECONDS:
             self._backoff = FIRST_BACKOFF
         self._worked = False

@@ -30,7 +30,7 @@ LOADED, COMPLETED, REFUSED, OUTPUTS, ROW_ERRORS, FAILED, RESPONSE, STREAMED = ra
 _ANSWERS: Final = frozenset({OUTPUTS, RESPONSE})
 
 INLINE: Final = 64 * 1024
-"""Bytes of header and payload that go in the packet itself."""
+"""Bytes of header and payload that fit in the packet itself."""
 MAX_PACKET: Final = INLINE + 1024
 ALIGN: Final = 64
 _PREFIX: Final = struct.Struct("<BBHIQQ")
@@ -56,7 +56,7 @@ class FrameTooLarge(Exception):
 
 
 class Frame(NamedTuple):
-    """A packet that has not been put together."""
+    """A packet before it is assembled."""
 
     kind: int
     number: int
@@ -71,7 +71,7 @@ class Packet(NamedTuple):
 
     kind: int
     number: int
-    """A batch's rows, or which stream it is about."""
+    """The number of a batch's rows, or the number of a stream."""
     header: bytes
     payload: memoryview
     shared: bool
@@ -119,7 +119,7 @@ def _header(key: tuple[object, ...]) -> bytes:
 
 
 def _with_texts(kind: int, number: int, members: Sequence[Tensors]) -> Frame:
-    """The same where some are BYTES or deferred, which have another length each time."""
+    """The header of tensors of which some are BYTES or deferred: their lengths vary."""
     fields: list[tuple[str, str, tuple[int, ...], int]] = []
     pieces: list[Piece] = []
     size = 0
@@ -156,7 +156,7 @@ def _parts(arrays: Sequence[Array], *, large: bool) -> tuple[str, tuple[int, ...
 
 
 def _deferred(arrays: Sequence[Array], shape: tuple[int, ...]) -> tuple[str, tuple[int, ...], list[Piece]]:
-    """The same where some are deferred: the model's process composes the array."""
+    """The parts of a tensor with deferred members: the model's process composes the array."""
     contents = [one.content if is_deferred(one) else one for one in arrays]
     shapes = [length for content in contents for length in content.shape]
     dtype = arrays[0].dtype
@@ -178,7 +178,7 @@ def blob_frame(kind: int, number: int, blob: bytes) -> Frame:
 
 
 def signal(kind: int, number: int) -> bytes:
-    """A packet of nothing but its kind."""
+    """A packet with a kind only."""
     return _PREFIX.pack(kind, 0, 0, 0, number, 0)
 
 
@@ -200,7 +200,7 @@ def packed(frame: Frame, arena: Arena) -> bytes:
 
 
 def parse(data: bytes | bytearray, arena: Arena) -> Packet:
-    """The parts of a packet that came."""
+    """The parts of a received packet."""
     kind, in_arena, _, header, number, size = _PREFIX.unpack_from(data)
     start = _PREFIX.size + header
     if in_arena:
@@ -243,7 +243,7 @@ def tensors_of(packet: Packet) -> dict[str, Array]:
 
 
 def _described(dtype: str, shape: tuple[int, ...], data: memoryview) -> Array:
-    """A tensor whose data has more than its elements."""
+    """The description of a tensor whose data has more than its elements."""
     if dtype == TEXTS:
         return as_array(Texts(data, shape))
     if dtype == ROWS:

@@ -23,10 +23,10 @@ class ModelLog:
         self._begun = b""
         self._skipping = False
         self.last: deque[str] = deque(maxlen=10)
-        """The last lines, for the reason of its end."""
+        """The last lines, for the error after its end."""
 
     def feed(self, data: bytes) -> None:
-        """A piece of its output."""
+        """Add a piece of the output."""
         if b"\n" not in data:
             self._grow(data)
             return
@@ -44,7 +44,7 @@ class ModelLog:
         self._grow(rest)
 
     def text(self, text: str, level: int = logging.INFO) -> None:
-        """Some whole lines."""
+        """Log whole lines."""
         for line in text.splitlines():
             self._line(line.encode(errors="backslashreplace"), level)
 
@@ -55,7 +55,7 @@ class ModelLog:
             self._begun = b""
 
     def _grow(self, data: bytes) -> None:
-        """The beginning of a line; one without an end is cut."""
+        """Add the beginning of a line; a line without an end is cut."""
         if self._skipping:
             return
         self._begun += data

@@ -13,7 +13,7 @@ from runtimes.tensor.datatypes import DTYPES, datatype_of
 
 
 class Outputs:
-    """The outputs that one model may answer."""
+    """The outputs that one model may return."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._batched = config.max_batch_size > 0
@@ -32,7 +32,8 @@ class Outputs:
         self._count = len(self._outputs)
 
     def checked(self, answer: Any, rows: int | None) -> Tensors:
-        """Contiguous arrays by name; `rows` None is any number. Raises `ModelFailed`, which names the output."""
+        """Check outputs. Returns contiguous arrays by name; `rows` None is any number. Raises `ModelFailed`, which
+        names the output."""
         if not isinstance(answer, Mapping):
             raise ModelFailed(f"the model must answer a dict of its outputs, and answered a {type(answer).__name__}")
         checked = {}
@@ -96,7 +97,7 @@ class _Output:
         return all(expected in (-1, have) for expected, have in zip(self._own, shape, strict=True))
 
     def _array(self, value: Any) -> Array:
-        """Lists and numbers take the datatype that the output has."""
+        """An output as an array. Lists and numbers take the output's datatype."""
         try:
             return np.array(value, dtype=self._dtype)
         except (TypeError, ValueError, OverflowError) as error:

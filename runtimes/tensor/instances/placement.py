@@ -1,4 +1,4 @@
-"""The copies of a model, and where each runs."""
+"""The copies of a model, and the thread or process of each."""
 
 from __future__ import annotations
 

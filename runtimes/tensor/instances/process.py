@@ -40,7 +40,7 @@ class ProcessWorker:
         self._loop = asyncio.get_running_loop()
         self._child: ChildProcess | None = None
         self._answer: asyncio.Future[bytes] | None = None
-        """The report on the job, while the process starts."""
+        """The future of the report on the job, while the process starts."""
         self._row_errors: dict[int, str] = {}
         self._stream = 0
         self._copying = False
@@ -117,7 +117,7 @@ class ProcessWorker:
             self._send(packet)
 
     def _written(self, writing: asyncio.Future[bytes]) -> None:
-        """Large tensors are in the arena."""
+        """Send the packet after large tensors were written to the arena."""
         error = writing.exception()
         if self._gone:
             return
@@ -138,7 +138,7 @@ class ProcessWorker:
             self._child.kill()  # it is ending, or does not read its packets
 
     def _received(self, data: bytes) -> None:
-        """A packet from the process."""
+        """Handle a packet from the process."""
         assert self._child is not None
         if self._copying:
             self._late.append(data)
@@ -163,7 +163,7 @@ class ProcessWorker:
             self._listener.streamed()
 
     def _copied(self, copying: asyncio.Future[frames.Packet]) -> None:
-        """Large outputs are out of the arena."""
+        """Handle outputs that were copied from the arena."""
         self._copying = False
         error = copying.exception()
         if error is None:
@@ -187,7 +187,7 @@ class ProcessWorker:
             self._listener.answered(outputs)
 
     def _settle(self, packet: frames.Packet) -> None:
-        """The result of the job."""
+        """Set the result of the job."""
         assert self._answer is not None
         if self._answer.done():
             return

@@ -20,7 +20,7 @@ from runtimes.tensor.models.warmup import inputs_of
 
 ROUNDS: Final = 5
 VARIABLE: Final = 16
-"""The length that a variable dimension is measured with."""
+"""The length of a variable dimension in the measurement."""
 log = logging.getLogger(__name__)
 
 
@@ -43,7 +43,7 @@ def loaded(job: Job) -> Loaded:
 
 
 def compared(original: Model, quantized: Model, job: Job) -> dict[str, float | str]:
-    """The largest and the mean difference of their outputs, and how long one takes beside the other."""
+    """The largest and the mean difference of their outputs, and the ratio of their times."""
     config = job.config
     facts: dict[str, float | str] = {"to": config.quantize}
     inputs, rows = _sample(job)

@@ -84,7 +84,7 @@ class RequestCopy(Copy):
     # Events of the worker.
 
     def executed(self, message: ModelMessage) -> None:
-        """`execute` has returned."""
+        """Record that `execute` has returned."""
         head = _decode_executed(message.header)
         offset = 0
         for response in head.responses:
@@ -95,7 +95,7 @@ class RequestCopy(Copy):
         self.answered({})
 
     def sent(self, message: ModelMessage) -> None:
-        """A response came by its sender."""
+        """Deliver a response of a sender."""
         self._respond(_decode_response(message.header), message, 0)
 
     def _respond(self, head: ResponseHead, message: ModelMessage, offset: int) -> int:

@@ -23,7 +23,7 @@ _decode_query = msgspec.msgpack.Decoder(Query).decode
 _decode_line = msgspec.msgpack.Decoder(LogLine).decode
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR, "debug": logging.DEBUG}
 MAX_QUERIES = 64
-"""Unanswered questions of one process."""
+"""Unanswered queries of one process."""
 
 
 class RequestListener(Listener, Protocol):
@@ -111,7 +111,7 @@ class RequestWorker(ProcessWorker):
             self._child.log.text(line.text, _LEVELS.get(line.level, logging.INFO))
 
     def _query(self, number: int, query: Query) -> None:
-        """Answer at once where nothing must be awaited: values of metrics come in the order of their changes."""
+        """Answer a query, at once if possible: values of metrics must arrive in the order of their changes."""
         try:
             if self._metrics.has(query.operation):
                 self._reply(number, QueryReply(self._metrics.answer(query.operation, query.arguments)))

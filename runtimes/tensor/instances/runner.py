@@ -1,4 +1,4 @@
-"""One loaded model and the rules for calling it, wherever it runs."""
+"""One loaded model and the rules for calling it, on a thread or in a process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Runner:
         self._reshapes = {spec.name: (spec.dims, spec.reshape) for spec in config.inputs if spec.reshape is not None}
 
     def infer(self, inputs: Tensors, rows: int) -> Tensors:
-        """All outputs of one batch. Raises `ModelFailed`, `RowsFailed` and nothing else."""
+        """All outputs of one batch. Raises only `ModelFailed` and `RowsFailed`."""
         if self._reshapes:
             inputs = self._reshaped(inputs)
         try:
@@ -46,7 +46,7 @@ class Runner:
         return self._outputs.checked(answer, count)
 
     def stream(self, inputs: Tensors, send: Callable[[Tensors], bool]) -> None:
-        """Send the responses of a decoupled model until `send` returns False. Raises `ModelFailed` only."""
+        """Send the responses of a decoupled model until `send` returns False. Raises only `ModelFailed`."""
         if self._reshapes:
             inputs = self._reshaped(inputs)
         source: Any = None
@@ -106,7 +106,7 @@ def joined(batch: Batch) -> Tensors:
 
 
 def _responses(source: Any) -> Iterator[Any]:
-    """A decoupled model may also answer once, or with a list."""
+    """The responses of a decoupled model, which may also return one response or a list."""
     return iter((source,)) if isinstance(source, Mapping) else iter(source)
 
 

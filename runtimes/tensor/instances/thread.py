@@ -23,7 +23,7 @@ from runtimes.tensor.instances.runner import Runner, joined
 from runtimes.tensor.instances.worker import Job, Listener
 
 MAX_LEFT_ALONE: Final = 4
-"""Threads of one model that hang; no further replacement is made while there are so many."""
+"""The number of hanging threads of one model at which no further thread is replaced."""
 CLOSE_SECONDS = 5.0
 MANY_TEXTS: Final = 4096
 LARGE_TEXTS: Final = 1 << 20
@@ -55,7 +55,7 @@ class ThreadWorker:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name=job.name, daemon=True)
         self._gone = False
-        """Cancelled: its result is discarded."""
+        """Whether the worker was cancelled, and its result is discarded."""
         self._left = False
         """Whether the thread is counted as hanging."""
         self._over = False
@@ -103,7 +103,7 @@ class ThreadWorker:
             self.abandon()
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        """Call on the loop, which may be closed."""
+        """Call a function on the loop, unless the loop is closed."""
         try:
             self._loop.call_soon_threadsafe(callback, *args)
         except RuntimeError:
@@ -181,7 +181,7 @@ class ThreadWorker:
                 self._serve_stream(runner, job)
 
     def _serve_stream(self, runner: Runner, inputs: Tensors) -> None:
-        """Responses, each when it is allowed. The first one is."""
+        """Send responses, each after its permission. The first response needs none."""
         allowed: list[bool] = [True]
 
         def send(outputs: Tensors) -> bool:

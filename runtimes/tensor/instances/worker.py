@@ -29,7 +29,7 @@ class MemberJob:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model to load, and where."""
+    """A model to load, and the resources of its thread or process."""
 
     name: str
     backend: str
@@ -37,7 +37,7 @@ class Job:
     folder: Path
     device: Device
     cpus: tuple[int, ...] = ()
-    """Cores to stay on; all when empty."""
+    """Cores that the worker is pinned to; all when empty."""
     memory_limit: int = 0
     """Bytes that a process may allocate; 0 for no bound."""
     description: str = ""
@@ -50,7 +50,7 @@ class Listener(Protocol):
     """Receives the events of a worker, on the loop."""
 
     def answered(self, result: Tensors | BaseException) -> None:
-        """The batch, or the end of the stream that failed."""
+        """The batch has ended, or the stream has failed."""
         ...
 
     def responded(self, outputs: Tensors) -> None:
@@ -70,7 +70,7 @@ class ModelThread(Protocol):
     """Runs one loaded model. One batch or stream at a time."""
 
     async def load(self) -> LoadReport:
-        """Start, and load the model. Raises `ModelLoadError`; then, and when it is cancelled, nothing stays."""
+        """Start, and load the model. Raises `ModelLoadError`; after an error or a cancellation nothing remains."""
         ...
 
     def submit(self, batch: Batch) -> None: ...
@@ -78,7 +78,7 @@ class ModelThread(Protocol):
     def submit_stream(self, inputs: Tensors) -> None: ...
 
     def go_on(self) -> None:
-        """The next response may come."""
+        """Permit the next response."""
         ...
 
     def stop(self) -> None:
@@ -90,7 +90,7 @@ class ModelThread(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """End it, with a little time to clean up."""
+        """End the worker, after a short time to clean up."""
         ...
 
 

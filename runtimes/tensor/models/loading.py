@@ -1,4 +1,4 @@
-"""One version from its files to service: verified, completed, loaded, warmed up."""
+"""Loads a version from its files: verified, completed, loaded, warmed up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Parts:
 
 
 class Loader:
-    """A few at a time, each within its time."""
+    """Loads a few versions at a time, each within its time."""
 
     def __init__(self, parts: Parts, describe: Describe, *, seconds: float, parallel: int) -> None:
         """`describe` has the models that ensembles depend on."""
@@ -51,7 +51,7 @@ class Loader:
 
     @asynccontextmanager
     async def lent_slot(self) -> AsyncIterator[None]:
-        """While a model that is loading waits for the load of another, its slot is for others."""
+        """Lend the slot of a loading model to others, while it waits for the load of another model."""
         self._slots.release()
         try:
             yield
@@ -62,7 +62,7 @@ class Loader:
             await asyncio.shield(returning)  # the slot returns even if the wait is cancelled
 
     async def load(self, source: Source, number: int, statistics: ModelStatistics) -> ServedModel:
-        """Raises `ModelLoadError`; then, and when it is cancelled, nothing of it stays."""
+        """Load a version. Raises `ModelLoadError`; after an error or a cancellation nothing of it remains."""
         async with self._slots:
             name = source.folder.name
             log.info("loading %s version %d with %s", name, number, source.config.backend)

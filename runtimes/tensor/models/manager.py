@@ -41,10 +41,10 @@ class ManagerOptions:
 
     mode: Literal["none", "explicit", "poll"] = "none"
     models: tuple[str, ...] = ()
-    """With explicit: those that are loaded at the start; `*` for all."""
+    """With explicit: the models that are loaded at the start; `*` for all."""
     poll_seconds: float = 5.0
     load_seconds: float = 600.0
-    """For one version."""
+    """The longest load of one version."""
     drain_seconds: float = 30.0
     """The longest time for a replaced version to finish its requests."""
     parallel_loads: int = 2
@@ -113,7 +113,7 @@ class ModelManager:
             await self._warm(model, record, deadline)
 
     async def _warm(self, model: ModelRecord, record: VersionRecord, deadline: float | None) -> None:
-        """Load a cold version, once for all requests that wait."""
+        """Load a cold version, once for all waiting requests."""
         loop = asyncio.get_running_loop()
         if record.warming is None:
             if loop.time() < record.retry_at or self._closing:
@@ -135,7 +135,7 @@ class ModelManager:
     # ── what there is ─────────────────────────────────────────────────────────────────────────────────
 
     async def index(self, *, ready: bool = False) -> list[IndexEntry]:
-        """Every model of the repository and each of its versions; with `ready`, those that answer."""
+        """Every model of the repository and each of its versions; with `ready`, only those that are ready."""
         if not ready:
             with suppress(RepositoryError):
                 await self.look()
@@ -221,7 +221,7 @@ class ModelManager:
         await self._dependents.refresh(name)
 
     def loading(self, name: str) -> asyncio.Task[None] | None:
-        """The load of a model that is under way."""
+        """The load of a model that is in progress."""
         return next((task for task, of in self._loads.items() if of == name and not task.done()), None)
 
     async def _load(self, name: str, override: Override | None) -> None:
@@ -253,7 +253,7 @@ class ModelManager:
         return CallerError(f"The model `{model.name}` cannot be loaded: {why}", code="model_load_failed")
 
     async def remove(self, name: str) -> frozenset[str]:
-        """Take a model out of service in any mode; its requests finish in the background.
+        """Remove a model from service in any mode; its requests finish in the background.
 
         Every earlier load of it is ended. Returns the models that only this ensemble depended on.
         """
@@ -268,7 +268,7 @@ class ModelManager:
         return members
 
     async def suspend(self, name: str, reason: str) -> None:
-        """Take an ensemble out of service until the models that it depends on are back."""
+        """Remove an ensemble from service until the models that it depends on have returned."""
         await self._withdraw(self.table.model(name), reason)
         await self._dependents.refresh(name)
 

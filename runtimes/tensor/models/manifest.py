@@ -1,6 +1,6 @@
 """`SHA256SUMS` beside the files of a version: whether a copy is complete and unchanged.
 
-`sha256sum * > SHA256SUMS` writes the file. Where there is one, nothing is loaded that differs from it.
+`sha256sum * > SHA256SUMS` writes the file. A version that differs from its manifest is not loaded.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class Occupant:
 
 @dataclass(slots=True)
 class MemoryBudget:
-    """Counts bytes; 0 in `total` is no bound. Pure."""
+    """Counts bytes; a `total` of 0 is no bound. Pure."""
 
     total: int = 0
     _held: dict[MemoryHold, int] = field(default_factory=dict)
@@ -37,11 +37,11 @@ class MemoryBudget:
         return max(0, self.used - self.total) if self.total else 0
 
     def fits(self, size: int) -> bool:
-        """Whether a version of this size could ever be loaded."""
+        """Whether the whole budget can hold a version of this size."""
         return not self.total or size <= self.total
 
     def hold(self, hold: MemoryHold, size: int) -> None:
-        """Count so many bytes for it, in place of the previous number."""
+        """Set the bytes of a version."""
         self._held[hold] = size
 
     def give_back(self, hold: MemoryHold) -> None:

@@ -1,4 +1,4 @@
-"""A model that is sent with the request to load it: a configuration, and perhaps the files of its versions."""
+"""A model in a load request: a configuration, and optionally the files of its versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_PARTS = 16
 class Override:
     """The configuration and files of a load request. `config` is Triton's JSON; files are by `VERSION/NAME`.
 
-    With files nothing of the repository is loaded; without files those of the repository are.
+    With files, no file of the repository is loaded; without files, the repository's are.
     """
 
     config: str
@@ -25,7 +25,7 @@ class Override:
 
     @property
     def digest(self) -> str:
-        """Changes with any of it."""
+        """A digest of the configuration and all files."""
         digest = hashlib.blake2b(self.config.encode(errors="replace"), digest_size=12)
         for name, content in sorted(self.files.items()):
             digest.update(f"\0{name}\0{len(content)}\0".encode(errors="replace"))
@@ -34,7 +34,7 @@ class Override:
 
 
 def check_files(files: Mapping[str, bytes]) -> None:
-    """Raises `RepositoryError` for a name that leads out of the model's folder, or that is no file's."""
+    """Raise `RepositoryError` for a path outside of the model's folder, or a name that is not a file's."""
     for name in files:
         parts = name.split("/")
         plain = name.isprintable() and "\\" not in name and len(name.encode(errors="replace")) <= 1024
@@ -48,7 +48,7 @@ _temporary: dict[Path, TemporaryFolder] = {}
 
 
 def unpack(name: str, override: Override) -> ModelFolder:
-    """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`; then nothing stays."""
+    """Write the files into a new folder. Blocks for the disk. Raises `RepositoryError`, and then leaves no file."""
     check_files(override.files)
     temporary = TemporaryFolder()
     folder = Path(temporary.name) / "model"

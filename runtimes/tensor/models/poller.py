@@ -1,4 +1,4 @@
-"""Follows the repository: a folder is loaded when its copy is complete, and unloaded when it is removed.
+"""Polls the repository: a folder is loaded when its copy is complete, and unloaded when it is removed.
 
 A folder is complete if two scans in a row find it unchanged, or if all files match its manifest (`SHA256SUMS`).
 """
@@ -52,7 +52,7 @@ class Poller:
         return names
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Scan the repository until cancelled."""
         async with asyncio.TaskGroup() as loads:
             while True:
                 await asyncio.sleep(self._seconds)
@@ -82,7 +82,7 @@ class Poller:
         return come, self._gone(listing)
 
     def _gone(self, listing: Listing) -> list[str]:
-        """Twice in a row: a rename takes a folder away for a moment."""
+        """The folders that were missing in two scans: a rename removes a folder for a moment."""
         there = {name for name, folder in listing.models.items() if folder.stamps} | listing.refused.keys()
         missing = self._seen_folders.keys() - there
         gone = sorted(missing & self._missing)

@@ -31,7 +31,7 @@ class Source:
     users: int = 0
 
     def fingerprint(self, number: int) -> str:
-        """Changes when answers of this version may."""
+        """A digest that changes if answers of this version may change."""
         return self.digest if self.temporary else f"{self.digest} {self.folder.fingerprint(number)}"
 
     def use(self) -> None:
@@ -95,14 +95,14 @@ class VersionRecord:
 
 @dataclass(slots=True, eq=False)
 class ModelRecord:
-    """One model. `source` is the newest one that anything was loaded from."""
+    """One model. `source` is the newest source that a version was loaded from."""
 
     name: str
     source: Source | None = None
     versions: dict[int, VersionRecord] = field(default_factory=dict)
     labels: Mapping[str, int] = field(default_factory=dict)
     retiring: list[ServedModel] = field(default_factory=list)
-    """Out of service, and still with requests or open sequences."""
+    """Versions out of service that still have requests or open sequences."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     problem: str = ""
     """The reason for which the model could not be loaded at all."""
@@ -112,7 +112,7 @@ class ModelRecord:
 
     @property
     def is_forgotten(self) -> bool:
-        """Nothing of it answers, ends or is loading."""
+        """Whether no version of the model is in service, ending or loading."""
         return self.source is None and not any(self.usable()) and not self.retiring and not self.lock.locked()
 
     @property
@@ -141,7 +141,7 @@ class ModelRecord:
         return bool(self.retiring) or len(self.versions) > 1
 
     def others(self, served: ServedModel | None, version: str) -> Iterator[ServedModel]:
-        """Other versions that a request may belong to, where a sequence began earlier."""
+        """Other versions that may have the open sequence of a request."""
         in_service = (record.served for record in self.versions.values() if record.served is not None)
         for one in (*self.retiring, *in_service):
             if one is not served and (one.version == version or not version.isdecimal()):

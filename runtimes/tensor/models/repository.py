@@ -1,6 +1,6 @@
-"""The folders that models are served from: `NAME/VERSION/FILE`, with the configuration beside the versions.
+"""The folders of models: `NAME/VERSION/FILE`, with the configuration beside the versions.
 
-Hidden entries and those of programs that copy (`.model.onnx.x7Gh2`, `3.tmp`) are no models and no versions.
+Hidden entries and temporary files of programs that copy (`.model.onnx.x7Gh2`, `3.tmp`) are ignored.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Repository:
         self.roots = roots
 
     def scan(self) -> Listing:
-        """All models. Raises `RepositoryError` where a root cannot be read."""
+        """All models. Raises `RepositoryError` if a root cannot be read."""
         models: dict[str, ModelFolder] = {}
         refused: dict[str, str] = {}
         for root in self.roots:

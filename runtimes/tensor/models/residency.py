@@ -16,7 +16,7 @@ KEEP_SECONDS = 1.0
 
 
 class Residency:
-    """`idle` lists versions that could be evicted; `evict` unloads one, which gives its bytes back."""
+    """`idle` lists versions that could be evicted; `evict` unloads a version and releases its bytes."""
 
     def __init__(
         self, total: int, idle: Callable[[], Iterable[Occupant]], evict: Callable[[MemoryHold], Awaitable[None]]
@@ -27,7 +27,8 @@ class Residency:
         self._one_at_a_time = asyncio.Lock()
 
     async def admit(self, size: int, version: str) -> MemoryHold:
-        """Room for so many bytes. Raises `ModelLoadError` where there never is, `CapacityError` where none comes."""
+        """Reserve bytes. Raises `ModelLoadError` if they exceed the budget, `CapacityError` if no memory becomes free
+        in time."""
         self._refuse_oversized(size, version)
         hold = MemoryHold()
         if self.budget.total:
@@ -48,14 +49,14 @@ class Residency:
         self.budget.give_back(hold)
 
     async def trim(self) -> None:
-        """Unload idle versions while more is used than may be, as far as there are any."""
+        """Unload idle versions while the budget is exceeded."""
         for occupant in sorted(self._idle(), key=lambda occupant: occupant.last_used):
             if not self.budget.excess:
                 return
             await self._evict(occupant.hold)
 
     async def keep(self) -> None:
-        """Until cancelled, unload versions that were in use when their memory was required."""
+        """Until cancelled, unload versions that were busy when their memory was required."""
         while True:
             await asyncio.sleep(KEEP_SECONDS)
             if self.budget.excess:

@@ -1,4 +1,4 @@
-"""Versions on their way into service and out of it: loaded, swapped in one step, drained, ended, evicted."""
+"""Moves versions into service and out of it: loads, swaps in one step, drains, ends, evicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rotation:
         self._sources: dict[ServedModel, Source] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._endings: set[asyncio.Task[None]] = set()
-        """Versions that end. They end in any case: nothing cancels them."""
+        """Tasks that end versions. They are never cancelled."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a task until it ends, or until `aclose`."""
@@ -92,7 +92,7 @@ class Rotation:
         return failed
 
     async def _all(self, source: Source, records: Iterable[VersionRecord]) -> list[ServedModel | BaseException]:
-        """Each version loaded, or why not. None stays when this is cancelled."""
+        """Load each version. Returns the versions or their errors. If cancelled, it leaves no version loaded."""
         tasks = [asyncio.create_task(self.bring_up(source, record)) for record in records]
         try:
             return await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,7 +104,7 @@ class Rotation:
             raise
 
     async def bring_up(self, source: Source, record: VersionRecord) -> ServedModel:
-        """One version, loaded and held against the budget; not yet in service."""
+        """Load a version and count it in the budget. It is not in service yet."""
         version = f"{source.folder.name} version {record.number}"
         source.use()
         hold: MemoryHold | None = None
@@ -166,7 +166,7 @@ class Rotation:
     # ── out of service ────────────────────────────────────────────────────────────────────────────────
 
     async def withdraw_all(self, model: ModelRecord) -> None:
-        """Nothing of a model is in service when this returns."""
+        """Remove all versions of a model from service before the return."""
         for record in model.versions.values():
             self._withdraw(model, record)
         model.labels = {}
@@ -250,5 +250,5 @@ class Rotation:
 
 
 def _has_memory(served: ServedModel) -> bool:
-    """Whether its end makes room: an ensemble without processes has no memory."""
+    """Whether its end releases memory: an ensemble without processes has none."""
     return served.config.ensemble is None or served.config.processes > 0

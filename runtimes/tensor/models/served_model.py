@@ -18,11 +18,11 @@ __all__ = ["ModelScheduler", "ServedModel"]
 
 @dataclass(slots=True, eq=False)
 class ServedModel:
-    """Acquired by `ModelManager.lease`, and released by `release` in any case."""
+    """A version in service. `ModelManager.lease` acquires it; `release` must follow."""
 
     name: str
     version: str
-    """The version as the wire has it."""
+    """The version in the form of the protocol."""
     config: ModelConfig
     """Complete."""
     scheduler: ModelScheduler
@@ -49,7 +49,7 @@ class ServedModel:
         return not self.leases and self.scheduler.is_idle
 
     def release(self) -> None:
-        """A request has ended."""
+        """Release the lease of a request that has ended."""
         self.leases -= 1
         self.last_used = self.clock()
         if not self.leases and self._unused is not None:

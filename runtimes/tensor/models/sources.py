@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class SourceError(Exception):
-    """The configuration is invalid, or there is nothing to load; the message names the change to make."""
+    """The configuration is invalid, or no version can be loaded; the message names the change to make."""
 
 
 async def read_source(repository: Repository, name: str, override: Override | None) -> Source:
-    """Raises `RepositoryError` where there is no such model, `SourceError` where it is wrong."""
+    """Read the source of a model. Raises `RepositoryError` for an unknown model, `SourceError` for an invalid model."""
     work = asyncio.ensure_future(asyncio.to_thread(_read, repository, name, override))
     try:
         source, reading = await asyncio.shield(work)
@@ -32,7 +32,7 @@ async def read_source(repository: Repository, name: str, override: Override | No
 
 
 def _discard(work: asyncio.Future[tuple[Source, Reading]]) -> None:
-    """The load was cancelled: remove the files that it wrote."""
+    """Remove the files that a cancelled load wrote."""
     if not work.cancelled() and work.exception() is None and work.result()[0].temporary:
         asyncio.get_running_loop().run_in_executor(None, remove, work.result()[0].folder.path)
 

@@ -1,4 +1,4 @@
-"""All models, as requests see them."""
+"""The table of all models, for requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtimes.tensor.models.records import ModelRecord, VersionRecord
 from runtimes.tensor.models.served_model import ServedModel
 
 RETRY_SECONDS = 2.0
-"""The error of requests to a model that is not ready."""
+"""Seconds until a retry, in the error of requests to a model that is not ready."""
 
 
 class ModelTable:
@@ -22,7 +22,7 @@ class ModelTable:
     def __init__(self) -> None:
         self.models: dict[str, ModelRecord] = {}
         self.listed: frozenset[str] | None = None
-        """Names that were in the repository when it was last looked at; None until then."""
+        """Names of models at the last scan of the repository; None before the first."""
         self.leases: dict[tuple[str, str], ServedModel] = {}
 
     def model(self, name: str) -> ModelRecord:
@@ -30,7 +30,7 @@ class ModelTable:
         return self.models.setdefault(name, ModelRecord(name))
 
     def publish(self, model: ModelRecord) -> None:
-        """Set the versions that leases can have from now on."""
+        """Set the versions that further leases can acquire."""
         for key in [key for key in self.leases if key[0] == model.name]:
             del self.leases[key]
         for record in model.versions.values():
@@ -44,7 +44,7 @@ class ModelTable:
             self.leases[model.name, ""] = default.served
 
     def find(self, name: str, version: str) -> tuple[ModelRecord, VersionRecord]:
-        """The record that a request means. Raises `NotFound`, or `Unavailable` where nothing was loaded yet."""
+        """The record of a request's model. Raises `NotFound`, or `Unavailable` before the first load."""
         model = self.models.get(name)
         if model is None or not model.versions:
             if model is None and self.listed is None:
@@ -71,7 +71,7 @@ class ModelTable:
         return model is not None and any(model.usable())
 
     def describe(self, name: str, version: str = "") -> tuple[str, ModelConfig]:
-        """The number of the version that is meant, and its complete configuration. Loads nothing.
+        """The number of a request's version, and its complete configuration. Loads nothing.
 
         Raises `NotFound` or `Unavailable`.
         """
@@ -88,7 +88,7 @@ class ModelTable:
         return record.source.folder.version(record.number)
 
     def versions(self, name: str) -> list[str]:
-        """The numbers of those that answer, in order."""
+        """The numbers of the versions that are ready, in order."""
         model = self.models.get(name)
         return [] if model is None else [str(number) for number in sorted(record.number for record in model.usable())]
 
@@ -97,7 +97,7 @@ class ModelTable:
         return ((model.name, record) for model in self.models.values() for record in model.versions.values())
 
     def index(self, *, ready: bool) -> list[IndexEntry]:
-        """Every model and each of its versions; with `ready`, those that answer."""
+        """Every model and each of its versions; with `ready`, only those that are ready."""
         names = sorted({*self.models, *(() if ready else self.listed or ())})
         entries = [entry for name in names for entry in self.models.get(name, ModelRecord(name)).index()]
         return [entry for entry in entries if entry.state == "READY"] if ready else entries
@@ -109,7 +109,7 @@ def unavailable(message: str) -> Unavailable:
 
 
 def not_ready(name: str, record: VersionRecord) -> Unavailable:
-    """The reason, and when to retry: never, if the model could not be loaded."""
+    """The error with its reason, and with a time to retry unless the model could not be loaded."""
     why = record.reason or record.state.lower()
     error = unavailable(f"The model `{name}` version {record.number} is not ready: {why}.")
     if record.state == "UNAVAILABLE" and not record.cold:

@@ -1,4 +1,5 @@
-"""Requests that a new version answers before it takes traffic: the first ones are slow, and the wrong ones fail."""
+"""Warm-up: requests that a new version must answer before it enters service, because first requests are slow and may
+fail."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ async def warm_up(config: ModelConfig, instance: Instance, model_folder: Path) -
 
 
 def _with_batch_inputs(config: ModelConfig, instance: Instance, inputs: Tensors) -> Tensors:
-    """The inputs as the scheduler joins them: ragged ones flat, and those that describe the batch."""
+    """The inputs as the scheduler joins them: ragged ones flat, and with the inputs that describe the batch."""
     if isinstance(instance, RequestInstance):
         return inputs
     [added] = BatchInputs(config).added([inputs], [{name: array.shape for name, array in inputs.items()}])
@@ -155,7 +156,7 @@ def _decoded(spec: WarmupInput, content: bytes, of_a_row: int, of_all: int) -> A
 
 
 def _random(datatype: str, shape: tuple[int, ...]) -> Array:
-    """Small whole numbers, for these are often indices; fractions around zero; short texts."""
+    """Random values: small integers, because these are often indices; fractions around zero; short texts."""
     random = np.random.default_rng(0)
     if datatype == "BYTES":
         words = np.empty(math.prod(shape), object)

@@ -33,8 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 
 class ArrayMember:
-    """Checks, joins and cuts as the scheduler of such models does. A batch that fails is cut in half and executed
-    again, down to the request that fails it."""
+    """Checks, joins and cuts arrays as the scheduler of such models does. A batch that fails is cut in half and
+    executed again, down to the request that fails it."""
 
     def __init__(self, config: ModelConfig, model: Model, log: Callable[[str], None]) -> None:
         """`log` gets the traceback of each exception of the model."""
@@ -75,7 +75,7 @@ class ArrayMember:
             return JoinedOutcome(runs, calls=calls)
 
     def _calls(self, inputs: dict[str, Array], rows: Sequence[int], requests: StepRequests) -> list[StepCall]:
-        """The requests apart."""
+        """The requests as separate calls."""
         calls = [StepCall(head) for head in requests.heads]
         parts = {name: parts_of(array, rows) for name, array in inputs.items()}
         for at, call in enumerate(calls):

@@ -47,7 +47,7 @@ class StepCall:
         self.prepared: PreparedRequest | None = None
         self.outputs: list[Tensor] = []
         self.parameters = NO_PARAMETERS
-        """Those of the response."""
+        """The parameters of the response."""
         self.error: InferenceError | None = None
 
 
@@ -66,12 +66,12 @@ class MemberModel(Protocol):
     def execute_joined(
         self, step: int, inputs: dict[str, Array], rows: Sequence[int], requests: StepRequests
     ) -> JoinedOutcome | None:
-        """Execute requests whose inputs are joined, so many rows of each. None, and nothing is executed, if they have
-        to be executed apart."""
+        """Execute requests whose inputs are joined, so many rows of each. None, without an execution, if they must be
+        executed separately."""
         ...
 
     def execute(self, step: int, calls: Sequence[StepCall]) -> list[MemberRun]:
-        """Execute requests; the calls have their outcomes afterwards. Raises nothing."""
+        """Execute requests and set the outcomes of the calls. Never raises."""
         ...
 
     def close(self) -> None: ...
@@ -98,7 +98,7 @@ def batches_of(calls: Sequence[StepCall], config: ModelConfig) -> Iterator[list[
 
 
 def checked(calls: Sequence[StepCall], intake: Intake) -> list[StepCall]:
-    """The calls that fit their model; the others have an error."""
+    """The calls that fit their model; each of the others gets an error."""
     fit = []
     for call in calls:
         assert call.inference is not None
@@ -111,6 +111,6 @@ def checked(calls: Sequence[StepCall], intake: Intake) -> list[StepCall]:
 
 
 def owned(tensor: Tensor) -> Tensor:
-    """The tensor with bytes of its own: a model may use the memory of its outputs again."""
+    """The tensor with its own bytes: a model may use the memory of its outputs again."""
     data = finished_here(tensor) if isinstance(tensor, UnfinishedTensor) else memoryview(bytearray(tensor.data))
     return Tensor(tensor.name, tensor.datatype, tensor.shape, data)

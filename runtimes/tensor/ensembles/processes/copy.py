@@ -34,7 +34,7 @@ class EnsembleCopy(RequestCopy):
         self._own = frozenset(spec.name for spec in job.config.inputs)
 
     def executed(self, message: ModelMessage) -> None:
-        """All requests of the list have ended."""
+        """Record the end of all requests of the list."""
         head = _decode_steps(message.header)
         offset = 0
         for response in head.responses:
@@ -59,7 +59,7 @@ class EnsembleCopy(RequestCopy):
         return step_failure(self._name, self._prepared[str(step)], error, self._own)
 
     def in_step(self, error: InferenceError) -> InferenceError:
-        """An error of the requests that are computed now, with the step."""
+        """The error of requests in progress, with their step."""
         progress = cast("EnsembleWorker", self._worker).progress
         return self._named(WHOLE if progress is None else progress.step, error)
 

@@ -52,7 +52,7 @@ class EnsembleSteps:
                 if spec.name in member.step.outputs:
                     self._datatypes[member.step.outputs[spec.name]] = spec.datatype
         self._cancelled = 0
-        """Cancellations that were read."""
+        """The number of cancellations that were read."""
         self._order = [
             self._prepared(members[index], models[index], optional, readers) for index in order_of(config.ensemble)
         ]
@@ -118,7 +118,7 @@ class EnsembleSteps:
         channel: RequestChannel,
         progress: Progress,
     ) -> list[MemberRun]:
-        """Take all steps. Each request then has its values or a failure."""
+        """Run all steps. Each request then has its values or a failure."""
         runs: list[MemberRun] = []
         try:
             for local in self._order:
@@ -143,7 +143,7 @@ class EnsembleSteps:
         return runs
 
     def _apart(self, requests: list[OpenExecution], values: JoinedValues, datatypes: dict[str, str]) -> None:
-        """Cut joined values for the requests, which continue apart."""
+        """Cut joined values for the requests, which continue separately."""
         for request, own in zip(requests, values.cut(datatypes), strict=True):
             request.values = own
 

@@ -30,7 +30,7 @@ class JoinedInput(NamedTuple):
     dtype: np.dtype[np.generic]
     dims: Dims
     is_shared: bool
-    """Whether others read the tensor too, so that the step gets a copy: a model may write to its inputs."""
+    """Whether another step reads the tensor too, so that the step gets a copy: a model may write to its inputs."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ def joined_inputs(member: Member, shared: frozenset[str]) -> tuple[JoinedInput, 
 
 
 def joined(heads: Sequence[InferenceHead], parts: Sequence[Sequence[Data]]) -> JoinedValues | None:
-    """The inputs of requests; None if they are not alike."""
+    """The inputs of requests; None if their shapes differ."""
     first = heads[0]
     for head in heads:
         if head.requested != first.requested or len(head.inputs) != len(first.inputs):

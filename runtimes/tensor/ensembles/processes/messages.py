@@ -1,4 +1,4 @@
-"""The result of one execution of an ensemble, as its process sends it."""
+"""The messages with the result of one execution of an ensemble."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RequestFailure(msgspec.Struct, array_like=True, frozen=True):
         return cls(number, step, kind if kind in _KINDS else error.kind, error.code, error.message, error.param)
 
     def error(self) -> InferenceError:
-        """The error again."""
+        """The error, rebuilt from the message."""
         kind = _KINDS.get(self.kind, CallerError if self.kind == CallerError.kind else BackendError)
         return kind(self.message, code=self.code, param=self.param)
 

@@ -1,4 +1,4 @@
-"""The members of an ensemble as its processes load them."""
+"""The members that the processes of an ensemble load."""
 
 from __future__ import annotations
 

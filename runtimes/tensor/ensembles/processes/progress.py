@@ -1,4 +1,4 @@
-"""The present step of a process, and the number of cancelled requests, in memory that the server sees too.
+"""The present step of a process, and the number of cancelled requests, in memory that the server shares.
 
 The server reads the step when the process has died. Neither side waits for the other.
 """
@@ -43,5 +43,5 @@ class Progress:
         return count
 
     def cancel(self) -> None:
-        """The process is to read the cancellation that was sent."""
+        """Order the process to read the cancellation that was sent."""
         _CANCELLED.pack_into(self._memory, _AT_CANCELLED, self.cancelled + 1)

@@ -44,7 +44,7 @@ class ResponseCapture:
 
     def __init__(self, call: StepCall, changed: threading.Condition) -> None:
         self.sender: Callable[[], BackendResponseSender | None] = lambda: None
-        """Refers to it weakly: a request that the model drops must end."""
+        """A weak reference to the sender: a request that the model drops must end."""
         self.call = call
         self.done = False
         self._changed = changed
@@ -78,7 +78,7 @@ class ResponseCapture:
             sender.cancelled = True
 
     def wait(self, ready: Callable[[], bool | None]) -> bool | None:
-        """A response leaves at once."""
+        """Return at once: a response needs no permission here."""
         return ready()
 
 

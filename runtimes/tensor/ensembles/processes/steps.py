@@ -1,4 +1,4 @@
-"""One step, prepared, and one request on its way through the steps."""
+"""A prepared step, and the state of a request between steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of an ensemble, as a copy uses it."""
+"""The worker that a copy of an ensemble uses: one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class EnsembleWorker(RequestWorker):
     """The loop's side of one process."""
 
     progress: Progress | None = None
-    """Readable after the end of the process too."""
+    """The progress, readable after the end of the process too."""
 
     def _start_child(self) -> ChildProcess:
         child = super()._start_child()

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 TOKENS = 256
-"""Tokens of a text that are read."""
+"""The number of tokens of a text that are read, at most."""
 
 
 class Embedder:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 FOUND = 6
-"""Passages of an answer, if there are that many."""
+"""The number of passages in an answer, at most."""
 
 
 class Model:
