@@ -16,7 +16,7 @@ _EXTRA = {"gguf", "huggingface_hub", "jinja2", "llguidance", "numpy", "safetenso
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
+    """Run the server. Returns the exit status: 0 after a drain, 1 if it cannot start, 2 for a wrong command line."""
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.socket is None and args.port is None:

@@ -128,7 +128,7 @@ async def _listen(server: Server, options: ServiceOptions) -> None:
 
 
 async def _load_unless(stop: asyncio.Event, options: ServiceOptions) -> LoadedModel | None:
-    """The model, its engine running, or None if `stop` came first."""
+    """Load the model and start its engine. None if `stop` was set first."""
     loading = in_thread(lambda: _load(options), "llm-load")
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -84,7 +84,8 @@ class InferenceService:
     async def stream(
         self, inference: Inference, deadline: float = inf, served: ServedModel | None = None
     ) -> AsyncGenerator[Computed, None]:
-        """One request, any number of responses; one, of a model that is not decoupled. To be closed."""
+        """Run a request with any number of responses; one, if the model is not decoupled. The caller must close the
+        iterator."""
         began = self._time()
         is_nested = served is not None
         served = served or self._lease(inference) or await self._wait(inference, deadline)

@@ -1,6 +1,6 @@
-"""Tensors in POSIX shared memory that a client on this machine has made (Triton's system shared memory extension).
+"""Tensors in POSIX shared memory that a client on this machine has created (Triton's system shared memory extension).
 
-Off unless the operator names the keys that may be used. Regions are read and written through their file, never
+Disabled unless the operator names the permitted keys. Regions are read and written through their file, never
 mapped: a client that shortens one while it is in use gets an error, where a mapped page would end this process.
 """
 
@@ -28,7 +28,7 @@ _OURS = frozenset({SHARED_MEMORY, OFFSET, BYTE_SIZE})
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of a shared memory object, under a name of the client's."""
+    """A part of a shared memory object, under a name that the client chose."""
 
     name: str
     key: str
@@ -38,7 +38,7 @@ class Region:
 
 
 class SharedMemory:
-    """The regions that clients have registered. `allowed` are globs of keys, none: the extension is off."""
+    """The regions that clients have registered. `allowed` are globs of keys; without any, the extension is disabled."""
 
     def __init__(self, allowed: Sequence[str] = (), folder: Path = FOLDER) -> None:
         self._allowed = [pattern.lstrip("/") for pattern in allowed]
@@ -79,7 +79,7 @@ class SharedMemory:
         return name
 
     def unregister(self, name: str = "") -> None:
-        """One region, or all without a name. One that is not there is no error, as in Triton."""
+        """One region, or all without a name. An unknown region is not an error, as in Triton."""
         for region in [self._regions.pop(name, None)] if name else list(self._regions.values()):
             if region is not None:
                 os.close(region.descriptor)
@@ -117,7 +117,7 @@ class SharedMemory:
         self._part(parameters, name)
 
     async def write(self, tensor: Tensor, parameters: Parameters) -> Tensor:
-        """Write an output to its region; the reference that replaces its data. Raises `CallerError`."""
+        """Write an output to its region. Returns the reference that replaces its data. Raises `CallerError`."""
         region, offset, room = self._part(parameters, tensor.name)
         if len(tensor.data) > room:
             raise CallerError(
@@ -178,7 +178,7 @@ async def _with_file(region: Region, size: int, work: Callable[[int], T]) -> T:
 
 
 def _write(file: int, region: Region, data: Data, offset: int, name: str) -> None:
-    """A region that was truncated must not grow again: a hole that no client sees would look like success."""
+    """Write within the size of the file. A truncated region must not grow again: its client would not see the data."""
     if os.fstat(file).st_size < region.offset + offset + len(data):
         raise CallerError(f"The shared memory of region `{region.name}` has become smaller.", param=name)
     at = 0

@@ -47,7 +47,7 @@ class ResponseStatistics:
         self.seconds += seconds
 
     def missed(self, *, cancelled: bool) -> None:
-        """The response was not sent."""
+        """Count a response that was not sent."""
         if cancelled:
             self.cancelled += 1
         else:
@@ -86,7 +86,7 @@ class ModelStatistics:
         self.last_inference = 0.0
 
     def executed(self, requests: int, rows: int, queued: float, computed: float) -> None:
-        """One batch was answered. `queued` is the sum over its requests."""
+        """Count an executed batch. `queued` is the sum over its requests."""
         self.executions += 1
         self.inferences += rows
         self.queued += requests
@@ -100,13 +100,13 @@ class ModelStatistics:
         sized.infer += computed
 
     def succeeded(self, seconds: float) -> None:
-        """A request was answered."""
+        """Count a successful request."""
         self.requests += 1
         self.durations.add(seconds)
         self.last_inference = time.time()
 
     def failed(self, seconds: float, reason: Reason) -> None:
-        """A request for this version failed."""
+        """Count a failed request for this version."""
         if reason not in self.failures:
             self.failures[reason] = Histogram(BOUNDS)
         self.failures[reason].add(seconds)
@@ -119,12 +119,12 @@ class ModelStatistics:
         return self.responses[index]
 
     def cache_hit(self, seconds: float) -> None:
-        """A response was in the cache; the look-up took so many seconds."""
+        """Count a response from the cache, and the seconds of the look-up."""
         self.cache_hits += 1
         self.hit_seconds += seconds
 
     def cache_missed(self, seconds: float) -> None:
-        """No response was in the cache; the time is that of look-up and insertion."""
+        """Count a request without a cached response, and the seconds of look-up and insertion."""
         self.cache_misses += 1
         self.miss_seconds += seconds
 

@@ -27,7 +27,7 @@ _OBJECT: Final = np.dtype(object)
 
 
 class Texts:
-    """A BYTES tensor in binary form, with as much of an array's interface as schedulers use.
+    """A BYTES tensor in binary form, with the interface of an array that schedulers use.
 
     `ends` has the offset in `data` at which each row ends; None if it is never divided.
     """
@@ -55,7 +55,7 @@ class Texts:
         return Texts(self.data[begin:end], shape, self.ends[start:stop] - begin)
 
     def reshape(self, length: int) -> Texts:
-        """All elements in one dimension. It is not divided afterwards."""
+        """Reshape to one dimension. The result is not divided afterwards."""
         assert length == -1
         return Texts(self.data, (prod(self.shape),))
 
@@ -71,7 +71,7 @@ class Texts:
 
 
 def as_array(texts: Texts) -> Array:
-    """The same for the type checker: schedulers pass arrays on, and a model never gets a `Texts`."""
+    """The same for the type checker: schedulers forward arrays, and a model never receives a `Texts`."""
     return cast("Array", texts)
 
 

@@ -58,7 +58,7 @@ class FunctionPart(msgspec.Struct, omit_defaults=True):
 
 
 class ToolCallPart(msgspec.Struct, omit_defaults=True):
-    """Whole, or a piece of the call at `index`."""
+    """A whole call, or a piece of the call at `index`."""
 
     index: int | UnsetType = UNSET
     id: str | UnsetType = UNSET

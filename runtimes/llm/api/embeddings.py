@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: texts or tokens in, one vector each out, in their order."""
+"""`/v1/embeddings`: one vector for each text or list of tokens, in their order."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

@@ -45,7 +45,7 @@ class ServerMetrics:
         self._first_token.observe(seconds)
 
     def finished(self, reason: FinishReason | Literal["abort", "error"], seconds: float) -> None:
-        """A choice has ended: `abort` if the client left, `error` if the engine failed."""
+        """A choice has ended: `abort` if the client disconnected, `error` if the engine failed."""
         self._finished.labels(reason).inc()
         self._latency.observe(seconds)
 
@@ -53,7 +53,7 @@ class ServerMetrics:
         self._refused.labels(code).inc()
 
     def text(self) -> bytes:
-        """All of them in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
 

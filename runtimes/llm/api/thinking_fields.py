@@ -21,7 +21,7 @@ FIELDS = (
     "enable_thinking", "reasoning_effort", "thinking", "thinking_token_budget", "thinking_budget",
     "max_thinking_tokens", "include_reasoning",
 )  # fmt: skip
-"""Without effect on a model that does not think."""
+"""Fields without effect on a model that does not think."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 Variables = Annotated[dict[str, Any], Meta(max_length=MAX_VARIABLES)]

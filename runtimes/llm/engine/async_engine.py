@@ -126,7 +126,7 @@ class AsyncEngine:
         return self._engine.vocab_size
 
     async def start(self) -> None:
-        """Start the thread. Once only: an engine that has ended does not start again."""
+        """Start the thread. An engine that has ended cannot start again."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
         self._dead = None

@@ -219,7 +219,7 @@ class Engine:
             return not self._closed
 
     def close(self) -> None:
-        """Make `wait_for_work` return False, now and always."""
+        """Make `wait_for_work` return False from now on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

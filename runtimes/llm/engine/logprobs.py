@@ -32,7 +32,7 @@ class Logprobs:
         ]
 
     def ranked(self, token_ids: Tensor) -> list[TokenLogprobs]:
-        """The same, with the rank of each token."""
+        """The log-probability and the rank of one token of each row."""
         ranks = ((self._all > self._chosen(token_ids)).sum(-1) + 1).tolist()
         return [one._replace(rank=rank) for one, rank in zip(self.of(token_ids), ranks, strict=True)]
 

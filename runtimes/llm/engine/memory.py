@@ -35,7 +35,7 @@ class OutOfMemory(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class MemoryStatus:
-    """In bytes. `available` can be allocated without evicting anything but file caches."""
+    """Memory in bytes. `available` can be allocated with the eviction of file caches only."""
 
     total: int
     available: int

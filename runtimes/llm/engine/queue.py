@@ -79,7 +79,7 @@ class SequenceQueue:
         return standing.priority, self._counter.level(standing.tenant), *urgency(sequence)
 
     def victim(self, newcomer: Sequence) -> Sequence | None:
-        """The sequence that loses its place to a newcomer; None if the newcomer has the lowest claim.
+        """The sequence that loses its place to a new one; None if the new sequence has the lowest claim.
 
         A sequence whose answer has begun is never selected.
         """

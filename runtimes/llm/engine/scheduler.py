@@ -240,7 +240,7 @@ class Scheduler:
                 self._preempt(self._running.last())
 
     def _preempt_below(self, priority: int) -> bool:
-        """Preempt a sequence of a lower priority; whether there was one."""
+        """Preempt a sequence of a lower priority. Returns False without one."""
         if not self._running or (last := self._running.last()).standing.priority <= priority:
             return False
         self._preempt(last)
@@ -252,7 +252,7 @@ class Scheduler:
         self.num_preemptions += 1
 
     def _make_place(self, newcomer: Sequence, now: float) -> None:
-        """Make room for a newcomer in a full queue. Raises QueueFull if its claim is the lowest."""
+        """Remove a sequence from a full queue for a new one. Raises QueueFull if its claim is the lowest."""
         self._expire(now)
         if self._waiting.size < self.config.max_queue:
             return

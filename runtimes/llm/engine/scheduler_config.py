@@ -17,7 +17,7 @@ class SchedulerConfig:
     max_step_seconds: float = 0.05
     """The longest step in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
     whole_prompts: bool = False
-    """No prompt is cut into chunks: the model looks at all of a text at once, and a step holds the longest."""
+    """No prompt is cut into chunks: the model needs a whole text at once, and a step holds the longest."""
 
     def __post_init__(self) -> None:
         if self.max_model_len < 2:

@@ -108,7 +108,7 @@ def _attended(qkv: Tensor, alike: list[tuple[int, int]]) -> Tensor:
 
 
 class _Reader:
-    """Parts of the model out of its tensors."""
+    """Reads parts of the model from its tensors."""
 
     def __init__(self, config: EncoderConfig, tensor: TensorSource) -> None:
         self._config = config

@@ -38,8 +38,8 @@ class EncoderConfig:
 
 
 def is_encoder(path: Path) -> bool:
-    """Whether the model at `path` makes embeddings and no answers. Raises UnsupportedModel for an encoder that is
-    none of BERT's family."""
+    """Whether the model at `path` only embeds texts. Raises UnsupportedModel for an encoder outside of BERT's
+    family."""
     kind = _kind(path)
     if kind in _OTHERS:
         raise UnsupportedModel(

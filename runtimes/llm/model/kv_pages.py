@@ -32,7 +32,7 @@ Pages: TypeAlias = Tensor | SmallPages
 
 
 def new_pages(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Pages:
-    """Not set to anything. `dtype` int8 is codes."""
+    """New pages, not initialized. `dtype` int8 is codes."""
     numbers = torch.empty(shape, dtype=dtype, device=device)
     if dtype != torch.int8:
         return numbers

@@ -8,7 +8,7 @@ Activation = Literal["silu", "gelu_tanh"]
 
 
 class UnsupportedModel(ValueError):
-    """The model has, or lacks, something that this engine cannot do without."""
+    """The model has a part that this engine does not support, or lacks a part that it needs."""
 
 
 _COUNTS = (

@@ -25,7 +25,8 @@ def rotary_tables(rope: Rope, length: int, device: torch.device) -> tuple[Tensor
 
 
 def rotated(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn [T, heads, head_dim] by its positions' angles: of the first n turned dimensions, i pairs with i + n / 2."""
+    """Rotate [T, heads, head_dim] by its positions' angles: of the first n turned dimensions, i pairs with i + n /
+    2."""
     half = cos.shape[-1]
     first, second = heads[..., :half].float(), heads[..., half : 2 * half].float()
     turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(heads.dtype)

@@ -1,4 +1,4 @@
-"""The executor that computes a step in C++: the model's weights and its KV cache live there."""
+"""The executor that computes a step in C++: the model's weights and its KV cache are in its memory."""
 
 import ctypes
 import logging
@@ -54,7 +54,7 @@ _PARAMETERS = {
 
 
 class NativeExecutor:
-    """Takes the layers out of `model`, so that there are no two copies of its weights. `model` is bfloat16, on a CPU.
+    """Removes the layers from `model`, so that its weights exist once. `model` is bfloat16, on a CPU.
 
     Results do not depend on the other sequences of a step, nor on the chunks of a prompt: they are equal bit for bit.
     The logits that it gives are overwritten by the next step.
@@ -104,7 +104,7 @@ class NativeExecutor:
         self._take(model, context_length)
 
     def close(self) -> None:
-        """Free it all. Idempotent."""
+        """Free the weights and the cache. Idempotent."""
         model, self._model = self._model, c_void_p()
         if model:
             self._library.headrace_destroy(model)

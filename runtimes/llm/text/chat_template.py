@@ -45,7 +45,7 @@ class ChatTemplate:
         """The format of the model's calls."""
         special = tokenizer.special_tokens
         self.tool_marks = {special[mark]: mark.encode() for mark in self.tool_format.marks if mark in special}
-        """The control tokens of that."""
+        """The control tokens of the tool format."""
         self.think_format = think_format_of(source)
         """The format of the model's thoughts; None if it writes none."""
         thoughts = self.think_format or ()
@@ -121,7 +121,7 @@ class ChatTemplate:
             raise CallerError(f"The model's chat template refuses these messages: {error}", param="messages") from None
 
     def _marked(self, value: Any) -> Any:
-        """All texts in it."""
+        """All marked texts in a value."""
         if isinstance(value, str):
             return self._mark.join(self._tokenizer.spellings.cut(value, open_end=True))
         if isinstance(value, Mapping):

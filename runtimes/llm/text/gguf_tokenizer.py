@@ -158,9 +158,9 @@ def _sentencepiece(metadata: Mapping[str, Any], tokens: list[str], types: Sequen
 
 
 def _merges(tokens: list[str], scores: Sequence[float], types: Sequence[int]) -> list[tuple[str, str]]:
-    """Each way to put an ordinary piece together from two, the best piece first, as sentencepiece goes about it.
+    """Each way to put an ordinary piece together from two, the best piece first, in the order of sentencepiece.
 
-    Control tokens are none, so that no text comes to one by being merged.
+    Control tokens are excluded, so that no merge results in one.
     """
     ids = {token: id for id, token in enumerate(tokens) if types[id] == _NORMAL}
     ways: list[tuple[float, int, int, str, str]] = []

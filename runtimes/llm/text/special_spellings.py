@@ -35,7 +35,7 @@ class SpecialSpellings:
         return [text[start:end] for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
 
     def _begun_at_end(self, text: str) -> set[int]:
-        """After the first characters of spellings that are unfinished at the end, white space aside."""
+        """Offsets after the first characters of spellings that are incomplete at the end, without white space."""
         end = len(text.rstrip())
         starts = range(max(0, end - self._longest), end)
         return {start + 1 for start in starts if text[start:end] in self._begun}

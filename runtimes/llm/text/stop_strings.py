@@ -1,4 +1,4 @@
-"""Ends a text at the first of its stop strings, in one pass however many there are (Aho & Corasick 1975, "Efficient
+"""Ends a text at the first of its stop strings, in one pass for any number of them (Aho & Corasick 1975, "Efficient
 string matching: an aid to bibliographic search").
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 SLICE = 16 * 1024
 """Characters of a slice, if its text can be cut there."""
 LONGEST = 64 * 1024
-"""Characters of a slice in any case: a text without a place to cut is cut here, through any token."""
+"""The longest slice in characters: a text without a place to cut is cut here, through any token."""
 _PLACE = re.compile(r"[^\W_](?=[ \n])")
 _SAMPLE = "Some words, 12 and\nmore  of  it\n\n  x = 3 ; Ünï \t cödé 中文 字 it's a 7.5 %  end\n"
 

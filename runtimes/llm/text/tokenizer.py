@@ -58,7 +58,7 @@ class Tokenizer:
         literal = {id: b"" if token.special else spelled(token.content) for id, token in added.items()}
         self.pieces = _pieces(backend.get_vocab(with_added_tokens=True), kind) | literal
         self.longest_piece = max(map(len, (*self.pieces.values(), *self.special_spellings.values())), default=1)
-        """In bytes: a text of n bytes has at least n / longest_piece tokens."""
+        """Bytes of the longest piece: a text of n bytes has at least n / longest_piece tokens."""
         self.spellings = SpecialSpellings(self.special_tokens)
         self._cuts = cuts_exactly(self._encode)
         self.bos_token = bos_token

@@ -61,7 +61,7 @@ def _read(path: Path, part: Callable[["_Cursor"], _Part]) -> _Part:
 
 
 class _Cursor:
-    """A position in the file, which every read moves on."""
+    """A position in the file, which every read advances."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data

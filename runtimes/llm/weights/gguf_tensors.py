@@ -59,7 +59,7 @@ class GgufTensors:
                 raise _unknown(name, kind.name) from None
 
     def tensor(self, name: str) -> Tensor:
-        """Dequantized, in float32, where need be."""
+        """The tensor, dequantized to float32 if necessary."""
         weight = self.weight(name)
         return weight.dequantized() if isinstance(weight, GroupQuantized) else weight
 
@@ -81,7 +81,7 @@ def _unknown(name: str, kind: str) -> UnsupportedModel:
 
 
 def _length(name: str, place: TensorPlace) -> int:
-    """Bytes in the file."""
+    """The number of a tensor's bytes in the file."""
     kind = _kind(name, place)
     block, size = GGML_QUANT_SIZES[kind]
     count: int = 1

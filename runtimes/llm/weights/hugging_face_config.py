@@ -191,7 +191,7 @@ def _rope_parameters(family: str, raw: Mapping[str, Any], layer_type: str) -> di
 
 
 def _context_length(family: str, raw: Mapping[str, Any]) -> int:
-    """Positions the model is meant for. YaRN's are written as before the scaling."""
+    """The positions that the model supports. YaRN's number in the file is before the scaling."""
     length: int = raw["max_position_embeddings"]
     parameters = _rope_parameters(family, raw, _FULL)
     if scaling_type(parameters) != "yarn" or not parameters.get("factor"):

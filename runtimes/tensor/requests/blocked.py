@@ -1,4 +1,4 @@
-"""Copies whose `execute` waits for a response of another model, so that a circle of them is found at once.
+"""Copies whose `execute` waits for a response of another model, so that a circle of them is detected at once.
 
 A copy is stuck if every copy of the model that it waits for is stuck too: none of them can take its request.
 """
@@ -12,7 +12,7 @@ class BlockedCopies:
     def __init__(self) -> None:
         self._copies: dict[str, set[object]] = {}
         self._waits_for: dict[object, str] = {}
-        """By copy: the model that it waits for."""
+        """The model that each copy waits for."""
 
     def add(self, model: str, copy: object) -> None:
         self._copies.setdefault(model, set()).add(copy)
@@ -33,7 +33,7 @@ class BlockedCopies:
         return True
 
     def release(self, copy: object) -> None:
-        """The copy has its response."""
+        """Record that a copy has its response."""
         self._waits_for.pop(copy, None)
 
     def _stuck(self) -> set[object]:

@@ -35,7 +35,7 @@ class OpenCall:
 
 
 class ModelCalls:
-    """Those of one process. `latest_due` gives the deadline of the requests that the process executes."""
+    """The requests of one process. `latest_due` gives the deadline of the requests that the process executes."""
 
     def __init__(self, services: ModelServices, outbox: Outbox, model: str, latest_due: Callable[[], float]) -> None:
         self._services = services
@@ -83,7 +83,7 @@ class ModelCalls:
             call.task.cancel()
 
     def close(self) -> None:
-        """The process is gone."""
+        """Cancel all requests of a process that has ended."""
         self._services.blocked.remove(self._model, self)
         for number in list(self._calls):
             self.cancel(number)
@@ -109,7 +109,7 @@ class ModelCalls:
             self._fail(number, INTERNAL, f"the response cannot be sent to the model: {error}")
 
     async def _stream(self, number: int, responses: AsyncGenerator[Inferred, None], call: OpenCall) -> None:
-        """Send responses, each when the model has room for it; the last one is marked."""
+        """Send responses, each when the model can receive it; the last response is marked."""
         final = False
         async with aclosing(responses):
             async for computed in responses:

@@ -29,7 +29,7 @@ class MetricError(Exception):
 
 @dataclass(slots=True, eq=False)
 class MetricValue:
-    """One value; of a histogram its sum, and the counts of its buckets."""
+    """One value, or the sum and the bucket counts of a histogram."""
 
     kind: str
     bounds: tuple[float, ...] = ()
@@ -76,7 +76,7 @@ class CustomMetrics:
         return MetricHolder(self)
 
     def family(self, name: str, description: str, kind: str) -> CustomFamily:
-        """Raises `MetricError`. The first description stays."""
+        """Reference a family, created on first use with its first description. Raises `MetricError`."""
         if kind not in _KINDS or not _NAME.fullmatch(name) or name.startswith(_OWN):
             raise MetricError(f"`{name[:64]}` is no name of a metric that a model can define")
         family = self._families.get(name)
@@ -134,7 +134,7 @@ class MetricHolder:
         return self._operations[operation](**arguments)
 
     def close(self) -> None:
-        """The process is gone."""
+        """Release the references of a process that has ended."""
         for handle in list(self._references):
             self._release(handle)
 

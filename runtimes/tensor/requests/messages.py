@@ -35,7 +35,7 @@ INLINE: Final = 64 * 1024
 MAX_PACKET: Final = INLINE + 1024
 ALIGN: Final = 64
 WINDOW: Final = 8
-"""Responses to one request that the receiver has not yet taken; at this number the sender waits."""
+"""The number of unread responses to one request at which the sender waits."""
 _PREFIX: Final = struct.Struct("<BBHIQQ")
 _IN_FILE, _ALL_IN_FILE = 1, 2
 _PAD: Final = bytes(ALIGN)
@@ -50,7 +50,7 @@ class MessageTooLarge(Exception):
 
 
 class TensorHead(msgspec.Struct, array_like=True, frozen=True):
-    """A tensor without its bytes, of which there are `size`."""
+    """A tensor without its `size` bytes."""
 
     name: str
     datatype: str
@@ -108,7 +108,7 @@ class CallHead(InferenceFields, array_like=True, frozen=True, kw_only=True):
 
 
 class Query(msgspec.Struct, array_like=True, frozen=True):
-    """A question or an order to the server, which sends a `QueryReply`."""
+    """A query or an order to the server, which sends a `QueryReply`."""
 
     operation: str
     arguments: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class LogLine(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ModelMessage(NamedTuple):
-    """A packet that came."""
+    """A received packet."""
 
     kind: int
     number: int
@@ -206,7 +206,7 @@ def _file(tensors: Sequence[Data], size: int) -> int:
 
 
 def received(data: bytes | bytearray, files: Sequence[int]) -> ModelMessage:
-    """The parts of a packet that came; its file is closed. Raises OSError for a file that its sender could shorten."""
+    """The parts of a received packet, whose file is closed. Raises OSError for a file that its sender could shorten."""
     kind, in_file, _, length, number, size = _PREFIX.unpack_from(data)
     view = memoryview(data)
     end = _PREFIX.size + length

@@ -21,20 +21,20 @@ SEQUENCE_START, SEQUENCE_END = 1, 2
 _RESERVED: Final = frozenset(
     {"sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output"}
 )
-"""Parameters of the protocol, which models receive in other ways."""
+"""Parameters of the protocol that models receive in other fields."""
 
 _AT_ONCE: Final = Delivery()
 
 
 class ExecutingCopy(Protocol):
-    """The copy that a request runs on."""
+    """The copy that executes a request."""
 
     def credit(self, number: int, responses: int) -> None:
-        """The model may send further responses."""
+        """Permit the model to send further responses."""
         ...
 
     def cancel(self, number: int) -> None:
-        """The model may stop."""
+        """Notify the model that it may stop."""
         ...
 
 
@@ -70,7 +70,7 @@ class OpenRequest(Pending):
         return self._number
 
     def executed_by(self, executor: ExecutingCopy, number: int) -> None:
-        """It is sent to a copy."""
+        """Record the copy that the request was sent to."""
         self._executor, self._number = executor, number
         if self.responses is not None:
             self.responses.begun(self)
@@ -84,24 +84,25 @@ class OpenRequest(Pending):
             self.ended()
 
     def push(self, outputs: ModelOutputs) -> None:
-        """A response of a stream."""
+        """Add a response of a stream."""
         assert self.responses is not None
         self.responses.push(outputs)
         self._owed += 1
         self._return_credit()
 
     def rescheduled(self) -> None:
-        """The model requests another execution."""
+        """Record that the model requests another execution."""
         self.failed(error_of(INTERNAL, NOT_ITERATIVE), final=False)
 
     def ended(self) -> None:
-        """The model has ended the request."""
+        """Record that the model has ended the request."""
         self._ended = True
         if self.responses is not None:
             self.answer([])
 
     def failed(self, error: Exception, *, final: bool = True) -> None:
-        """An error ends the request for the client; unless it is `final`, the model learns that it may stop."""
+        """End the request for the client with an error. Unless it is `final`, the model is notified that it may
+        stop."""
         self._ended = final
         self.delivery.fail(self, error)
 
@@ -139,7 +140,7 @@ class OpenRequest(Pending):
 
 
 def tensor_of(name: str, datatype: str, array: Array) -> Tensor:
-    """An array of the runtime as the protocol has it."""
+    """An array of the runtime as a tensor of the protocol."""
     if array.dtype == object:
         return Tensor(name, datatype, array.shape, join_bytes(list(array.reshape(-1))))
     return Tensor(name, datatype, array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

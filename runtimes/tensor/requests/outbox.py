@@ -1,4 +1,4 @@
-"""Packets to a process, in order. Those for which the socket has no room wait."""
+"""Sends packets to a process, in order. Packets wait while the socket is full."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Outbox:
         self._closed = False
 
     def send(self, kind: int, number: int, header: object, tensors: Sequence[Data] = ()) -> None:
-        """Raises `MessageTooLarge`; a large message that there is no memory for breaks the connection."""
+        """Send a message. Raises `MessageTooLarge`. A large message without memory for it breaks the connection."""
         size = sum([len(data) for data in tensors])
         if size > ELSEWHERE:
             packing = self._loop.run_in_executor(None, messages.packed, kind, number, header, tensors)
@@ -44,7 +44,7 @@ class Outbox:
         self._waiting.append(waiting)
 
     def _sent(self, packet: Outgoing) -> bool:
-        """Send a packet now; False if there is no room."""
+        """Send a packet now; False if the socket is full."""
         try:
             packet.send(self._socket)
         except BlockingIOError:

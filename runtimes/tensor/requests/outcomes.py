@@ -1,4 +1,4 @@
-"""A model's responses and errors as the server's, and the server's errors as the model's."""
+"""Converts a model's responses and errors to the server's, and the server's errors to the model's."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class RequestScheduler(Dispatcher):
-    """Batches are lists of requests, which are neither joined nor cut. A copy is idle again when `execute` returns;
+    """Schedules lists of requests, which are neither joined nor cut. A copy is idle again when `execute` returns;
     each request ends with its own final response, which may come later."""
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
@@ -33,7 +33,7 @@ class RequestScheduler(Dispatcher):
         self._decoupled = config.decoupled
         self._delivery = OrderedDelivery() if rules and rules.preserve_ordering else Delivery()
         self._open_requests: dict[OpenRequest, None] = {}
-        """Sent to a copy, and without a final response."""
+        """Requests that were sent to a copy and have no final response."""
         super().__init__(config, instances, recorder, whole_requests=True)
 
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
@@ -88,7 +88,7 @@ class RequestScheduler(Dispatcher):
             done(error)
 
     def _returned(self, instance: Instance, execution: Execution, requests: list[OpenRequest], result: object) -> None:
-        """`execute` has returned, or the copy is lost."""
+        """Handle the return of `execute`, or the loss of the copy."""
         execution.seconds = self._clock() - execution.started
         if not isinstance(result, BaseException):
             self._curve.observe(execution.rows, execution.seconds)
@@ -98,7 +98,7 @@ class RequestScheduler(Dispatcher):
         self._settle()
 
     def _end_request(self, request: OpenRequest) -> None:
-        """The model has ended a request, or is lost with it."""
+        """Handle the end of a request by the model, or by the loss of its copy."""
         self._open_requests.pop(request, None)
         self._settle()
 

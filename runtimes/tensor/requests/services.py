@@ -1,4 +1,4 @@
-"""The server's side of the questions of models: requests to other models, the repository and metrics."""
+"""The server's side of queries of models: requests to other models, the repository and metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RepositoryControl(Protocol):
     def is_ready(self, name: str, version: str = "") -> bool: ...
 
     def lent_slot(self) -> AbstractAsyncContextManager[None]:
-        """While a model that is loading waits for the load of another."""
+        """Lend the slot of a loading model while it waits for the load of another model."""
         ...
 
     async def load(self, name: str, override: Override | None = None) -> None: ...
@@ -28,7 +28,7 @@ class RepositoryControl(Protocol):
 
 
 class ModelServices:
-    """Made before the models, and bound to the server that serves them afterwards."""
+    """The services for models. Created before the models, and bound to their server later."""
 
     def __init__(self) -> None:
         self.metrics = CustomMetrics()

@@ -1,4 +1,4 @@
-"""Queues, batches and responses: which request runs when, on which copy of a model.
+"""Queues, batches and responses: the time and the copy of each request.
 
 The decisions are pure; `dispatcher` acts.
 

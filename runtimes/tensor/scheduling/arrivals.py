@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 _LONGER, _SHORTER = 1.08, 1 / 1.125
-"""Changes of the estimate by a longer and a shorter gap: it settles where two of five are shorter. A mean would count
-pauses between bursts, and a batch waits for gaps within a burst."""
+"""Changes of the estimate by a longer and a shorter gap: it converges to the gap that two of five are below. A mean
+would count pauses between bursts, and a batch waits for gaps within a burst."""
 _WINDOW = 64
-"""Arrivals after which a peak is the previous one, and twice that until it is forgotten."""
+"""The number of arrivals after which a peak becomes the previous peak; after as many again it is discarded."""
 
 
 class Arrivals:
-    """Callers that wait for their answers come back after them; so the most that were ever inside at a time, of
-    late, is how many there are."""
+    """Estimates the number of callers. A caller sends its next request after its answer, so the number of callers is
+    the recent maximum of requests in flight."""
 
     __slots__ = ("_count", "_peak", "_previous", "gap", "last")
 
     def __init__(self) -> None:
         self.gap = 0.0
-        """Seconds between two arrivals, typically."""
+        """Typical seconds between two arrivals."""
         self.last = float("-inf")
         self._count = 0
         self._peak = 0
         self._previous = 0
 
     def arrived(self, now: float, inside: int) -> None:
-        """One came; with it so many wait or are computed."""
+        """Record an arrival; the count of requests in flight includes it."""
         since = now - self.last
         if self.gap:
             self.gap *= _LONGER if since > self.gap else _SHORTER

@@ -17,7 +17,7 @@ from runtimes.tensor.configuration.model_config import BatchInput, Dims, ModelCo
 from runtimes.tensor.datatypes import DTYPES
 
 Shapes = Mapping[str, Dims]
-"""By input: the shape that the client sent, with the batch dimension."""
+"""The shape of each input that the client sent, with the batch dimension."""
 FIRST_ONLY: Final = "max_element_count_as_shape"
 
 
@@ -32,7 +32,7 @@ class BatchInputs:
         return bool(self._specs)
 
     def added(self, members: Sequence[Tensors], shapes: Sequence[Shapes]) -> list[Tensors]:
-        """The members, each with its part of every batch input."""
+        """Add each member's part of every batch input."""
         made: list[dict[str, Array]] = [dict(member) for member in members]
         for spec in self._specs:
             dtype = DTYPES[spec.datatype]

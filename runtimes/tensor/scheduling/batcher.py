@@ -44,8 +44,8 @@ class Batcher(Dispatcher):
     def infer(self, inference: Inference, deadline: float = inf) -> asyncio.Future[list[Tensor]]:
         """The future of the request's outputs; cancelling it withdraws the request. `deadline` is loop time.
 
-        Raises `CallerError` for a request that does not fit the model, and `CapacityError` for one without
-        room or time; the future may fail with `BackendError`, `CapacityError` and `DeadlineError`.
+        Raises `CallerError` for a request that does not fit the model, and `CapacityError` if the queue is full or the
+        deadline cannot be met; the future may fail with `BackendError`, `CapacityError` and `DeadlineError`.
         """
         self._open()
         now = self._clock()
@@ -58,11 +58,11 @@ class Batcher(Dispatcher):
         return pending
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """The same as a stream of one response."""
+        """Like `infer`, as a stream of one response."""
         return Responses(self.infer(inference, deadline))
 
     def _cut(self, inference: Inference, prepared: PreparedRequest, now: float, due: float) -> Joint:
-        """A request of more rows than a batch may have: parts of it, and the future of them all."""
+        """Split a request of more rows than a batch may have. Returns its parts and their common future."""
         step = self._queue.max_rows
         parts = []
         try:
@@ -165,6 +165,6 @@ def filled(batch: Batch, sizes: Sequence[int], rows: int) -> int:
 
 
 def rows_of(array: Array, rows: int, start: int, stop: int) -> Array:
-    """Some of a request's rows. A ragged input has more than one element of its first dimension for each."""
+    """Rows of a request. A ragged input has more than one element of its first dimension for each row."""
     size = array.shape[0] // rows
     return array[start * size : stop * size]

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiting(Protocol):
-    """A request as a queue sees it. Times are absolute seconds."""
+    """The fields of a request that a queue reads. Times are absolute seconds."""
 
     key: Hashable
     """Equal for requests of one batch: the shapes of their rows."""
@@ -70,7 +70,7 @@ class Bucket(Generic[W]):
             heappop(heap)
 
     def take(self, rows: int, count: int) -> list[W]:
-        """The first of them that make up to so many rows and members; one at least."""
+        """Remove the first requests, up to the given rows and members; at least one."""
         taken: list[W] = []
         heap = self._heap
         while self.size and len(taken) < count:
@@ -86,7 +86,7 @@ class Bucket(Generic[W]):
         return taken
 
     def before(self, urgency: float, enough: int) -> tuple[int, int]:
-        """Rows and number of those that are more urgent; counted no further than `enough` of them."""
+        """Rows and number of the requests that are more urgent; the count stops at `enough`."""
         heap, rows, count, stack = self._heap, 0, 0, [0]
         while stack and count < enough:
             at = stack.pop()

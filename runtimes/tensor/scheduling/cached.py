@@ -67,13 +67,13 @@ class Flight:
         self.work: asyncio.Future[list[Tensor]] | None = None
 
     def left(self) -> None:
-        """With the last of them, the computation ends."""
+        """Remove a caller. The computation ends with its last caller."""
         if self.work is not None and all(sharer.done() for sharer in self.sharers):
             self.work.cancel()
 
 
 class Uncached(Protocol):
-    """The scheduler that computes responses which are not stored: a batcher, or an ensemble's."""
+    """The scheduler that computes responses without a cache: a batcher, or an ensemble's."""
 
     @property
     def waiting(self) -> int: ...
@@ -262,7 +262,7 @@ def _size(outputs: list[Tensor]) -> int:
 
 
 def _fail(sharers: list[Sharer], error: BaseException) -> None:
-    """A new error for each: one that several share grows by each traceback."""
+    """Fail each request with a new error, because a shared error collects the tracebacks of all."""
     for sharer in sharers:
         if not sharer.done():
             own = error

@@ -6,5 +6,6 @@ from collections.abc import Callable
 
 
 def clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The loop's time, finer where it can be had: uvloop counts in milliseconds, of the same clock as `monotonic`."""
+    """The loop's time, in a finer resolution if available: uvloop counts milliseconds of the same clock as
+    `monotonic`."""
     return time.monotonic if type(loop).__module__.startswith("uvloop") else loop.time

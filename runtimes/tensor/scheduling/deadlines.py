@@ -1,4 +1,4 @@
-"""One timer for all that may take too long."""
+"""One timer for all requests with a deadline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 
 
 class Deadlines:
-    """Looks at the earliest deadline, and no more often than every `interval` seconds: as late as it may be.
+    """Calls `look` at the earliest deadline, but at most once in `interval` seconds, and as late as possible.
 
     `look` ends the requests that are due at the given time, and returns the time of the next call, infinite for none.
     """
@@ -30,7 +30,7 @@ class Deadlines:
         self._at = inf
 
     def by(self, when: float) -> None:
-        """Look then, at the latest."""
+        """Call `look` at this time at the latest."""
         if when >= self._at:
             return
         when = max(when, self._clock() + self._interval)

@@ -23,7 +23,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Streamer(Dispatcher):
-    """The scheduler of decoupled models. Requests wait in the queue as others do, and are never joined."""
+    """The scheduler of decoupled models. Requests wait in the queue as usual, and are never joined."""
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         self._outlet = ResponseOutlet(config)
@@ -38,7 +38,7 @@ class Streamer(Dispatcher):
         )
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """Begin to answer. Raises as `Batcher.infer` does; the iterator may raise as its future does."""
+        """Begin a request. Raises the errors of `Batcher.infer`; the iterator may raise the errors of its future."""
         self._open()
         prepared = self._intake.read(inference)
         if prepared.rows > self._queue.max_rows:
@@ -50,7 +50,7 @@ class Streamer(Dispatcher):
         return responses
 
     def _over(self, pending: object) -> None:
-        """The request was answered, failed or was cancelled; in the last two cases the model's stream is cancelled."""
+        """Handle the end of a request. If it failed or was cancelled, the model's stream is cancelled."""
         assert isinstance(pending, Pending)
         self._responses.pop(pending, None)
         stream = self._streams.pop(pending, None)

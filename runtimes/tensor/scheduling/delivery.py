@@ -10,7 +10,7 @@ from runtimes.tensor.scheduling.pending import Pending
 
 
 class Delivery:
-    """At once."""
+    """Delivers each outcome at once."""
 
     def __iter__(self) -> Iterator[Pending]:
         """Requests whose outcome may be held."""
@@ -26,7 +26,7 @@ class Delivery:
         pending.fail(error)
 
     def release(self) -> None:
-        """A request was cancelled, or failed."""
+        """Handle a request that was cancelled or failed."""
 
 
 class OrderedDelivery(Delivery):

@@ -26,7 +26,8 @@ _MICROSECOND = 1e-6
 
 
 class Dispatcher(ABC):
-    """Dispatches the requests of one version. It belongs to the loop that made it, and does not own its instances."""
+    """Dispatches the requests of one version. It belongs to the loop that created it, and does not own its
+    instances."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Dispatcher(ABC):
         *,
         whole_requests: bool = False,
     ) -> None:
-        """`whole_requests`: a batch is a list of requests, and no joined tensors."""
+        """`whole_requests`: a batch is a list of requests without joined tensors."""
         self._loop = asyncio.get_running_loop()
         self._clock = clock(self._loop)
         self._recorder = recorder or NoRecorder()
@@ -79,7 +80,7 @@ class Dispatcher(ABC):
         return sum(len(members) for _, members in self._running.values())
 
     def holds(self, sequence: int | str) -> bool:
-        """No state is stored between requests."""
+        """False: no state is stored between requests."""
         return False
 
     # ── coming and leaving ────────────────────────────────────────────────────────────────────────────
@@ -99,7 +100,7 @@ class Dispatcher(ABC):
         pending.expires = self._queue.rules.expiry(pending.level, pending.arrived, pending.due, timeout)
 
     def _submit(self, pending: Pending) -> None:
-        """Queue it. Raises `CapacityError` when there is no place, or no time."""
+        """Queue a request. Raises `CapacityError` if the queue is full or the deadline cannot be met."""
         now = pending.arrived
         if self._stuck and len(self._stuck) == self._instances:
             raise self._no_copy()
@@ -176,10 +177,10 @@ class Dispatcher(ABC):
 
     @abstractmethod
     def _start(self, instance: Instance, execution: Execution, members: list[Pending]) -> None:
-        """Let it compute; `_ended` is to be called when it has."""
+        """Start an execution; `_ended` must be called at its end."""
 
     def _ended(self, instance: Instance) -> None:
-        """The copy has finished its execution, or was lost with it."""
+        """Handle the end of an execution, or the loss of its copy."""
         del self._running[instance]
         if instance.ready:
             self._free(instance)
@@ -192,7 +193,7 @@ class Dispatcher(ABC):
     # ── copies that are lost ──────────────────────────────────────────────────────────────────────────
 
     def _lost(self, instance: Instance, seconds: float) -> None:
-        """The instance is lost for at least so long. If all are, pending requests fail instead of waiting."""
+        """Record that an instance is lost for at least this time. If all are lost, pending requests fail."""
         self._stuck[instance] = self._clock() + seconds
         if len(self._stuck) == self._instances:
             self._end_waiting(self._no_copy)
@@ -225,21 +226,21 @@ class Dispatcher(ABC):
         return when
 
     def _begun(self) -> Iterator[Pending]:
-        """All that left the queue and may not be answered yet."""
+        """The requests that have left the queue and may not be answered yet."""
         yield from (member for _, members in self._running.values() for member in members)
         yield from (member for members in self._again for member in members)
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits and nothing is computed."""
+        """Whether no request waits and none is computed."""
         return not (self._queue.size or self._running or self._again)
 
     def _settle(self) -> None:
-        """A request or an execution ended: wake those that wait for the end of all."""
+        """After the end of a request or an execution, wake the waiters for idleness."""
         self._quiet.settle()
 
     async def drain(self) -> None:
-        """Return when it is idle. Newcomers are not refused."""
+        """Return when the dispatcher is idle. New requests are not refused."""
         await self._quiet.wait()
 
     async def aclose(self) -> None:
@@ -264,7 +265,7 @@ def _unloaded() -> CapacityError:
 
 
 def number_of(inference: Inference, name: str) -> int:
-    """A parameter that counts something; 0 when it is not there or is no number."""
+    """The number in a parameter; 0 if it is absent or not a number."""
     value = inference.parameters.get(name, 0)
     if isinstance(value, str):
         return int(value) if value.isdecimal() and len(value) < 20 else 0

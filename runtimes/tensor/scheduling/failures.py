@@ -5,7 +5,7 @@ from runtimes.tensor.backends.base import InstanceEnded, InstanceLost, ModelFail
 
 
 def for_caller(error: BaseException) -> InferenceError:
-    """A new error for each caller: one that several share grows by each traceback."""
+    """A new error for each caller, because a shared error collects the tracebacks of all."""
     if isinstance(error, InstanceEnded):
         return CapacityError(
             "The copy of the model that had this was ended; try again.", code="instance_ended", retry_after=1.0

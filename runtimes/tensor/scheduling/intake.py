@@ -57,7 +57,7 @@ class InputReader:
         self.ragged = spec.allow_ragged_batch and batched
 
     def read(self, tensor: Tensor) -> Array:
-        """A view of its bytes, where numpy has one. Raises `CallerError`, which names the input.
+        """Read an input: a view of its bytes, if numpy has one. Raises `CallerError`, which names the input.
 
         The array may be unaligned; models get an aligned copy. Large inputs may be deferred.
         """
@@ -87,7 +87,7 @@ class InputReader:
         return np.ndarray(shape, self.dtype, data)
 
     def pad(self, array: Array, cuts: dict[int, tuple[int, int]]) -> Array:
-        """Variable dimensions filled up with zeros to the next of the declared lengths. Large inputs are deferred."""
+        """Pad variable dimensions with zeros to the next declared length. Large inputs are deferred."""
         shape = list(array.shape)
         offset = int(self.batched)
         for axis, (dim, size) in enumerate(zip(self.dims, array.shape[offset:], strict=True), offset):
@@ -158,7 +158,7 @@ class Intake:
         self.max_rows = max(1, config.max_batch_size) * MAX_PARTS
 
     def read(self, inference: Inference) -> PreparedRequest:
-        """Raises `CallerError`, which names the change to make."""
+        """Read a request. Raises `CallerError`, which names the change to make."""
         arrays: dict[str, Array] = {}
         readers = self._readers
         rows = -1 if self._batched else 1
@@ -192,7 +192,7 @@ class Intake:
         return PreparedRequest(arrays, rows, key, requested, _real(cuts), shapes)
 
     def _shapes(self, arrays: dict[str, Array]) -> dict[str, tuple[int, ...]]:
-        """Raises `CallerError` where an input is left out by which others are made."""
+        """The shapes of inputs. Raises `CallerError` if an input is absent that others are made from."""
         missing = self._sources - arrays.keys()
         if missing:
             name = min(missing)

@@ -13,7 +13,8 @@ from runtimes.tensor.scheduling.unfinished import UnfinishedTensor, outputs_of, 
 
 
 class Joint(asyncio.Future[list[Tensor]]):
-    """Done with its last part, or with the first that fails; the others are then withdrawn, as by cancelling it."""
+    """The future of a request that was cut. It ends with its last part, or with the first part that fails; the other
+    parts are then withdrawn."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, parts: list[Pending]) -> None:
         super().__init__(loop=loop)

@@ -23,13 +23,13 @@ class LaneOwner(Protocol):
     def now(self) -> float: ...
 
     def computed(self, execution: Execution, turns: list[Turn], result: Tensors | RowsFailed, rows: list[int]) -> None:
-        """Turns were computed, and their rows of the batch are these."""
+        """Deliver the rows of computed turns."""
         ...
 
     def failed(self, turns: list[Turn], error: BaseException) -> None: ...
 
     def lost(self, lane: Lane) -> None:
-        """The copy has forgotten all that it knew."""
+        """Handle the loss of the copy, with its state."""
         ...
 
     def wake(self, lane: Lane, when: float) -> None: ...
@@ -68,7 +68,7 @@ class Lane:
         return [*self.running, *(turn for part in self._again for turn in part)]
 
     def drop(self) -> list[Turn]:
-        """Turns that were to be computed again, and will not be."""
+        """Remove the turns that would have been computed again."""
         dropped = [turn for part in self._again for turn in part]
         self._again.clear()
         return dropped

@@ -7,7 +7,7 @@ from bisect import bisect_left
 _WEIGHT = 0.1
 """The weight of a new measurement, after enough for a mean."""
 _EXACT = 32
-"""Up to here each size has its own measurement; above, sizes with the same five leading bits share one."""
+"""The largest size with its own measurement; above, sizes with the same five leading bits share a measurement."""
 
 
 def _size_class(rows: int) -> int:
@@ -18,7 +18,7 @@ def _size_class(rows: int) -> int:
 
 
 class LatencyCurve:
-    """Seconds by rows: a moving mean of each size that was seen, straight lines between them."""
+    """Seconds by rows: a moving mean of each measured size, with linear interpolation."""
 
     __slots__ = ("_counts", "_seconds", "_sizes")
 
@@ -56,5 +56,6 @@ class LatencyCurve:
         return max(guess, seconds[-1]) if rows > sizes[-1] else min(max(guess, 0.0), seconds[0])
 
     def saving(self, rows: int) -> float:
-        """Seconds of the device that one more row saves by joining so many, instead of being computed alone."""
+        """Seconds of the device that one more row saves if it joins a batch of this size instead of a separate
+        batch."""
         return max(0.0, self.predict(rows) + self.predict(1) - self.predict(rows + 1))

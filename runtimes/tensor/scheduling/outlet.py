@@ -33,7 +33,7 @@ class ResponseOutlet:
         }
 
     def split(self, outputs: Tensors, members: list[PreparedRequest]) -> list[list[Tensor]]:
-        """The outputs of each, without copying where there is no need to. Rows beyond the last member are padding."""
+        """The outputs of each member, without a copy if possible. Rows beyond the last member are padding."""
         if not self._batched:
             return [self.whole(outputs, members[0])]
         cut = any(member.cuts for member in members)
@@ -63,7 +63,7 @@ class ResponseOutlet:
         return self.whole(outputs, member)
 
     def whole(self, outputs: Tensors, member: PreparedRequest) -> list[Tensor]:
-        """All of it for one: a response of a decoupled model, which has as many rows as it likes."""
+        """The whole batch for one request: a response of a decoupled model, with any number of rows."""
         answer = [
             self.tensor(name, self._datatypes.get(name) or datatype_of(outputs[name].dtype), outputs[name], member)
             for name in self._datatypes or outputs
@@ -97,7 +97,7 @@ class ResponseOutlet:
 
 
 def _slice(name: str, datatype: str, array: Array, members: list[PreparedRequest], answers: list[list[Tensor]]) -> None:
-    """The usual case, once for each request: bytes of one buffer."""
+    """The bytes of one request in a shared buffer."""
     tail = array.shape[1:]
     row_bytes = array.nbytes // array.shape[0]
     data = array.reshape(-1).view(_BYTE).data

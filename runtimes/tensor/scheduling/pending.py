@@ -14,7 +14,7 @@ from runtimes.tensor.backends.base import Tensors
 
 @dataclass(slots=True)
 class Execution:
-    """One batch on one copy, as its members report it afterwards."""
+    """One batch on one copy, for the reports of its members."""
 
     started: float
     rows: int
@@ -32,7 +32,7 @@ class PreparedRequest(NamedTuple):
     requested: tuple[str, ...] | None = None
     """Outputs by name, in order; None for all."""
     cuts: Mapping[int, tuple[int, int]] | None = None
-    """By axis: the length that inputs were padded to, and their own, to which outputs are cut back."""
+    """By axis: the padded length of inputs, and their own length, to which outputs are cut back."""
     shapes: Mapping[str, tuple[int, ...]] | None = None
     """By input: its shape, if the model has inputs or outputs that depend on it."""
 
@@ -48,7 +48,7 @@ class RequestOwner(Protocol):
 class Pending(asyncio.Future[list[Tensor]]):
     """The future of a request's outputs, and its place in a queue. Cancelling it withdraws the request.
 
-    One object for both: there is one for every request.
+    One object is both, because every request needs one.
     """
 
     __slots__ = (

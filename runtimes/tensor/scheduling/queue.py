@@ -1,4 +1,4 @@
-"""The requests of the next batch, and whether to wait for more.
+"""Chooses the requests of the next batch, or waits for more.
 
     buckets      requests of one shape; only those can be joined
     urgency      across all buckets the request with the earliest deadline is first; a deadline later than
@@ -32,7 +32,7 @@ BEHIND = 12 * PATIENCE
 
 
 class BatchQueue(Generic[W]):
-    """All that wait for one model. `now` never runs backwards."""
+    """All requests that wait for one model. `now` never decreases."""
 
     def __init__(self, config: ModelConfig, curve: LatencyCurve, *, joins: bool = True) -> None:
         """`joins`: whether the model may get several requests at a time, if its configuration allows it."""
@@ -45,7 +45,7 @@ class BatchQueue(Generic[W]):
         """The time of the next call of `next` if no request arrives or ends."""
         self.rules = QueueRules(rules)
         self._sizes: dict[int, int] = {}
-        """Requests by level, of those that have any."""
+        """The number of requests of each level that has any."""
         self._preferred = sorted(size for size in rules.preferred_batch_size if size <= self.max_rows)
         self._delay = rules.max_queue_delay if self.joins else 0.0
         self.patient = self._delay > 0
@@ -66,7 +66,7 @@ class BatchQueue(Generic[W]):
         return self._sizes.get(level, 0) >= self.rules.max_size(level)
 
     def add(self, entry: W, now: float, inside: int = 0) -> None:
-        """Queue it, while so many are computed. Raises `CapacityError` when as many wait as may."""
+        """Queue a request, with the number in execution. Raises `CapacityError` if the queue is full."""
         level = entry.level
         size = self._sizes.get(level, 0)
         if self.is_full(level):
@@ -124,7 +124,7 @@ class BatchQueue(Generic[W]):
             del self._sizes[entry.level]
 
     def _announce(self, bucket: Bucket[W]) -> None:
-        """The bucket's head may be another now."""
+        """Update the place of a bucket whose head may have changed."""
         if not bucket.size:
             del self._buckets[bucket.key]
             return
@@ -140,7 +140,8 @@ class BatchQueue(Generic[W]):
     # ── the next batch ────────────────────────────────────────────────────────────────────────────────
 
     def next(self, now: float, inside: int = 0) -> list[W]:
-        """The next batch for an idle copy, while so many requests compute on others; empty if it should wait.
+        """The next batch for an idle copy, with the number of requests in execution on others; empty if the copy should
+        wait.
 
         `wake_at` is the time of the next call.
         """
@@ -201,7 +202,7 @@ class BatchQueue(Generic[W]):
     # ── admission ─────────────────────────────────────────────────────────────────────────────────────
 
     def admit(self, entry: W, now: float, free_in: float, copies: int) -> None:
-        """Raises `CapacityError` if a request would miss its deadline. A copy is free in so many seconds.
+        """Raises `CapacityError` if a request would miss its deadline. `free_in` seconds later a copy is free.
 
         Called before `add`, for requests with a deadline.
         """

@@ -1,4 +1,4 @@
-"""Priorities, and the bounds of waiting requests of each."""
+"""Priorities, and the bounds of the waiting requests of each priority."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class QueueRules:
         return min(due, now + limit)
 
     def max_size(self, level: int) -> int:
-        """Requests that may wait."""
+        """The number of requests that may wait."""
         return self._policies.get(level, self._policy).max_queue_size or MAX_QUEUE_SIZE
 
     def delays(self, level: int) -> bool:

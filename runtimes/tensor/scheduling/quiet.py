@@ -1,4 +1,4 @@
-"""Waits until nothing runs."""
+"""Waits until no work runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Quiet:
-    """`idle` returns whether nothing runs; each end of work calls `settle`."""
+    """`idle` returns whether no work runs; each end of work calls `settle`."""
 
     def __init__(self, idle: Callable[[], bool]) -> None:
         self._idle = idle

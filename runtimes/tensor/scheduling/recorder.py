@@ -5,11 +5,11 @@ from typing import Protocol
 
 class Recorder(Protocol):
     def executed(self, requests: int, rows: int, queued: float, computed: float) -> None:
-        """One batch was answered. `queued` is the sum over its requests, in seconds as `computed`."""
+        """Count an executed batch. `queued` is the sum over its requests, in seconds like `computed`."""
         ...
 
     def cache_hit(self, seconds: float) -> None:
-        """A response was in the cache, or is computed for an identical request; the look-up took so long."""
+        """Count a response from the cache or of an identical request in flight, and the seconds of the look-up."""
         ...
 
     def cache_missed(self, seconds: float) -> None: ...

@@ -14,7 +14,7 @@ from adapters.tensors import Data, Inference, Tensor
 from runtimes.tensor.off_loop import LARGE
 
 PART = 8
-"""A response takes at most an eighth of the store."""
+"""The part of the store that one response may take at most: an eighth."""
 OVERHEAD = 512
 """Bytes of a response beside its tensors."""
 _LENGTH = Struct("<Q").pack
@@ -67,7 +67,7 @@ class ResponseStore:
         return len(self._entries)
 
     def owner(self) -> int:
-        """A new number for a loaded version: responses of an older one never match."""
+        """A new number for a loaded version, so that responses of an older version never match."""
         self._owners += 1
         return self._owners
 

@@ -9,9 +9,9 @@ from adapters.tensors import Tensor
 from runtimes.tensor.backends.base import StreamControl
 
 MOST = 8
-"""Unread responses; at this number the model waits."""
+"""The number of unread responses at which the model waits."""
 FEW = 2
-"""Until so many are left."""
+"""The number of unread responses at which the model continues."""
 
 
 class Responses:
@@ -25,7 +25,7 @@ class Responses:
     def __init__(self, ended: asyncio.Future[list[Tensor]]) -> None:
         self.ended = ended
         self.count = 0
-        """Responses so far."""
+        """The number of responses so far."""
         self._buffer: deque[list[Tensor]] = deque()
         self._source: StreamControl | None = None
         self._paused = False
@@ -58,7 +58,7 @@ class Responses:
         return last
 
     def cancel(self) -> None:
-        """Stop the model: no further response is read. Idempotent."""
+        """Stop the model, because no further response is read. Idempotent."""
         self._buffer.clear()
         self.ended.cancel()
 

@@ -21,7 +21,8 @@ from runtimes.tensor.sequences.sequencer import Sequencer
 
 
 class ModelScheduler(Protocol):
-    """Requests in, outputs out. Belongs to one loop, where it is made and used; `deadline` is that loop's time.
+    """Computes the outputs of requests. It belongs to one loop, which creates and uses it; `deadline` is that loop's
+    time.
 
     Both methods raise `CallerError` for a request that does not fit the model, `CapacityError` for one without room or
     time, `DeadlineError` for one past its deadline. Afterwards the future or the iterator may raise `BackendError`
@@ -46,20 +47,20 @@ class ModelScheduler(Protocol):
         ...
 
     def stream(self, inference: Inference, deadline: float = inf) -> Responses:
-        """The responses: any number for a decoupled model, one for any other."""
+        """The responses: any number for a decoupled model, one for every other model."""
         ...
 
     def holds(self, sequence: int | str) -> bool:
-        """Whether this sequence is open here, so that its requests must come here."""
+        """Whether this sequence is open in this scheduler, which then needs its requests."""
         ...
 
     @property
     def is_idle(self) -> bool:
-        """Nothing waits, nothing is computed and no sequence is open."""
+        """Whether no request waits, none is computed and no sequence is open."""
         ...
 
     async def drain(self) -> None:
-        """Return when it is idle. Newcomers are not refused."""
+        """Return when the scheduler is idle. New requests are not refused."""
         ...
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
-"""Chooses the sequences of one copy that compute together, and when. Pure: time is an argument.
+"""Chooses the sequences of one copy that compute together, and the time. Pure: time is an argument.
 
-direct   a sequence has a slot of the batch for itself until it ends; a model may store state by slot
+direct   a sequence has its own slot of the batch until it ends; a model may store state by slot
 oldest   turns that came first are joined like any other requests, one of each sequence at most
 """
 
@@ -20,7 +20,7 @@ MAX_CANDIDATES = 256
 
 class Choice(NamedTuple):
     turns: list[Turn]
-    """Empty: none until `wake_at`."""
+    """The chosen turns; empty until `wake_at`."""
     wake_at: float = inf
 
 

@@ -80,18 +80,18 @@ class SequenceInputs:
         return inputs
 
     def padding(self, like: Tensors) -> Tensors:
-        """A row that fills a slot: zeros, in the shapes of another's inputs."""
+        """A row that fills a slot: zeros in the shapes of another row's inputs."""
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.items()}
         self._control(inputs, False, False, False, 0)
         return inputs
 
     def nothing(self, like: PreparedRequest) -> PreparedRequest:
-        """A request without content, in the shapes of another."""
+        """A request of zeros in the shapes of another."""
         inputs = {name: _zeros(array.shape, array.dtype) for name, array in like.inputs.items()}
         return PreparedRequest(inputs, like.rows, like.key)
 
     def keep(self, sequence: RequestSequence, outputs: Tensors, row: int) -> None:
-        """Take the states of one row out of a batch's outputs."""
+        """Store the states of one row of a batch's outputs."""
         for state in self._states:
             array = outputs[state.output_name]
             # A copy: a view would keep the whole batch alive for as long as the sequence.

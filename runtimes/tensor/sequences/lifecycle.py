@@ -30,7 +30,7 @@ from runtimes.tensor.sequences.sequence import RequestSequence, SequencePlace, T
 
 
 class SequenceLifecycle:
-    """All sequences of one model. It belongs to the loop that it was made on."""
+    """All sequences of one model. It belongs to the loop that created it."""
 
     def __init__(self, config: ModelConfig, instances: Sequence[Instance], recorder: Recorder | None = None) -> None:
         rules = config.sequence_batching
@@ -92,7 +92,7 @@ class SequenceLifecycle:
         self._settle()
 
     def _cancel_restart(self, sequence: RequestSequence, restart: Turn) -> None:
-        """A start in an open sequence is withdrawn: requests after it fail, and those before it are computed."""
+        """Withdraw a start in an open sequence: requests after it fail, and requests before it are computed."""
         while (turn := sequence.turns.pop()) is not restart:
             turn.waiting = False
             turn.fail(CallerError(f"The start of sequence {sequence.id!r} was cancelled.", code="sequence_not_open"))
@@ -186,7 +186,7 @@ class SequenceLifecycle:
             self._over(turn)
 
     def executed(self, execution: Execution, turns: list[Turn]) -> None:
-        """A list of requests was executed; each turn ends separately."""
+        """Handle the execution of a list of requests; each turn ends separately."""
         self._curve.observe(execution.rows, execution.seconds)
         valid = [turn for turn in turns if turn.valid]
         if valid:
@@ -194,7 +194,7 @@ class SequenceLifecycle:
             self._recorder.executed(len(valid), len(valid), queued, execution.seconds)
 
     def ended(self, turn: Turn, outcome: ModelOutputs | Exception | None) -> None:
-        """A turn that was executed whole has its final response."""
+        """Handle the final response of a turn that was executed whole."""
         if turn.waiting:  # its copy is lost before it was executed again
             turn.waiting = False
             turn.sequence.turns.remove(turn)
@@ -244,7 +244,7 @@ class SequenceLifecycle:
             self._quit_if_last(sequence)
 
     def lost(self, lane: Lane) -> None:
-        """The copy died with its state. States that the runtime holds continue on its replacement."""
+        """Handle the loss of a copy with its state. States that the runtime stores continue on the replacement."""
         if self._inputs.has_state:
             return
         self.failed(lane.drop(), InstanceLost())

@@ -10,7 +10,7 @@ from adapters.errors import CallerError, CapacityError
 from runtimes.tensor.sequences.sequence import RequestSequence, SequenceId, SequencePlace
 
 MAX_BACKLOG = 1024
-"""Sequences that wait for a slot."""
+"""The number of sequences that may wait for a slot."""
 
 
 class Slots(Protocol):
@@ -48,7 +48,7 @@ class OpenSequences:
         return sequence is not None and not sequence.ending
 
     def of(self, place: SequencePlace, now: float) -> RequestSequence:
-        """The sequence that a request continues or begins. Raises `CallerError` if it can do neither."""
+        """The sequence that a request continues or begins. Raises `CallerError` for neither."""
         sequence = self._named.get(place.id)
         if place.start:
             if sequence is not None and not sequence.ending:
@@ -76,7 +76,7 @@ class OpenSequences:
         return sequence
 
     def place(self) -> None:
-        """Give free slots to those that wait longest."""
+        """Assign free slots to the sequences that have waited longest."""
         if not self._backlog or not any(copy.room[1] for copy in self._copies):
             return
         for sequence in [s for s in self._backlog if s.predecessor() is None]:
@@ -102,7 +102,7 @@ class OpenSequences:
             copy.leave(sequence)
 
     def idle(self, now: float) -> tuple[list[RequestSequence], float]:
-        """Sequences that were idle for too long, and the time of the next check."""
+        """Sequences whose idle time has passed, and the time of the next check."""
         over, next_ = [], inf
         for sequence in self._placed:
             if not sequence.turns and not sequence.running:

@@ -31,15 +31,15 @@ class RequestLaneOwner(LaneOwner, Protocol):
     def withdraw(self, pending: Pending) -> None: ...
 
     def executed(self, execution: Execution, turns: list[Turn]) -> None:
-        """`execute` has returned."""
+        """Handle the return of `execute`."""
         ...
 
     def ended(self, turn: Turn, outcome: ModelOutputs | Exception | None) -> None:
-        """A turn has its final response, which a stream has received already."""
+        """Handle the final response of a turn; a stream has received it already."""
         ...
 
     def rescheduled(self, turn: Turn) -> None:
-        """The model requests another execution of a turn."""
+        """Handle a turn that the model executes again."""
         ...
 
 

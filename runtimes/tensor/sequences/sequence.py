@@ -27,7 +27,7 @@ class SequencePlace(NamedTuple):
 
 
 def place_of(inference: Inference) -> SequencePlace:
-    """Raises `CallerError` unless it names a sequence."""
+    """Read the sequence parameters. Raises `CallerError` unless they name a sequence."""
     parameters = inference.parameters
     name = parameters.get("sequence_id", 0)
     if isinstance(name, bool) or not isinstance(name, int | str) or not name:
@@ -73,7 +73,7 @@ class Turn(Pending):
 
 
 class RequestSequence:
-    """Open from its first request's arrival to its last one's end."""
+    """A sequence, open from the arrival of its first request to the end of its last."""
 
     __slots__ = (
         "after", "closed", "ending", "id", "is_iterative", "nothing", "quiet_since", "running", "started", "states",
@@ -83,21 +83,21 @@ class RequestSequence:
     def __init__(self, id: SequenceId, after: RequestSequence | None, now: float) -> None:
         self.id = id
         self.after = after
-        """One of the same name that has to end first."""
+        """The sequence of the same name that must end first."""
         self.turns: deque[Turn] = deque()
         """The waiting requests."""
         self.running = False
         self.started = False
         """Whether the model has computed its start."""
         self.ending = False
-        """No request of a caller can follow."""
+        """Whether no request of a caller can follow."""
         self.closed = False
         self.nothing: PreparedRequest | None = None
         """An empty request, for models with an `end` control."""
         self.is_iterative = False
         """Whether it consists of one request, which the model executes several times."""
         self.states: dict[str, Array] = {}
-        """By input, one row each; those that are not here have their first value."""
+        """States by input, one row each. An absent state has its first value."""
         self.quiet_since = now
         """The time at which its last request ended."""
 

@@ -20,9 +20,9 @@ from runtimes.tensor.sequences.lifecycle import SequenceLifecycle
 from runtimes.tensor.sequences.sequence import SequencePlace, Turn, place_of
 
 _FIRST_ITERATIVE = 1 << 63
-"""Ids of iterative sequences, which clients do not choose, begin here."""
+"""The first id of iterative sequences, which clients do not choose."""
 MAX_TURNS = 256
-"""Requests that wait in one sequence."""
+"""The number of requests that may wait in one sequence."""
 
 
 class Sequencer(SequenceLifecycle):

@@ -68,7 +68,7 @@ class BackendCall:
         return response
 
     def only(self) -> BackendResponse:
-        """The response of a model with one."""
+        """The only response of a model that is not decoupled."""
         return self._receive()
 
     def cancel(self) -> None:
@@ -109,6 +109,6 @@ class BackendCall:
 
 
 def arrived(message: ModelMessage) -> None:
-    """A response from the server."""
+    """Add a response from the server."""
     if (queue := process.calls.get(message.number)) is not None:
         queue.append(message)

@@ -1,7 +1,7 @@
 """The model's end of the connection to its server.
 
-Any thread may send. No thread only reads: a thread that waits for a packet reads those of others too, until its own has
-arrived. A model that computes and calls nothing thus costs no switch between threads.
+Any thread may send. There is no reading thread: a thread that waits for a packet also reads the packets of others,
+until its own has arrived. A model that computes and calls nothing thus costs no switch between threads.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class RequestChannel:
         return reply.value
 
     def notify(self, operation: str, **arguments: Any) -> None:
-        """An order without a reply. It waits for nothing."""
+        """Send an order without a reply. Does not wait."""
         self.send(messages.QUERY, 0, messages.Query(operation, arguments))
 
     def _reply(self, message: ModelMessage) -> None:

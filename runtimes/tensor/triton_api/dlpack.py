@@ -95,12 +95,12 @@ def exported(array: np.ndarray[Any, Any], datatype: str, shape: tuple[int, ...])
 
 
 def _release(managed: Any) -> None:
-    """The consumer has no more use for an exported tensor."""
+    """Release an exported tensor for its consumer."""
     _exported.pop(managed.contents.context, None)
 
 
 def _end(capsule: Any) -> None:
-    """The capsule ends. A consumer has renamed it, or there was none."""
+    """Handle the end of a capsule. A consumer has renamed it, or there was no consumer."""
     if _is_valid(capsule, NAME):
         _release(ctypes.cast(_get_pointer(capsule, NAME), ctypes.POINTER(_Managed)))
 
@@ -119,7 +119,7 @@ def is_capsule(value: object) -> bool:
 
 
 def imported(capsule: Any) -> Imported:
-    """Take the tensor of a capsule over. Raises `TritonModelException` for one that cannot be used."""
+    """Import the tensor of a capsule. Raises `TritonModelException` if it cannot be used."""
     if not _api.PyCapsule_IsValid(capsule, NAME):
         raise TritonModelException("The capsule has no DLPack tensor, or it was used before.")
     pointer = ctypes.cast(_api.PyCapsule_GetPointer(capsule, NAME), ctypes.POINTER(_Managed))

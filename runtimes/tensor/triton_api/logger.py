@@ -21,7 +21,7 @@ class LogLevel(enum.Enum):
 
 
 class BackendLogger:
-    """Whether a line appears is decided by the server's log settings."""
+    """Sends lines to the server's log. The server's log settings filter them."""
 
     LogLevel = LogLevel
     INFO = LogLevel.INFO

@@ -29,7 +29,7 @@ _decode_credit = msgspec.msgpack.Decoder(int).decode
 
 
 class TritonModel:
-    """Executes batches of requests. Not for the joined batches of other models."""
+    """Executes batches of requests. The joined batches of other models are not supported."""
 
     def __init__(self, model: Any, name: str, *, decoupled: bool) -> None:
         self._model = model
@@ -38,7 +38,7 @@ class TritonModel:
         self._decoupled = decoupled
         self._senders: WeakValueDictionary[int, BackendResponseSender] = WeakValueDictionary()
         self._rescheduled: dict[int, BackendResponseSender] = {}
-        """Senders of requests that are to be executed again."""
+        """Senders of requests that will be executed again."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._background: set[Any] = set()
 
@@ -138,7 +138,7 @@ class TritonModel:
         return self._loop
 
     def _ended(self, done: Any, requests: list[BackendRequest]) -> None:
-        """A coroutine of a decoupled model has ended."""
+        """Handle the end of a decoupled model's coroutine."""
         self._background.discard(done)
         if not done.cancelled() and (error := done.exception()) is not None:
             self._failed(requests, error)
@@ -191,7 +191,7 @@ class TritonModel:
         return sender.number
 
     def _failed(self, requests: list[BackendRequest], error: BaseException) -> None:
-        """All requests of the execution fail that have no final response yet."""
+        """Fail all requests of the execution that have no final response yet."""
         print("".join(traceback.format_exception(error, limit=-20)), file=sys.stderr, flush=True)
         message = f"Failed to process the request(s) for model '{self._name}', message: {described(error)}"
         for request in requests:

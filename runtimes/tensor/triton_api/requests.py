@@ -18,10 +18,7 @@ RELEASE_ALL, RELEASE_RESCHEDULE = 1, 2
 
 
 class PreferredMemory:
-    """The memory in which outputs are required.
-
-    Outputs are on the CPU here, which is the memory that both sides share.
-    """
+    """The required memory of outputs. Outputs are on the CPU here, in memory that both sides share."""
 
     def __init__(self, preferred_memory_type: int, preferred_device_id: int = 0) -> None:
         self.preferred_memory_type = preferred_memory_type
@@ -39,7 +36,8 @@ class InferenceTrace:
 
 
 class BackendRequest:
-    """The constructor makes a request to a model of the same server; `received` one that came to this model."""
+    """A request. The constructor creates a request to a model of the same server, `received` a request to this
+    model."""
 
     def __init__(
         self,
@@ -118,7 +116,7 @@ class BackendRequest:
         return self._timeout
 
     def parameters(self) -> str:
-        """As JSON."""
+        """The parameters as JSON."""
         return json.dumps(self._parameters)
 
     def trace(self) -> InferenceTrace:

@@ -53,7 +53,7 @@ class BackendResponse:
         return bool(self._parameters)
 
     def parameters(self) -> str:
-        """As JSON; empty if there are none."""
+        """The parameters as JSON; empty without parameters."""
         return json.dumps(self._parameters) if self._parameters else ""
 
 
@@ -76,7 +76,7 @@ def checked_parameters(parameters: Any) -> dict[str, Value]:
 
 
 def heads(tensors: Iterable[BackendTensor]) -> tuple[tuple[TensorHead, ...], list[Data]]:
-    """Tensors as a message has them."""
+    """Tensors in the form of a message."""
     made, parts = [], []
     for tensor in tensors:
         data = tensor.data()
@@ -116,7 +116,7 @@ class BackendResponseSender:
         self._sent = 0
         self.closed = False
         self.credit = messages.WINDOW
-        """Responses that may be sent before the server takes more."""
+        """The number of responses that may be sent before the server permits more."""
         self.cancelled = False
 
     def send(self, response: BackendResponse | None = None, flags: int = 0) -> None:
@@ -154,7 +154,7 @@ class BackendResponseSender:
             self._sent += 1
 
     def head(self, response: BackendResponse | None, *, final: bool) -> tuple[ResponseHead, list[Data]]:
-        """The response as a message has it, with the requested outputs only."""
+        """The response in the form of a message, with the requested outputs only."""
         if response is None:
             return ResponseHead(self.number, final, empty=True), []
         error = response.error()
@@ -185,7 +185,7 @@ class BackendResponseSender:
         self._channel.send(messages.RESPONSE, self.number, ResponseHead(self.number, True, error=(code, message)))
 
     def __del__(self) -> None:
-        """The model has dropped the request without its final response."""
+        """End a request that the model has dropped without its final response."""
         if self.closed or self._channel.closed or self._channel.forked:
             return
         if self._decoupled or self._sent:

@@ -47,14 +47,14 @@ class BackendTensor:
 
     @classmethod
     def of_array(cls, name: str, datatype: str, array: Array) -> BackendTensor:
-        """A tensor of a contiguous array, which has the datatype."""
+        """A tensor of a contiguous array, with the array's datatype."""
         tensor = cls.received(name, datatype, array.shape, b"")
         tensor._array = array
         return tensor
 
     @property
     def array(self) -> Array | None:
-        """The array that the tensor was made of; None for another tensor."""
+        """The array that the tensor was created from; None for another tensor."""
         return self._array
 
     def name(self) -> str:
@@ -166,7 +166,7 @@ def _datatype(dtype: np.dtype[Any]) -> str:
 
 
 def _joined(array: Array) -> bytes:
-    """Elements that are no `bytes` are sent as their text in UTF-8."""
+    """BYTES in binary form. Elements that are not `bytes` are sent as their text in UTF-8."""
     items = array.reshape(-1).tolist()
     return join_bytes([item if type(item) is bytes else str(item).encode() for item in items])
 
