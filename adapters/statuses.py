@@ -61,6 +61,7 @@ CLASSES: dict[type[InferenceError], ErrorStatus] = {
 CODES: dict[str, tuple[int, Code | None]] = {
     "unknown_url": (404, None),
     "method_not_allowed": (405, Code.UNIMPLEMENTED),
+    "feedback_late": (409, None),
     "request_timeout": (408, Code.DEADLINE_EXCEEDED),
     "unsupported_media_type": (415, Code.UNIMPLEMENTED),
     "internal_error": (500, None),

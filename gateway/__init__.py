@@ -46,6 +46,7 @@ explain/              why a request is routed as it is, and the tests of a polic
 recording/            recorded traffic: a sample of requests, redacted and encrypted
 replay/               recorded traffic under another policy
 rollouts/             gradual moves of requests from one arm of a route to another
+experiments/          values that clients report, and the views of experiments
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway
 telemetry/            the access log and every metric

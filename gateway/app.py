@@ -13,6 +13,7 @@ from gateway.auth.keys import ApiKey
 from gateway.background import Background
 from gateway.data_plane import DataPlane
 from gateway.errors import StartError
+from gateway.experiments.metrics import ExperimentMetrics
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
@@ -70,6 +71,7 @@ class Gateway:
         await self.decider.open()
         await self._exchange(self.decider.orders)
         self.plane.metrics.watch(RolloutMetrics(self.decider))
+        self.plane.metrics.watch(ExperimentMetrics(self.decider))
         self._exits.push_async_callback(self.decider.aclose)
         self._exits.callback(self._background.run(self.decider.run(), "rollouts").cancel)
 

@@ -13,6 +13,7 @@ from config import default_path
 from config.loader import read, read_sections
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
+from gateway.experiments.cli import app as experiment
 from gateway.explain.cli import check, explain
 from gateway.extras import missing_extras
 from gateway.foreign.conformance import conformance
@@ -33,6 +34,7 @@ app.add_typer(imports, name="import")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 app.add_typer(rollout, name="rollout")
+app.add_typer(experiment, name="experiment")
 app.add_typer(record, name="record")
 
 

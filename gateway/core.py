@@ -117,6 +117,11 @@ class Core:
             place = self._sequences.place(principal.tenant, record.model, request, snapshot.pools)
             if place is not None:
                 plan, record.arm, home = snapshot.pools[place.pool], place.arm, place.endpoint
+        assignment = None
+        if (comparison := decision.comparison) is not None:
+            assignment = comparison.assign(decision.side, facts)
+            if assignment is not None and comparison.signer is not None:
+                record.sign(comparison.sign(assignment, facts), headers)
         standing, trace = snapshot.standings[principal.tenant], record.trace
         call = Call(
             deadline_of(decision.timeout, request, now),
@@ -132,8 +137,7 @@ class Core:
             self._models_of(snapshot, principal, decision, record.allowances),
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
-        if decision.comparison is not None:
-            call.assignment = decision.comparison.assign(decision.side, facts)
+        call.assignment = assignment
         if trace.spans is not None:
             traced_decision(trace.spans, decision, now)
         try:

@@ -20,6 +20,8 @@ from gateway.client_listeners import ClientListeners
 from gateway.core import Core
 from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
+from gateway.experiments.inbox import FeedbackInbox
+from gateway.experiments.metrics import FeedbackMetrics
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -100,6 +102,7 @@ class DataPlane:
             await self.identity.open()
             self._exits.callback(self.identity.close)
             self.fleet.secret = self.identity.secret("endpoint ids")
+            self.rollouts.secret = self.identity.secret("request ids")
             self.listeners.load_certificates()
             self.plan_state.embedders = await asyncio.to_thread(embedders, self.config)
             await asyncio.to_thread(resources.prepare, self.config)
@@ -174,7 +177,7 @@ class DataPlane:
         await recorder.aclose()
 
     def _open_listeners(self) -> None:
-        fronts, http = Fronts(self.core, self.is_ready, self._open_keeper()), self.config.http
+        fronts, http = Fronts(self.core, self.is_ready, self._open_keeper(), self._open_inbox()), self.config.http
         handler: Handler = fronts
         if http.cors is not None:
             handler = cors = Cors(fronts, http.cors)
@@ -190,6 +193,13 @@ class DataPlane:
         self._exits.push_async_callback(keeper.aclose)
         self._run(keeper.run(), "stored responses")
         return keeper
+
+    def _open_inbox(self) -> FeedbackInbox:
+        inbox = FeedbackInbox(lambda: self.config.state.database, lambda: self.identity.pepper, self.rollouts)
+        self._exits.push_async_callback(inbox.aclose)
+        self._run(inbox.run(), "feedback")
+        self.metrics.watch(FeedbackMetrics(inbox))
+        return inbox
 
     def _run(self, work: Coroutine[object, object, None], name: str) -> None:
         """Run a background task until the data plane closes."""

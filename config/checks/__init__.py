@@ -9,7 +9,9 @@ attempts.py      retries, hedges and fallbacks that can never happen
 pooling.py       fields of pools without effect
 backlog.py       queues that never fill or never time out, and settings of queues that do not exist
 pipelines/       mistakes in the graphs of pipelines
-rollouts.py      rollouts that cannot be compared, cannot end, or move nothing
+comparisons.py   arms of rollouts and experiments that cannot be compared, conditions that can never hold
+rollouts.py      rollouts that cannot end, or whose steps move nothing
+experiments.py   experiments without a metric, settings without effect
 metering.py      limits and prices that conflict, or limit nothing
 advice.py        warnings: valid, but probably a mistake
 """

@@ -5,7 +5,18 @@ The author of a field expects an effect, so a field without effect is rejected.
 
 from collections.abc import Iterator
 
-from config.checks import attempts, backlog, credentials, metering, pipelines, pooling, rollouts, routing
+from config.checks import (
+    attempts,
+    backlog,
+    comparisons,
+    credentials,
+    experiments,
+    metering,
+    pipelines,
+    pooling,
+    rollouts,
+    routing,
+)
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -22,7 +33,9 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from backlog.check(doc, root)
     yield from routing.check(doc, root)
     yield from pipelines.check(doc, root)
+    yield from comparisons.check(doc, root)
     yield from rollouts.check(doc, root)
+    yield from experiments.check(doc, root)
     for model in root["models"]:
         for route in model["routes"]:
             yield from _retry(doc, route["retry"])

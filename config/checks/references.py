@@ -30,13 +30,14 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 def within(target: Node) -> Iterator[Node]:
     """A target (a route, an arm or an entry of a fallback) and all nested targets."""
     yield target
-    for inner in (*target["split"]["arms"], *arms_of(target["rollout"]), *target["fallback"]):
+    for inner in (*target["split"]["arms"], *arms_of(target), *target["fallback"]):
         yield from within(inner)
 
 
-def arms_of(rollout: Node) -> list[Node]:
-    """The two arms of a rollout, as far as they are given."""
-    return [rollout[name] for name in ("from", "to") if name in rollout]
+def arms_of(route: Node) -> list[Node]:
+    """The arms of a route's rollout or experiment, as far as they are given."""
+    rollout = route["rollout"]
+    return [*(rollout[name] for name in ("from", "to") if name in rollout), *route["experiment"]["arms"]]
 
 
 def targets(route: Node) -> list[Node]:
@@ -50,7 +51,7 @@ def pool_of(target: Node) -> Node:
 
 
 def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
-    for section in ("pools", "tenants"):
+    for section in ("pools", "tenants", "feedback"):
         yield from _unique(doc, (entry["name"] for entry in root[section]))
     yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
     for pool in root["pools"]:
@@ -58,8 +59,9 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
     for model in root["models"]:
         yield from _unique(doc, (route["name"] for route in model["routes"]))
         yield from _unique(doc, model["versions"])
-    rollouts = [route["rollout"] for model in root["models"] for route in model["routes"]]
-    yield from _unique(doc, (rollout["name"] for rollout in rollouts))
+    routes = [route for model in root["models"] for route in model["routes"]]
+    compared = (route[kind] for route in routes for kind in ("rollout", "experiment"))
+    yield from _unique(doc, (each["name"] for each in compared))
     for model in root["models"]:
         for target in (target for route in model["routes"] for target in within(route)):
             yield from _unique(doc, (arm["name"] if "name" in arm else arm["pool"] for arm in target["split"]["arms"]))

@@ -15,6 +15,7 @@ queue.py         `queue` of a pool
 route.py         `models`: routes, retries, timeouts, prices
 target.py        pools, splits and fallbacks of a route
 rollout.py       `rollout` of a route
+experiments/     `experiment` of a route, and `feedback`
 when.py          `when` of a route
 rewrite.py       `rewrite` of a route
 resilience.py    `hedge` and `cache` of a route

@@ -21,6 +21,8 @@ from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.schema.default_models import DefaultModelsConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
 from config.schema.embeddings import EmbeddingInputs, EmbeddingsConfig
+from config.schema.experiments.experiment import ExperimentArmConfig, ExperimentConfig
+from config.schema.experiments.feedback import MOST_METRICS, FeedbackMetricConfig
 from config.schema.globs import is_glob
 from config.schema.http import HttpConfig
 from config.schema.identity import (
@@ -71,8 +73,11 @@ __all__ = [
     "EmbeddingsConfig",
     "EndpointConfig",
     "EventConfig",
+    "ExperimentArmConfig",
+    "ExperimentConfig",
     "Failure",
     "FallbackConfig",
+    "FeedbackMetricConfig",
     "Glob",
     "GrantConfig",
     "HedgeConfig",
@@ -167,6 +172,8 @@ class Config(Section):
     """Servers that answer requests."""
     models: tuple[ClientModelConfig, ...] = Field(min_length=1)
     """Model names that clients request, and their routes or pipelines."""
+    feedback: tuple[FeedbackMetricConfig, ...] = Field((), max_length=MOST_METRICS)
+    """Metrics that clients report with ``POST /v1/feedback``, for experiments and rollouts."""
     default_models: DefaultModelsConfig = DefaultModelsConfig()
     """Models of requests that name none."""
     tenants: tuple[TenantConfig, ...] = Field(min_length=1)

@@ -1,6 +1,7 @@
 """The ``rollout`` of a route: a gradual move of its requests from one arm to another."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -13,9 +14,7 @@ from config.schema.text import Name
 from config.schema.units import Delay, Duration, Factor, Percent, format_duration
 from config.schema.when import Version
 
-RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked"]
-MOST_SUBJECTS = 16_384
-"""Subjects of one metric of a rollout that count; those that come later do not, in any arm."""
+RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked", "feedback"]
 TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
 """Metrics whose event is a time above a bound."""
 
@@ -30,6 +29,9 @@ def _small(alpha: float) -> float:
     if not 0.0001 <= alpha <= 0.2:
         raise ValueError("alpha is from 0.01% to 20%: the probability of a false alarm, over the whole rollout")
     return alpha
+
+
+Alpha = Annotated[Percent, AfterValidator(_small)]
 
 
 class RolloutArmConfig(Section):
@@ -69,6 +71,17 @@ class RolloutArmConfig(Section):
         return {"anyOf": [{"type": "string", "description": "A pool's name."}, reference]}
 
 
+def split_of(sticky: Sticky, arms: Sequence[RolloutArmConfig], shares: Sequence[float]) -> SplitConfig:
+    """Arms with their shares as a split."""
+    return SplitConfig.model_construct(
+        sticky=sticky,
+        arms=tuple(
+            ArmConfig.model_construct(name=arm.label, pool=arm.pool, split=None, fallback=(), weight=share)
+            for arm, share in zip(arms, shares, strict=True)
+        ),
+    )
+
+
 class RolloutStepConfig(Section):
     """A share of the requests, and how long it lasts at least."""
 
@@ -85,13 +98,19 @@ class EventConfig(Section):
     """``failures``: the arm did not answer, after its retries and before any fallback. ``first_byte`` and ``total``:
     the answer began, or ended, later than ``slower_than``. ``retries``: the arm needed more than one attempt.
     ``rejections``: the arm's server rejected the request as wrong. ``blocked``: a guard of the arm's pipeline blocked
-    it."""
+    it. ``feedback``: a client reported a bad value of the metric ``of``."""
     slower_than: Duration | None = None
     """Bound of ``first_byte`` and ``total``."""
+    of: Name | None = None
+    """Metric of ``feedback``. Bad is "down", and false, or true if lower is better."""
+    worse_than: float | None = Field(None, allow_inf_nan=False)
+    """Bound of a metric of numbers: a value below it is bad, or a value above it if lower is better."""
 
     @property
     def key(self) -> str:
         """The name of the event in reports and metrics: ``first_byte>2s``."""
+        if self.metric == "feedback":
+            return f"feedback:{self.of}" if self.worse_than is None else f"feedback:{self.of}:{self.worse_than:g}"
         return self.metric if self.slower_than is None else f"{self.metric}>{format_duration(self.slower_than)}"
 
 
@@ -122,6 +141,8 @@ class RolloutConfig(Section):
     """A gradual move from one arm to another. Each step lasts at least its time. Events of both arms are compared at
     every moment; the move is taken back when ``to`` is certainly worse."""
 
+    kind: ClassVar[str] = "rollout"
+
     name: Name
     """Name of the rollout, and key of its state. A new name starts at the first step."""
     source: RolloutArmConfig = Field(alias="from")
@@ -135,7 +156,7 @@ class RolloutConfig(Section):
     """Shares of ``to``, rising. After the last step ``to`` has all requests."""
     warmup: Delay = 60.0
     """Time at the beginning of each step in which no event counts, in both arms."""
-    back_if: tuple[BackConfig, ...] = (BackConfig.model_construct(metric="failures", slower_than=None, above=1.2),)
+    back_if: tuple[BackConfig, ...] = (BackConfig.model_construct(metric="failures", above=1.2),)
     """Conditions that take it back."""
     on_if: tuple[ProofConfig, ...] = ()
     """Conditions for the next step; a step without alarm is enough when absent."""
@@ -144,7 +165,7 @@ class RolloutConfig(Section):
     requests: int = Field(100, ge=1, le=1_000_000_000)
     """Fewest requests of ``to``, or subjects if ``sticky`` is not ``request``, before a step may end: an idle arm
     proves nothing."""
-    alpha: Annotated[Percent, AfterValidator(_small)] = 0.01
+    alpha: Alpha = 0.01
     """Probability that equal arms are taken back, over the whole rollout and all of its conditions."""
     keep: Delay = 86400.0
     """How long after the last step ``back`` still returns to ``from``, which must be able to serve until then."""
@@ -153,14 +174,12 @@ class RolloutConfig(Section):
     def split(self) -> SplitConfig:
         """The two arms, with the shares of the first step."""
         share = self.steps[0].weight
-        arms = ((self.source, 1 - share), (self.to, share))
-        return SplitConfig.model_construct(
-            sticky=self.sticky,
-            arms=tuple(
-                ArmConfig.model_construct(name=arm.label, pool=arm.pool, split=None, fallback=(), weight=weight)
-                for arm, weight in arms
-            ),
-        )
+        return split_of(self.sticky, self.sides, (1 - share, share))
+
+    @property
+    def sides(self) -> Sequence[RolloutArmConfig]:
+        """The arms."""
+        return self.source, self.to
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -176,11 +195,6 @@ class RolloutConfig(Section):
     def counts_tokens(self) -> bool:
         """Whether the tokens of answers are counted."""
         return False
-
-    @property
-    def most_subjects(self) -> int | None:
-        """The most subjects of a metric that count."""
-        return MOST_SUBJECTS
 
     def events(self) -> tuple[EventConfig, ...]:
         """Every event that is counted, once."""

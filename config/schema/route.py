@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from config.schema.embeddings import EmbeddingsConfig
+from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.money import Amount, PerTokens
 from config.schema.pipelines.pipeline import PipelineConfig, PipelineTensorConfig
@@ -69,6 +70,8 @@ class RouteConfig(Section):
     """Several targets by weight, instead of ``to``."""
     rollout: RolloutConfig | None = None
     """A gradual move from one target to another, instead of ``to``."""
+    experiment: ExperimentConfig | None = None
+    """A comparison of several targets by values that clients report, instead of ``to``."""
     fallback: tuple[FallbackConfig, ...] = ()
     """Targets to try when that fails, in this order."""
     rewrite: RewriteConfig | None = None
@@ -94,23 +97,28 @@ class RouteConfig(Section):
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        if sum(target is not None for target in (self.to, self.split, self.rollout)) != 1:
-            raise ValueError("a route has one target: give `to`, `split` or `rollout`")
+        if sum(target is not None for target in (self.to, self.split, self.rollout, self.experiment)) != 1:
+            raise ValueError("a route has one target: give `to`, `split`, `rollout` or `experiment`")
         return self
 
     @property
     def target(self) -> TargetConfig:
         """The target of the route."""
-        split = self.split if self.rollout is None else self.rollout.split
+        split = self.split if self.comparison is None else self.comparison.split
         return TargetConfig.model_construct(pool=self.to, split=split, fallback=self.fallback)
+
+    @property
+    def comparison(self) -> RolloutConfig | ExperimentConfig | None:
+        """The rollout or the experiment."""
+        return self.experiment if self.rollout is None else self.rollout
 
     def pools(self) -> tuple[str, ...]:
         """Every pool that this route can reach, except by another model."""
         return self.target.pools()
 
     def models(self) -> tuple[str, ...]:
-        """Every other model that this route leads to: the arms of a rollout."""
-        arms = () if self.rollout is None else (self.rollout.source, self.rollout.to)
+        """Every other model that this route leads to: arms of a rollout or an experiment."""
+        arms = () if self.comparison is None else self.comparison.sides
         return tuple(arm.model for arm in arms if arm.model is not None)
 
 

@@ -172,10 +172,10 @@ class Policy:
 
 
 def _rewritten(request: ModelRequest, route: RouteConfig, to: Side | None) -> ModelRequest:
-    """The request that the route, or the arm of its rollout, sends. Raises `NotANumber`."""
-    rewrite, rollout = route.rewrite, route.rollout
-    if rollout is not None and to is not None:
-        rewrite = (rollout.to if to.arm == rollout.to.label else rollout.source).rewrite or rewrite
+    """The request that the route, or the arm of its rollout or experiment, sends. Raises `NotANumber`."""
+    rewrite, compared = route.rewrite, route.comparison
+    if compared is not None and to is not None:
+        rewrite = next((arm.rewrite for arm in compared.sides if arm.label == to.arm), None) or rewrite
     if rewrite is None:
         return request
     codec = request.codec

@@ -17,6 +17,7 @@ passed.py            OpenAI's operations that are forwarded unchanged: rerank, a
 anthropic.py         `/v1/messages`, `/v1/messages/count_tokens`
 oip_http.py          the Open Inference Protocol over HTTP
 predict_v1.py        KServe's v1 and TensorFlow Serving's REST API
+feedback.py          `/v1/feedback`: values of clients for requests of experiments
 apps.py              HTTP apps, and TorchServe's paths
 tensors.py           the base of all fronts of tensors: names with versions, queries, inferences
 metadata.py          a cache of the metadata of models of tensors

@@ -171,6 +171,8 @@ class Door:
                 headers.append(("x-headrace-queue-ms", f"{record.trace.queue_seconds * 1000:.2f}"))
         if record.arm is not None:  # stored answers and failures belong to an arm too
             headers.append(("x-headrace-arm", record.arm))
+            if record.feedback_id:
+                headers.append(("x-headrace-feedback-id", record.feedback_id))
         if record.ignored:
             headers.append((IGNORED, ", ".join(record.ignored)))
         if record.explanation:

@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
 from gateway.core import Core
+from gateway.experiments.inbox import FeedbackInbox
 from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
 from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
 from gateway.fronts.conversations import PATH as CONVERSATIONS
 from gateway.fronts.conversations import ConversationsFront
 from gateway.fronts.door import Door, DoorPath
+from gateway.fronts.feedback import PATH as FEEDBACK
+from gateway.fronts.feedback import FeedbackFront
 from gateway.fronts.metadata import Metadata
 from gateway.fronts.oip_http import OipFront
 from gateway.fronts.openai import OpenAIFront
@@ -28,7 +31,13 @@ GENERATION = frozenset({b"/v1/chat/completions", b"/v1/completions", b"/v1/embed
 class Fronts:
     """The handler of the data listener. `ready` reports whether the gateway accepts and can answer requests."""
 
-    def __init__(self, core: Core, ready: Callable[[], bool] = lambda: True, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        core: Core,
+        ready: Callable[[], bool] = lambda: True,
+        keeper: Keeper | None = None,
+        inbox: FeedbackInbox | None = None,
+    ) -> None:
         self.door = Door(core)
         created = int(time.time())
         metadata = Metadata(core)
@@ -38,12 +47,14 @@ class Fronts:
         self._responses = ResponsesFront(self.door, keeper)
         self._conversations = ConversationsFront(self.door, keeper)
         self._anthropic = AnthropicFront(self.door, created)
+        self._feedback = FeedbackFront(self.door, inbox)
         self._fronts = (
             (b"/v2", self._oip),
             (b"/v1/models/", self._predict),
             (RESPONSES, self._responses),
             (CONVERSATIONS, self._conversations),
             (MESSAGES, self._anthropic),
+            (FEEDBACK, self._feedback),
         )
         self._apps = AppsFront(self.door)
         self._passed = PassedFront(self.door)
@@ -71,6 +82,7 @@ class Fronts:
         yield from self._predict.routes()
         yield from self._responses.routes()
         yield from self._conversations.routes()
+        yield from self._feedback.routes()
         yield from self._apps.routes()
         yield from self._anthropic.routes()
         yield from self._passed.routes()

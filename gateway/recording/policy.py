@@ -23,7 +23,7 @@ from policies.rollouts.live import LiveComparison
 from policies.routing.conditions import requirements
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts, Feature
-from policies.routing.rules import Catalogue, ResolvedModel, rollouts_of
+from policies.routing.rules import Catalogue, ResolvedModel, comparisons_of
 
 NOT_FOUND, NOT_IN_SCOPE = NotFound.code, Forbidden.code
 NO_TENANT = "no_tenant"
@@ -71,11 +71,10 @@ class RecordedPolicy:
         self.config = config
         self._policy = Policy.of(config)
         self.rollouts = {
-            rollout.name: LiveComparison(rollout, "", model.name) for model, rollout in rollouts_of(config.models)
+            compared.name: LiveComparison(compared, "", model.name) for model, compared in comparisons_of(config.models)
         }
-        for _, rollout in rollouts_of(config.models):
-            share = rollout.steps[0].weight
-            self.rollouts[rollout.name].put_shares((1 - share, share))
+        for _, compared in comparisons_of(config.models):
+            self.rollouts[compared.name].put_shares([arm.weight for arm in compared.split.arms])
         self._first = {name: live.shares for name, live in self.rollouts.items()}
         self.catalogue = Catalogue(config.models, self.rollouts)
         self.prices: Mapping[str, Price] = {m.name: Price(m.price) for m in config.models if m.price is not None}

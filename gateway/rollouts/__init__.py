@@ -3,11 +3,15 @@
 arm.py        counts the end of each request at its arm; an arm that is another model
 live.py       the rollouts of one process, across reloads
 schema.py     the tables in the state database
+planned.py    rollouts and experiments of a file, with the operations that differ
+subjects.py   subjects that count once over all processes
+values.py     values that clients report
 store.py      reads, counts, decides and writes in one transaction
 lease.py      the one decider among the gateways of a database
 decider.py    a loop: collect counts, decide, apply the shares
 operators.py  an operator's view and orders, for the admin API and the command line
 metrics.py    metrics of rollouts
+terminal.py   the parts of `headrace rollout` and `headrace experiment` that are the same
 cli.py        `headrace rollout`
 
 The path of a count: `policies.rollouts.live` counts the ends of requests, which `arm.py` observes. Each second the

@@ -8,14 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from config.schema.config import Config
-from gateway.auth.pepper import load_pepper
-from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop, terminal_user
-from gateway.rollouts.operators import views
-from gateway.rollouts.store import Planned, RolloutStore
-from policies.rollouts.decide import OperatorVerb, OrderRefused
-from policies.rollouts.fingerprint import fingerprint
-from policies.routing.rules import rollouts_of
+from gateway.auth.terminal import ConfigFile, print_status
+from gateway.rollouts.terminal import give_order, one_view, stored_views
+from policies.rollouts.decide import OperatorVerb
+from policies.rollouts.progress import RolloutProgress
 
 app = typer.Typer(name="rollout", help="List, show, pause, continue and take back rollouts.", no_args_is_help=True)
 
@@ -26,7 +22,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("list")
 def list_rollouts(json: Json = False, config: ConfigFile = None) -> None:
     """List every rollout: status, step, share of the new arm."""
-    shown = _views(config)
+    shown = stored_views(config, "rollout")
     if json:
         typer.echo(json_text.dumps(shown, indent=2))
         return
@@ -41,9 +37,7 @@ def list_rollouts(json: Json = False, config: ConfigFile = None) -> None:
 @app.command()
 def show(name: RolloutName, json: Json = False, config: ConfigFile = None) -> None:
     """Show one rollout with its counts, its evidence and its intervals."""
-    view = next((view for view in _views(config) if view["name"] == name), None)
-    if view is None:
-        stop(f"there is no rollout {name!r}", status=1)
+    view = one_view(config, "rollout", name)
     typer.echo(json_text.dumps(view, indent=2) if json else "\n".join(_lines(view)))
 
 
@@ -65,34 +59,9 @@ def back(name: RolloutName, config: ConfigFile = None) -> None:
     _order(name, "back", config)
 
 
-def _planned(settings: Config) -> list[Planned]:
-    pools = {pool.name: pool for pool in settings.pools}
-    return [Planned(rollout, fingerprint(rollout, pools)) for _, rollout in rollouts_of(settings.models)]
-
-
-def _views(path: ConfigFile) -> list[dict[str, Any]]:
-    with plain_errors():
-        settings = settings_of(path)
-        store = RolloutStore(settings.state.database, load_pepper(settings))
-        try:
-            return views(_planned(settings), store.read())
-        finally:
-            store.close()
-
-
 def _order(name: str, verb: OperatorVerb, path: ConfigFile) -> None:
-    with plain_errors():
-        settings = settings_of(path)
-        plan = next((plan for plan in _planned(settings) if plan.config.name == name), None)
-        if plan is None:
-            stop(f"the file has no rollout {name!r}", status=1)
-        store = RolloutStore(settings.state.database, load_pepper(settings))
-        try:
-            progress = store.order(plan, verb, terminal_user())
-        except OrderRefused as error:
-            stop(str(error), status=1)
-        finally:
-            store.close()
+    progress = give_order(path, "rollout", name, verb)
+    assert isinstance(progress, RolloutProgress)
     print_status(f"{name}: {progress.status}, weight {progress.share:.4g}. Running gateways follow within seconds.")
 
 

@@ -7,17 +7,16 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from config.schema.config import Config
 from gateway.auth.audit import Actor
 from gateway.auth.errors import KeysError
 from gateway.rollouts.lease import DeciderLease
-from gateway.rollouts.store import Planned, RolloutStore
-from policies.rollouts.decide import OperatorVerb, OrderRefused
-from policies.rollouts.fingerprint import fingerprint
-from policies.rollouts.progress import RolloutProgress
+from gateway.rollouts.planned import Planned, Progress, Verb, planned_of
+from gateway.rollouts.store import CountBatch, RolloutStore
+from policies.rollouts.decide import OrderRefused
 from policies.rollouts.tally import ShareOrder, StratumTally
-from policies.routing.rules import rollouts_of
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0
@@ -38,8 +37,8 @@ class Decider:
         pepper: Callable[[], bytes],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.progress: Mapping[str, RolloutProgress] = {}
-        """The rollouts of the file, as last stored."""
+        self.progress: Mapping[str, Progress] = {}
+        """The rollouts and experiments of the file, as last stored."""
         self.available = True
         """Whether the last transaction succeeded."""
         self._config = config
@@ -49,18 +48,19 @@ class Decider:
         self._lease = DeciderLease(clock)
         self._store: RolloutStore | None = None
         self._counts: dict[tuple[str, int, int], StratumTally] = {}
+        self._batch = CountBatch(0, ())
+        self._sent = True
+        """Whether the batch is certainly stored."""
         self._decided_at = clock()
         self._one_at_a_time = asyncio.Lock()
         self._planned: tuple[Config, tuple[Planned, ...]] | None = None
 
     @property
     def planned(self) -> tuple[Planned, ...]:
-        """The rollouts of the configuration in force."""
+        """The rollouts and experiments of the configuration in force."""
         config = self._config()
         if self._planned is None or self._planned[0] is not config:
-            pools = {pool.name: pool for pool in config.pools}
-            own = (rollout for _, rollout in rollouts_of(config.models))
-            self._planned = config, tuple(Planned(rollout, fingerprint(rollout, pools)) for rollout in own)
+            self._planned = config, planned_of(config)
         return self._planned[1]
 
     @property
@@ -105,15 +105,23 @@ class Decider:
             if self.orders != before:
                 await self._collect()
 
-    async def order(self, name: str, verb: OperatorVerb, by: Actor) -> RolloutProgress:
+    async def order(self, name: str, verb: Verb, by: Actor, kind: str = "rollout") -> Progress:
         """Follow an operator's order, and apply it at once. Raises `OrderRefused` and `KeysError`."""
-        plan = next((plan for plan in self.planned if plan.config.name == name), None)
+        plan = next((plan for plan in self.planned if (plan.config.name, plan.config.kind) == (name, kind)), None)
         if plan is None:
-            raise OrderRefused(f'the file has no rollout "{name[:128]}"')
+            raise OrderRefused(f'the file has no {kind} "{name[:128]}"')
         store = await self._opened()
         progress = await asyncio.to_thread(store.order, plan, verb, by)
         await self.tick()
         return self.progress.get(name, progress)
+
+    async def series(self, name: str) -> list[dict[str, Any]]:
+        """The time series of an experiment. Raises `KeysError`."""
+        progress = self.progress.get(name)
+        if progress is None:
+            return []
+        store = await self._opened()
+        return await asyncio.to_thread(store.series, name, progress.generation)
 
     async def aclose(self) -> None:
         """Store the last counts, and let another gateway decide."""
@@ -140,18 +148,21 @@ class Decider:
                 waiting.tally.add(each.tally)
 
     async def _decide(self) -> None:
-        store, planned, now = await self._opened(), self.planned, self._clock()
-        seconds = min(max(now - self._decided_at, 0.0), LONGEST)
-        # A cancelled transaction may yet be committed: its counts are lost then, and not counted twice.
-        counts, self._counts = list(self._counts.values()), {}
-        try:
-            self.progress = await asyncio.to_thread(store.tick, planned, counts, self._lease, seconds)
-        except KeysError:
-            self._add(counts)
-            raise
-        self._decided_at = now
+        """Store the counts, and decide. Counts whose transaction failed come again in the same batch, so that they
+        count once even if it was committed."""
+        while True:
+            again = not self._sent
+            if self._sent:
+                self._batch = CountBatch(self._batch.number + 1, tuple(self._counts.values()))
+                self._counts, self._sent = {}, False
+            store, now = await self._opened(), self._clock()
+            seconds = min(max(now - self._decided_at, 0.0), LONGEST)
+            self.progress = await asyncio.to_thread(store.tick, self.planned, self._batch, self._lease, seconds)
+            self._decided_at, self._sent = now, True
+            if not again:
+                return
 
-    async def _stored(self) -> dict[str, RolloutProgress]:
+    async def _stored(self) -> dict[str, Progress]:
         return await asyncio.to_thread((await self._opened()).read)
 
     async def _opened(self) -> RolloutStore:

@@ -3,31 +3,47 @@
 from collections.abc import Iterable, Mapping
 
 from config.schema.config import Config
+from config.schema.experiments.feedback import FeedbackMetricConfig
+from config.schema.rollout import RolloutConfig
+from policies.experiments.signed_ids import IdSigner, SignedId, read_id
 from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.live import LiveComparison
 from policies.rollouts.tally import ShareOrder, StratumTally
-from policies.routing.rules import rollouts_of
+from policies.routing.rules import comparisons_of
 
 
 class LiveComparisons:
-    """Rollouts by name. One that no order has reached yet leaves all requests with its first arm."""
+    """Rollouts and experiments by name. One that no order has reached yet leaves all requests with its first arm.
 
-    def __init__(self) -> None:
+    Those with values of clients sign the ids of their requests under `secret`.
+    """
+
+    def __init__(self, secret: bytes = b"") -> None:
+        self.secret = secret
         self.by_name: Mapping[str, LiveComparison] = {}
+        self.metrics: Mapping[str, FeedbackMetricConfig] = {}
+        """The metrics that clients may report."""
+        self._numbers: Mapping[int, list[LiveComparison]] = {}
         self._orders: dict[str, ShareOrder] = {}
 
     def configure(self, config: Config) -> None:
         """Apply a configuration."""
         pools = {pool.name: pool for pool in config.pools}
         configured: dict[str, LiveComparison] = {}
-        for model, rollout in rollouts_of(config.models):
-            identity = fingerprint(rollout, pools)
-            live = self.by_name.get(rollout.name)
+        numbers: dict[int, list[LiveComparison]] = {}
+        self.metrics = {metric.name: metric for metric in config.feedback}
+        for model, compared in comparisons_of(config.models):
+            identity = fingerprint(compared, pools)
+            live = self.by_name.get(compared.name)
             if live is None or live.fingerprint != identity:
-                live = LiveComparison(rollout, identity, model.name)
-            live.configure(rollout)
-            configured[rollout.name] = live
-        self.by_name = configured
+                live = LiveComparison(compared, identity, model.name)
+            live.configure(compared)
+            reads = not isinstance(compared, RolloutConfig) or any(event.of is not None for event in compared.events())
+            live.signer = IdSigner((self.secret,), compared.name) if reads else None
+            if live.signer is not None:
+                numbers.setdefault(live.signer.number, []).append(live)
+            configured[compared.name] = live
+        self.by_name, self._numbers = configured, numbers
         self.apply(self._orders.values())
 
     def apply(self, orders: Iterable[ShareOrder]) -> None:
@@ -38,6 +54,18 @@ class LiveComparisons:
             if live is not None and live.fingerprint == order.fingerprint:
                 live.apply(order)
         self._orders = {name: order for name, order in self._orders.items() if name in self.by_name}
+
+    def signed(self, text: str, tenant: str) -> tuple[LiveComparison, SignedId] | None:
+        """The comparison of a request's id, and the contents of the id. None for an id that no comparison of the file
+        has signed for this tenant."""
+        read = read_id(text)
+        if read is None:
+            return None
+        id, raw = read
+        for live in self._numbers.get(id.number, ()):
+            if live.signer is not None and live.signer.is_valid(raw, tenant):
+                return live, id
+        return None
 
     def take(self) -> list[StratumTally]:
         """The counts since the last report."""

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from config.schema.rollout import RolloutConfig
 from gateway.rollouts.decider import Decider
 from policies.rollouts.evidence import alarms, event_counts, log_ratio_mismatch, proofs
+from policies.rollouts.progress import RolloutProgress
 from policies.sequential.event_test import e_value
 
 STATUSES = ("running", "held", "back", "done")
@@ -31,7 +33,7 @@ class RolloutMetrics(Collector):
         available.add_metric((), self._decider.available)
         for plan in self._decider.planned:
             config, progress = plan.config, self._decider.progress.get(plan.config.name)
-            if progress is None:
+            if not isinstance(config, RolloutConfig) or not isinstance(progress, RolloutProgress):
                 continue
             name = config.name
             share.add_metric((name,), progress.share)

@@ -1,7 +1,20 @@
-"""The tables of rollouts in the state database, created on first use."""
+"""The tables of rollouts and experiments in the state database, created on first use."""
 
-from sqlalchemy import BigInteger, Column, Connection, Integer, MetaData, String, Table, Text, insert, select
-from sqlalchemy.schema import CreateTable
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    select,
+)
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from gateway.auth.database import use_write_ahead_log
 
@@ -15,14 +28,71 @@ rollouts = Table(
     Column("name", String(128), primary_key=True),
     Column("progress", Text, nullable=False),
 )
-subjects = Table(
-    "rollout_subjects",
+experiments = Table(
+    "experiments",
     _metadata,
-    Column("rollout", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("progress", Text, nullable=False),
+)
+# The time series of an experiment. A point is a JSON object.
+points = Table(
+    "experiment_points",
+    _metadata,
+    Column("name", String(128), primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    Column("at", Double, primary_key=True),
+    Column("point", Text, nullable=False),
+)
+subjects = Table(
+    "comparison_subjects",
+    _metadata,
+    Column("comparison", String(128), primary_key=True),
     Column("generation", Integer, primary_key=True),
     # The key of an event, or nothing for the assignment.
     Column("event", String(128), primary_key=True),
     Column("subject", BigInteger, primary_key=True),
+    Column("arm", Integer, nullable=False),
+    Column("stratum", Integer, nullable=False),
+    Column("at", Double, nullable=False),
+)
+# The values that clients report, each once. A gateway that writes holds the lock of all writers, so that the numbers
+# are in the order of the commits.
+feedback = Table(
+    "feedback",
+    _metadata,
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("comparison", String(128), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("metric", String(128), nullable=False),
+    # A subject, or a request that is its own subject, as a signed integer.
+    Column("unit", BigInteger, nullable=False),
+    # 0 and 1: the halves of a baseline; 2: the comparison.
+    Column("period", Integer, nullable=False),
+    Column("arm", Integer, nullable=False),
+    Column("stratum", Integer, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("assigned_at", Double, nullable=False),
+    sqlite_autoincrement=True,
+)
+# The last counts of each gateway that are stored, so that counts whose commit seemed to fail do not count twice.
+batches = Table(
+    "comparison_batches",
+    _metadata,
+    Column("holder", String(64), primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+)
+_INDEXES = (
+    Index(
+        "feedback_once",
+        feedback.c.comparison,
+        feedback.c.generation,
+        feedback.c.metric,
+        feedback.c.unit,
+        feedback.c.period,
+        unique=True,
+    ),
+    Index("feedback_order", feedback.c.comparison, feedback.c.generation, feedback.c.number),
 )
 # One row: the gateway that decides, and a number that it raises each time.
 lease = Table(
@@ -42,7 +112,9 @@ def create_tables(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-    for table in (rollouts, subjects, lease):
+    for table in (rollouts, experiments, points, subjects, feedback, batches, lease):
         connection.execute(CreateTable(table, if_not_exists=True))
+    for index in _INDEXES:
+        connection.execute(CreateIndex(index, if_not_exists=True))
     if connection.execute(select(lease.c.id)).first() is None:
         connection.execute(insert(lease).values(id=1, holder="", beat=0))

@@ -1,82 +1,123 @@
-"""Rollouts in the state database: counts, decisions and orders, each in one transaction with its audit entry.
+"""Rollouts and experiments in the state database: counts, values, decisions and orders, each in one transaction with
+its audit entry.
 
 Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable` and `StoreMismatch`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, delete, insert, select, update
 
-from config.schema.rollout import MOST_SUBJECTS, RolloutConfig
+from config.schema.experiments.experiment import ExperimentConfig
+from config.schema.rollout import RolloutConfig
 from gateway.auth.audit import Act, Actor, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.rollouts.lease import DeciderLease
-from gateway.rollouts.schema import create_tables, rollouts, subjects
-from policies.rollouts.decide import OperatorVerb, OrderRefused, advance, ordered
+from gateway.rollouts.planned import Planned, Progress, Verb, shown
+from gateway.rollouts.schema import batches, create_tables, experiments, points, rollouts, subjects
+from gateway.rollouts.subjects import ASSIGNMENT, SubjectOwner, forget_subjects, new_subjects
+from gateway.rollouts.values import ValueRow, count_values, covariate_of, forget_values, sweep_values, write_values
+from policies.experiments.progress import ExperimentProgress
+from policies.experiments.report import is_due, point
+from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
-from policies.rollouts.report import audited
 from policies.rollouts.tally import ArmTally, StratumTally
 
-_BATCH = 500
-_decoder = msgspec.json.Decoder(RolloutProgress)
+_TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
+_BATCH_SECONDS = 86400.0
+_SWEEP_EVERY = 600.0
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """A rollout of the file, and the identity of its arms."""
+class CountBatch(NamedTuple):
+    """The counts of one gateway since its batch before, which may come twice."""
 
-    config: RolloutConfig
-    fingerprint: str
+    number: int
+    counts: Sequence[StratumTally]
 
 
 class RolloutStore:
-    """The rollouts of one state database. Creates missing tables when it opens."""
+    """The rollouts and experiments of one state database. Creates missing tables when it opens."""
 
     def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
         self._pepper = pepper
         self._wall = wall
+        self._rng = Random()
+        self._swept_at = 0.0
         self._database = StateDatabase(url, pepper)
         with self._database.transaction() as connection:
             create_tables(connection)
 
-    def read(self) -> dict[str, RolloutProgress]:
-        """Every rollout that the database has, also those that are no longer in a file."""
+    def read(self) -> dict[str, Progress]:
+        """Every rollout and experiment that the database has, also those that are no longer in a file."""
         with self._database.transaction() as connection:
             return _read(connection)
 
     def tick(
-        self, planned: Sequence[Planned], counts: Iterable[StratumTally], lease: DeciderLease, seconds: float
-    ) -> dict[str, RolloutProgress]:
-        """Add counts, and decide if this gateway holds the lease. Returns the rollouts after it.
+        self, planned: Sequence[Planned], batch: CountBatch, lease: DeciderLease, seconds: float
+    ) -> dict[str, Progress]:
+        """Add counts, and decide if this gateway holds the lease. Returns the rollouts and experiments after it.
 
         `seconds` have passed since this gateway's last decision.
         """
         with self._database.change(moves_epoch=False) as connection:
             decides, before = lease.renew(connection), _read(connection)
-            after = {}
+            counts = batch.counts if self._is_new(connection, lease.holder, batch.number) else ()
+            after: dict[str, Progress] = {}
+            sweeps = decides and self._wall() - self._swept_at >= _SWEEP_EVERY
+            if sweeps:
+                self._swept_at = self._wall()
             for plan in planned:
                 progress = _resumed(plan, before.get(plan.config.name), decides=decides)
                 if progress is None:
                     continue
                 own = [c for c in counts if c.comparison == progress.name and c.generation == progress.generation]
-                progress = _counted(connection, progress, own)
+                progress = _counted(connection, _copied(progress), own, self._wall())
                 if decides:
-                    progress = advance(plan.config, progress, seconds)
+                    progress = self._decided(connection, plan, progress, seconds)
+                if sweeps:
+                    sweep_values(connection, plan, progress)
                 self._write(connection, plan, before.get(progress.name), progress, this_process())
                 after[progress.name] = progress
         return after
 
-    def order(self, plan: Planned, verb: OperatorVerb, by: Actor) -> RolloutProgress:
+    def order(self, plan: Planned, verb: Verb, by: Actor) -> Progress:
         """Follow an operator's order. Raises `OrderRefused`."""
         with self._database.change(moves_epoch=False) as connection:
             before = _read(connection).get(plan.config.name)
             if before is None or before.fingerprint != plan.fingerprint:
-                raise OrderRefused("no gateway has begun this rollout yet: is one running with this file?")
-            after = ordered(plan.config, before, verb)
+                raise OrderRefused(f"no gateway has begun this {plan.config.kind} yet: is one running with this file?")
+            after = plan.ordered(before, verb)
             self._write(connection, plan, before, after, by, verb)
         return after
+
+    def report(self, values: Iterable[ValueRow]) -> None:
+        """Store values that clients report; of doubles, the first one."""
+        with self._database.change(moves_epoch=False) as connection:
+            write_values(connection, values)
+
+    def assignment(self, comparison: str, generation: int, subject: int) -> tuple[int, int, float] | None:
+        """The arm of a subject, its stratum and the time of its assignment; None if it has none."""
+        query = select(subjects.c.arm, subjects.c.stratum, subjects.c.at).where(
+            subjects.c.comparison == comparison,
+            subjects.c.generation == generation,
+            subjects.c.event == ASSIGNMENT,
+            subjects.c.subject == subject,
+        )
+        with self._database.transaction() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else (row.arm, row.stratum, row.at)
+
+    def series(self, name: str, generation: int) -> list[dict[str, Any]]:
+        """The time series of an experiment."""
+        query = select(points.c.at, points.c.point).where(points.c.name == name, points.c.generation == generation)
+        with self._database.transaction() as connection:
+            rows = connection.execute(query.order_by(points.c.at)).all()
+        return [{"at": row.at, **msgspec.json.decode(row.point)} for row in rows]
 
     def release(self, lease: DeciderLease) -> None:
         """Let another gateway decide at once."""
@@ -87,87 +128,101 @@ class RolloutStore:
         """Close pooled connections."""
         self._database.close()
 
+    def _is_new(self, connection: Connection, holder: str, number: int) -> bool:
+        """Whether a batch is not stored yet, recorded as stored. A commit that seemed to fail may have succeeded."""
+        stored = connection.execute(select(batches.c.number).where(batches.c.holder == holder)).scalar()
+        now = self._wall()
+        if stored is None:
+            connection.execute(delete(batches).where(batches.c.at < now - _BATCH_SECONDS))
+            connection.execute(insert(batches).values(holder=holder, number=number, at=now))
+        elif stored < number:
+            connection.execute(update(batches).where(batches.c.holder == holder).values(number=number, at=now))
+        return stored is None or stored < number
+
+    def _decided(self, connection: Connection, plan: Planned, progress: Progress, seconds: float) -> Progress:
+        """The progress after its new values and a decision."""
+        config, now = plan.config, self._wall()
+        if isinstance(config, ExperimentConfig) and isinstance(progress, ExperimentProgress):
+            past = progress.elapsed + seconds >= config.warmup + config.baseline
+            if config.baseline and past and progress.covariate is None:
+                progress.covariate = covariate_of(connection, progress, config.metric)
+        count_values(connection, plan, progress)
+        progress = plan.advanced(progress, seconds, self._rng)
+        if isinstance(config, ExperimentConfig) and isinstance(progress, ExperimentProgress) and is_due(progress):
+            progress.pointed_at = progress.elapsed
+            shown_point = msgspec.json.encode(point(config, plan.metrics[config.metric], progress)).decode()
+            row = {"name": config.name, "generation": progress.generation, "at": now, "point": shown_point}
+            connection.execute(insert(points).values(row))
+        return progress
+
     def _write(
         self,
         connection: Connection,
         plan: Planned,
-        before: RolloutProgress | None,
-        after: RolloutProgress,
+        before: Progress | None,
+        after: Progress,
         by: Actor,
         verb: str | None = None,
     ) -> None:
-        """Write a rollout that has changed, and an audit entry if its status, step or share has."""
+        """Write a rollout or an experiment that has changed, and an audit entry if its status or its shares have."""
         if before == after:
             return
-        text = msgspec.json.encode(after).decode()
+        table, text = _TABLES[type(after)], msgspec.json.encode(after).decode()
         if before is None:
-            connection.execute(insert(rollouts).values(name=after.name, progress=text))
+            connection.execute(insert(table).values(name=after.name, progress=text))
         else:
-            connection.execute(update(rollouts).where(rollouts.c.name == after.name).values(progress=text))
+            connection.execute(update(table).where(table.c.name == after.name).values(progress=text))
         if before is not None and before.generation != after.generation:
-            connection.execute(delete(subjects).where(subjects.c.rollout == after.name))
-        if verb is None and before is not None and _shown(before) == _shown(after):
+            forget_subjects(connection, after.name)
+            forget_values(connection, after.name)
+            connection.execute(delete(points).where(points.c.name == after.name))
+        if verb is None and before is not None and shown(before) == shown(after):
             return
-        action = f"rollout.{verb or ('start' if before is None or _anew(before, after) else after.status)}"
-        append(connection, self._pepper, Act(by, action, after.name, detail=audited(plan.config, after)), self._wall())
+        kind = plan.config.kind
+        anew = before is None or before.generation != after.generation
+        action = f"{kind}.{verb or ('start' if anew else after.status)}"
+        append(connection, self._pepper, Act(by, action, after.name, detail=plan.audited(after)), self._wall())
 
 
-def _shown(progress: RolloutProgress) -> tuple[object, ...]:
-    return progress.generation, progress.status, progress.reason, progress.step, progress.share
+def _copied(progress: Progress) -> Progress:
+    """A copy: the caller compares it with the progress before."""
+    if isinstance(progress, RolloutProgress):
+        return msgspec.json.decode(msgspec.json.encode(progress), type=RolloutProgress)
+    return msgspec.json.decode(msgspec.json.encode(progress), type=ExperimentProgress)
 
 
-def _anew(before: RolloutProgress, after: RolloutProgress) -> bool:
-    return before.generation != after.generation
+def _read(connection: Connection) -> dict[str, Progress]:
+    progress: dict[str, Progress] = {}
+    for kind, table in _TABLES.items():
+        rows = connection.execute(select(table.c.name, table.c.progress).order_by(table.c.name))
+        progress |= {name: msgspec.json.decode(text, type=kind) for name, text in rows}
+    return progress
 
 
-def _read(connection: Connection) -> dict[str, RolloutProgress]:
-    rows = connection.execute(select(rollouts.c.name, rollouts.c.progress).order_by(rollouts.c.name))
-    return {name: _decoder.decode(text) for name, text in rows}
-
-
-def _resumed(plan: Planned, stored: RolloutProgress | None, *, decides: bool) -> RolloutProgress | None:
-    """The stored rollout, or a new one for new arms, which only the decider may begin."""
-    if stored is not None and stored.fingerprint == plan.fingerprint:
+def _resumed(plan: Planned, stored: Progress | None, *, decides: bool) -> Progress | None:
+    """The stored progress, or that before the begin for new arms, which only the decider may begin."""
+    if stored is not None and stored.fingerprint == plan.fingerprint and _fits(plan, stored):
         return stored
-    if not decides:
-        return None
-    return (
-        RolloutProgress(plan.config.name, plan.fingerprint) if stored is None else stored.started_anew(plan.fingerprint)
-    )
+    return plan.begun(stored) if decides else None
 
 
-def _counted(connection: Connection, progress: RolloutProgress, counts: Sequence[StratumTally]) -> RolloutProgress:
-    """A rollout with more counts. Counts of strata that it does not have are dropped."""
-    if not counts:
-        return progress
-    progress = _decoder.decode(msgspec.json.encode(progress))  # the caller compares it with the state before
+def _fits(plan: Planned, stored: Progress) -> bool:
+    return isinstance(stored, RolloutProgress) == isinstance(plan.config, RolloutConfig)
+
+
+def _counted(connection: Connection, progress: Progress, counts: Sequence[StratumTally], now: float) -> Progress:
+    """Add counts. Counts of strata that the progress does not have are dropped."""
+    owner = SubjectOwner(progress.name, progress.generation)
     for each in counts:
         if each.stratum < len(progress.strata):
             stratum, tally = progress.strata[each.stratum], each.tally
             total = ArmTally(stratum.assigned, stratum.ended, stratum.events, {}, stratum.first_byte)
             total.add(msgspec.structs.replace(tally, subjects={}))
             for key, arms in tally.subjects.items():
-                fresh = _new_subjects(connection, progress, key, arms)
-                pair = stratum.assigned if key == "" else stratum.events.setdefault(key, [0, 0])
+                fresh = new_subjects(connection, owner, key, each.stratum, arms, now)
+                assigned = stratum.assigned
+                counted = assigned if key == "" else stratum.events.setdefault(key, [0] * len(assigned))
                 for subject in fresh:
-                    pair[arms[subject]] += 1
+                    counted[arms[subject]] += 1
                 progress.subjects[key] = progress.subjects.get(key, 0) + len(fresh)
     return progress
-
-
-def _new_subjects(connection: Connection, progress: RolloutProgress, key: str, arms: Mapping[int, int]) -> list[int]:
-    """The subjects that no process has counted yet for an event, recorded as counted."""
-    room, offered, fresh = MOST_SUBJECTS - progress.subjects.get(key, 0), list(arms), list[int]()
-    own = (
-        subjects.c.rollout == progress.name, subjects.c.generation == progress.generation, subjects.c.event == key
-    )  # fmt: skip
-    for start in range(0, len(offered), _BATCH):
-        batch = offered[start : start + _BATCH]
-        counted = set(
-            connection.execute(select(subjects.c.subject).where(*own, subjects.c.subject.in_(batch))).scalars()
-        )
-        fresh += [subject for subject in batch if subject not in counted][: max(room - len(fresh), 0)]
-    if fresh:
-        row = {"rollout": progress.name, "generation": progress.generation, "event": key}
-        connection.execute(insert(subjects), [{**row, "subject": subject} for subject in fresh])
-    return fresh

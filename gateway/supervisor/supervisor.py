@@ -17,6 +17,7 @@ from gateway.auth.keys import ApiKey, new_key
 from gateway.background import Background
 from gateway.data_plane import FIXED
 from gateway.errors import StartError
+from gateway.experiments.metrics import ExperimentMetrics
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
@@ -107,6 +108,7 @@ class Supervisor:
         await self.workers.exchange(self.decider.orders)  # for the workers that start now
         self._exits.push_async_callback(self.decider.aclose)
         self._tally.watch(RolloutMetrics(self.decider))
+        self._tally.watch(ExperimentMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
         self._background.run(self.decider.run(), "rollouts")
         self.lifecycle.started()

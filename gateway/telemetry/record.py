@@ -1,6 +1,6 @@
 """The record of one request: the source of its log line and its metrics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from adapters.call import CallTrace
@@ -24,8 +24,8 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation",
-        "exported", "ignored", "key", "model", "operation", "pool", "request_id", "roles", "shadowed", "started",
-        "status", "stream", "tenant", "time", "trace", "usage",
+        "exported", "feedback_id", "ignored", "key", "model", "operation", "pool", "request_id", "roles", "shadowed",
+        "started", "status", "stream", "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -52,6 +52,8 @@ class Record:
         """Fields of the request that the model ignored."""
         self.early: Reservation | None = None
         """The reservation while the body is received and the model is unknown."""
+        self.feedback_id = ""
+        """The signed id of a request of an experiment, if the client has given the request an id of its own."""
         self.explanation = ""
         """The explanation of the route, if the client requests it and may receive it."""
         self.draft: Draft | None = None
@@ -61,6 +63,13 @@ class Record:
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0
+
+    def sign(self, id: str, headers: Mapping[str, str]) -> None:
+        """Give the request an id for feedback: as its id, unless that is the client's own."""
+        if headers.get("x-request-id") == self.request_id:
+            self.feedback_id = id
+        else:
+            self.request_id = id
 
     @property
     def overhead(self) -> float:

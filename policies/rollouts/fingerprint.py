@@ -1,21 +1,24 @@
-"""The identity of a rollout's arms. Counts of other arms have no meaning for these."""
+"""The identity of a comparison's arms. Counts of other arms have no meaning for these."""
 
 from collections.abc import Mapping
 from hashlib import blake2b
 
 from config.schema.config import PoolConfig
+from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.rollout import RolloutArmConfig, RolloutConfig
 
 _SERVED = {"protocol", "model", "runtime"}
 """The fields of a pool that decide its answers. Endpoints may come and go."""
 
 
-def fingerprint(config: RolloutConfig, pools: Mapping[str, PoolConfig]) -> str:
+def fingerprint(config: RolloutConfig | ExperimentConfig, pools: Mapping[str, PoolConfig]) -> str:
     """A text that changes with the arms and with the subjects, but not with steps, conditions or endpoints."""
-    parts = [config.sticky, *(_of(arm, pools) for arm in (config.source, config.to))]
+    parts = [config.sticky, *(_of(arm, pools) for arm in config.sides)]
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def _of(arm: RolloutArmConfig, pools: Mapping[str, PoolConfig]) -> str:
     pool = pools.get(arm.pool or "")
-    return arm.model_dump_json(exclude={"name"}) + ("" if pool is None else pool.model_dump_json(include=_SERVED))
+    return arm.model_dump_json(exclude={"name", "weight"}) + (
+        "" if pool is None else pool.model_dump_json(include=_SERVED)
+    )

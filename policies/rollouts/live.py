@@ -15,7 +15,7 @@ from policies.rollouts.tally import ArmTally, ShareOrder, StratumTally
 from policies.routing.facts import Facts
 from policies.routing.split import Arms, arm_for, steady_subject
 
-MOST_REMEMBERED = 16_384
+MOST_REMEMBERED = 65_536
 """Subjects of one metric that a process remembers."""
 MOST_STRATA = 64
 """Strata with counts that are not reported yet."""
@@ -24,6 +24,8 @@ MOST_STRATA = 64
 class Compared(Protocol):
     """The configuration of a rollout or an experiment."""
 
+    @property
+    def kind(self) -> str: ...
     @property
     def name(self) -> str: ...
     @property
@@ -34,24 +36,23 @@ class Compared(Protocol):
     def first_shares(self) -> tuple[float, ...]: ...
     @property
     def counts_tokens(self) -> bool: ...
-    @property
-    def most_subjects(self) -> int | None: ...
     def events(self) -> tuple[EventConfig, ...]: ...
 
 
 class LiveComparison:
     """The shares of the arms in force, and the counts since the last report. State of one event loop."""
 
-    def __init__(self, config: Compared, fingerprint: str, model: str, kind: str = "rollout") -> None:
+    def __init__(self, config: Compared, fingerprint: str, model: str, signer: IdSigner | None = None) -> None:
         self.name = config.name
+        self.kind = config.kind
         self.fingerprint = fingerprint
         self.generation = 0
         self.shares: tuple[float, ...] = ()
         self.stratum: int | None = None
         self.arms: Arms = ()
-        self.signer: IdSigner | None = None
+        self.signer = signer
         """Signs the ids of requests; None for a comparison without feedback."""
-        self.salt = f"{model}#{kind} {config.name}"
+        self.salt = f"{model}#{config.kind} {config.name}"
         self._bounds: dict[str, float] = {}
         self._expected = [Expected() for _ in config.labels] if config.counts_tokens else []
         self._counts: tuple[ArmCount, ...] = ()
@@ -60,7 +61,6 @@ class LiveComparison:
         self._draws = config.sticky == "request"
         self._labels = config.labels
         self._sticky = config.sticky
-        self._most_subjects = config.most_subjects
         self._strata: dict[int, LiveStratum] = {}
         self._subjects: dict[str, dict[int, int]] = {}
         self._requests = Random().getrandbits(63)
@@ -131,12 +131,12 @@ class LiveComparison:
         before = seen.get(subject)
         if before is not None and (key or before == arm):
             return
-        if before is None and len(seen) >= (self._most_subjects or MOST_REMEMBERED):
-            if self._most_subjects is not None:
-                return
+        if before is None and len(seen) >= MOST_REMEMBERED:
             seen.clear()  # the decider recognises those that come again
         seen[subject] = arm
-        tally.subjects.setdefault(key, {})[subject] = arm
+        counted = tally.subjects.setdefault(key, {})
+        if len(counted) < MOST_REMEMBERED:
+            counted[subject] = arm
 
     def _stratum(self, number: int) -> LiveStratum:
         """The stratum of a number. Of too many, the oldest counts no more."""

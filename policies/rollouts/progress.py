@@ -43,6 +43,8 @@ class RolloutProgress(msgspec.Struct):
     """The first stratum of the sample-ratio test: an operator has accepted the strata before."""
     subjects: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of counted subjects, by the key of their event."""
+    read: int = 0
+    """The number of the last value of clients that counts."""
 
     def order(self) -> ShareOrder:
         """The state that every process applies."""

@@ -29,13 +29,13 @@ def described(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any
         "counting": progress.counting,
         "requests": _pair([stratum.ended for stratum in progress.strata]),
         "assigned": _pair([stratum.assigned for stratum in progress.strata]),
-        "sample_ratio": {"e_value": _finite(e_value(log_ratio_mismatch(progress)))},
+        "sample_ratio": {"e_value": finite(e_value(log_ratio_mismatch(progress)))},
         "back_if": [
             {
                 **_event(config, progress, alarm.condition),
                 "above": alarm.condition.above,
-                "e_value": _finite(e_value(alarm.log_e)),
-                "needed": _finite(e_value(alarm.needed)),
+                "e_value": finite(e_value(alarm.log_e)),
+                "needed": finite(e_value(alarm.needed)),
             }
             for alarm in alarms(config, progress)
         ],
@@ -49,7 +49,7 @@ def audited(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
     conditions = [
         {
             "event": alarm.condition.key,
-            "e": _finite(e_value(alarm.log_e)),
+            "e": finite(e_value(alarm.log_e)),
             **_event(config, progress, alarm.condition)["events"],
             "ratio": list(_ratio(config, progress, alarm.condition)),
         }
@@ -71,7 +71,7 @@ def _proofs(config: RolloutConfig, progress: RolloutProgress) -> list[dict[str, 
             **_event(config, progress, proof.condition),
             "below": proof.condition.below,
             "at_most": proof.condition.at_most,
-            "e_value": None if proof.log_e is None else _finite(e_value(proof.log_e)),
+            "e_value": None if proof.log_e is None else finite(e_value(proof.log_e)),
             "rate_at_most": proof.most,
             "proven": proof.is_proven,
         }
@@ -108,7 +108,7 @@ def _of_step(progress: RolloutProgress) -> list[Stratum]:
 
 def _ratio(config: RolloutConfig, progress: RolloutProgress, event: EventConfig) -> tuple[float, float]:
     low, high = ratio_interval(event_counts(progress.strata, event), config.alpha)
-    return round(low, 4), _finite(round(high, 4))
+    return round(low, 4), finite(round(high, 4))
 
 
 def _times(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
@@ -120,14 +120,14 @@ def _times(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any]:
         if bins:
             shown[label] = {
                 f"p{p * 100:g}": {
-                    "seconds": _finite(quantile(bins, p)),
-                    "interval": [_finite(end) for end in quantile_interval(bins, p, config.alpha)],
+                    "seconds": finite(quantile(bins, p)),
+                    "interval": [finite(end) for end in quantile_interval(bins, p, config.alpha)],
                 }
                 for p in QUANTILES
             }
     if all(arms):
         shown["differ"] = {
-            f"p{p * 100:g}": {"e_value": _finite(e_value(log_quantile_difference(arms[0], arms[1], p)))}
+            f"p{p * 100:g}": {"e_value": finite(e_value(log_quantile_difference(arms[0], arms[1], p)))}
             for p in QUANTILES
         }
     return shown
@@ -137,5 +137,6 @@ def _pair(pairs: list[list[int]]) -> dict[str, int]:
     return {"from": sum(pair[0] for pair in pairs), "to": sum(pair[1] for pair in pairs)}
 
 
-def _finite(value: float) -> float:
+def finite(value: float) -> float:
+    """The value, or the greatest one that reports have."""
     return min(value, _MOST)

@@ -6,6 +6,8 @@ import msgspec
 
 from policies.sequential.subexponential import WideSum
 
+MOST_WAITING = 1_000_000
+"""Subjects of an event that wait for the database; further ones do not count, in any arm."""
 ArmCounts = list[int]
 """A count of each arm, in the order of the file: of a rollout, `from`, then `to`."""
 Times = dict[int, int]
@@ -35,7 +37,8 @@ class ArmTally(msgspec.Struct, omit_defaults=True):
         for key, counts in other.events.items():
             add_counts(self.events.setdefault(key, []), counts)
         for key, arms in other.subjects.items():
-            self.subjects[key] = {**arms, **self.subjects.get(key, {})}
+            if len(self.subjects.get(key, ())) < MOST_WAITING:  # else the database has been away for long
+                self.subjects[key] = {**arms, **self.subjects.get(key, {})}
         self.first_byte += [{} for _ in range(len(other.first_byte) - len(self.first_byte))]
         for times, more in zip(self.first_byte, other.first_byte, strict=False):
             for number, count in more.items():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from config.schema.config import (
     ClientModelConfig,
+    ExperimentConfig,
     RetryConfig,
     RewriteConfig,
     RolloutConfig,
@@ -27,7 +28,7 @@ from policies.routing.target import FallbackTarget, Target, chain, compiled
 
 Pick = Callable[[Facts, Random], Decision]
 Rollouts = Mapping[str, LiveComparison]
-"""The rollouts of a process, by name."""
+"""The rollouts and experiments of a process, by name."""
 NO_ROLLOUTS: Rollouts = {}
 VERSION_SIGN = "@"
 """The separator between a model's name and its version. No configured name contains it."""
@@ -116,8 +117,8 @@ def targets(model: ClientModelConfig) -> Iterator[Target]:
     """
     splits = 0
     for route in model.routes:
-        if route.rollout is not None:
-            yield compiled(route.target, LiveComparison(route.rollout, "", model.name).salt)
+        if route.comparison is not None:
+            yield compiled(route.target, LiveComparison(route.comparison, "", model.name).salt)
             continue
         target = compiled(route.target, f"{model.name}#{splits}")
         splits += target.split is not None
@@ -129,10 +130,17 @@ def rollouts_of(models: Sequence[ClientModelConfig]) -> Iterator[tuple[ClientMod
     return ((model, route.rollout) for model in models for route in model.routes if route.rollout is not None)
 
 
+def comparisons_of(
+    models: Sequence[ClientModelConfig],
+) -> Iterator[tuple[ClientModelConfig, RolloutConfig | ExperimentConfig]]:
+    """Each rollout and each experiment of a file, with its model."""
+    return ((model, route.comparison) for model in models for route in model.routes if route.comparison is not None)
+
+
 def _rewrites(model: ClientModelConfig) -> Iterator[RewriteConfig]:
     for route in model.routes:
-        arms = () if route.rollout is None else (route.rollout.source.rewrite, route.rollout.to.rewrite)
-        yield from (rewrite for rewrite in (route.rewrite, *arms) if rewrite is not None)
+        arms = () if route.comparison is None else route.comparison.sides
+        yield from (rewrite for rewrite in (route.rewrite, *(arm.rewrite for arm in arms)) if rewrite is not None)
 
 
 def _entries(model: ClientModelConfig, rollouts: Rollouts) -> Iterator[tuple[str, ResolvedModel]]:
@@ -152,8 +160,8 @@ def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
 
 def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
-    if route.rollout is not None:
-        return _rolled(model, index, route, target, rollouts)
+    if route.comparison is not None:
+        return _compared(model, index, route, route.comparison, target, rollouts)
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
 
     def inner(target: Target, arms: tuple[str, ...], later: tuple[FallbackTarget, ...]) -> Pick:
@@ -168,13 +176,18 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: 
     return inner(target, (), ())
 
 
-def _rolled(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts) -> Pick:
-    """The function that selects the decision of a rollout's arm, by the share that is in force then."""
-    config = route.rollout
-    assert config is not None
+def _compared(
+    model: str,
+    index: int,
+    route: RouteConfig,
+    config: RolloutConfig | ExperimentConfig,
+    target: Target,
+    rollouts: Rollouts,
+) -> Pick:
+    """The function that selects the decision of an arm, by the shares that are in force then."""
     live = rollouts.get(config.name) or LiveComparison(config, "", model)
     decisions = []
-    for side, arm in enumerate((config.source, config.to)):
+    for side, arm in enumerate(config.sides):
         written = arm.rewrite or route.rewrite
         rewrite = None if written is None else Rewrite(written)
         where = chain(arm.pool or "", target.fallback)

@@ -10,6 +10,7 @@ quantiles.py     counts of latencies in logarithmic bins: a quantile's confidenc
 means.py         the confidence sequence of the mean of bounded values; CUPED
 subexponential.py  the same of values with a wide range, from sums that add up
 blocks.py        the test of two arms' rates in blocks of both outcomes
+effect.py        the difference of two arms' means, also while their shares change
 sample_ratio.py  whether the arms have their shares of the subjects
 thompson.py      Thompson sampling with a least share for each arm
 

@@ -145,7 +145,7 @@ def test_a_right_file_loads(tmp_path: Path) -> None:
         (
             "to: vllm",
             "to: vllm\n        split: {arms: [{pool: vllm, weight: 1}, {pool: spare, weight: 1}]}",
-            "10: models[0].routes[0]: a route has one target: give `to`, `split` or `rollout`",
+            "10: models[0].routes[0]: a route has one target: give `to`, `split`, `rollout` or `experiment`",
         ),
         (
             "to: vllm",

@@ -8,6 +8,7 @@ state.py    the state of one process as JSON
 pools.py    pools and their endpoints
 tenants.py  tenants and their keys
 rollouts.py rollouts and their evidence
+experiments.py experiments, their effects and their time series
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

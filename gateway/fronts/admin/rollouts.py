@@ -9,6 +9,7 @@ from gateway.fronts.admin.body import read_object
 from gateway.fronts.admin.guard import AdminRefused, recorded, visit
 from gateway.rollouts.operators import views
 from policies.rollouts.decide import OrderRefused
+from policies.rollouts.progress import RolloutProgress
 
 Verb = Literal["pause", "on", "back"]
 
@@ -46,6 +47,7 @@ class RolloutsFront:
             progress = await self._backend.decider.order(name, verb, visit(request).actor)
         except OrderRefused as error:
             raise AdminRefused(409, "order_refused", str(error)) from None
+        assert isinstance(progress, RolloutProgress)
         recorded(request)  # in the transaction of the order
         body = {"name": name, "status": progress.status, "reason": progress.reason, "weight": progress.share}
         return web.json_response(body)

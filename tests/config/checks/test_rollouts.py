@@ -78,7 +78,7 @@ def test_a_rollout_is_valid(complaints: Complaints) -> None:
             "to: v2",
             "to: v2\n          back_if: [{metric: failure}]",
             "13: PLACE.back_if[0].metric: expected failures or first_byte or total or retries or rejections or "
-            'blocked (did you mean "failures"?)',
+            'blocked or feedback (did you mean "failures"?)',
         ),
         (
             "to: v2",
@@ -123,7 +123,7 @@ def test_a_rollout_is_valid(complaints: Complaints) -> None:
         (
             "- rollout:",
             "- to: v1\n        rollout:",
-            "9: models[0].routes[0]: a route has one target: give `to`, `split` or `rollout`",
+            "9: models[0].routes[0]: a route has one target: give `to`, `split`, `rollout` or `experiment`",
         ),
     ],
 )

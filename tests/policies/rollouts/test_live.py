@@ -151,7 +151,7 @@ def test_a_user_counts_one_event_of_each_metric() -> None:
 
 
 def test_subjects_and_strata_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RolloutConfig, "most_subjects", 5)
+    monkeypatch.setattr(live, "MOST_REMEMBERED", 5)
     monkeypatch.setattr(live, "MOST_STRATA", 3)
     rollout = running(0.5, plan(sticky="user"))
     for i in range(20):

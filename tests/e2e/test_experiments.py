@@ -1,0 +1,139 @@
+"""Experiments over real processes: clients report values, and the better arm wins by itself."""
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.upstreams import Upstream, upstream
+
+pytestmark = pytest.mark.e2e
+BODY = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+FEEDBACK = [{"name": "solved", "within": "1h"}, {"name": "stars", "type": "number", "min": 1, "max": 5}]
+
+
+def configuration(a: Upstream, b: Upstream, workers: int = 1, **experiment: Any) -> dict[str, Any]:
+    written = {"name": "tone", "arms": ["a", "b"], "metric": "solved", "warmup": "0s", **experiment}
+    return {
+        "workers": workers,
+        "feedback": FEEDBACK,
+        "pools": [{"name": name, "endpoints": [up.url]} for name, up in (("a", a), ("b", b))],
+        "models": [{"name": "chat", "routes": [{"experiment": written}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}, {"name": "other", "models": ["*"]}],
+    }
+
+
+class App:
+    """An app whose users report whether an answer has solved their problem."""
+
+    def __init__(self, g: GatewayProcess, key: str, rates: dict[str, float], seed: int = 0) -> None:
+        self._g = g
+        self._key = key
+        self._rates = rates
+        self._rng = random.Random(seed)
+        self.reported = {"a": 0, "b": 0}
+        self.statuses: set[int] = set()
+
+    async def ask(self, http: aiohttp.ClientSession, **headers: str) -> tuple[str, str]:
+        """The id of an answer and its arm."""
+        url, own = f"{self._g.url}/v1/chat/completions", {"authorization": f"Bearer {self._key}", **headers}
+        async with http.post(url, json=BODY, headers=own) as response:
+            await response.read()
+            assert response.status == 200
+            return response.headers["x-request-id"], response.headers["x-headrace-arm"]
+
+    async def report(self, http: aiohttp.ClientSession, key: str = "", **body: Any) -> tuple[int, dict[str, Any]]:
+        headers = {"authorization": f"Bearer {key or self._key}"}
+        async with http.post(f"{self._g.url}/v1/feedback", json=body, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def _user(self, http: aiohttp.ClientSession) -> None:
+        id, arm = await self.ask(http)
+        solved = self._rng.random() < self._rates[arm]
+        for _ in range(self._rng.choice((1, 1, 2))):  # some report twice
+            status, _ = await self.report(http, id=id, metric="solved", value=solved)
+            self.statuses.add(status)
+        self.reported[arm] += status == 200
+
+    async def serve(self, users: int) -> None:
+        async with aiohttp.ClientSession() as http:
+            for _ in range(users // 20):
+                await asyncio.gather(*(self._user(http) for _ in range(20)))
+
+
+async def admin(g: GatewayProcess, path: str = "") -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/experiments/tone{path}") as response:
+        assert response.status == 200, await response.text()
+        shown: dict[str, Any] = await response.json()
+        return shown
+
+
+async def begun(g: GatewayProcess, app: App) -> None:
+    """Wait until every worker signs the ids of its requests: each try has a connection, and so a worker, of its own."""
+    signed = 0
+    async with asyncio.timeout(100):
+        while signed < 20:
+            async with aiohttp.ClientSession() as http:
+                id, _ = await app.ask(http)
+            signed = signed + 1 if len(id) == 44 else 0
+
+
+async def until(g: GatewayProcess, **fields: Any) -> dict[str, Any]:
+    """The experiment when it has these fields."""
+    async with asyncio.timeout(100):
+        while True:
+            view = await admin(g)
+            if fields.items() <= view.items():
+                return view
+            await asyncio.sleep(0.05)
+
+
+async def counted(g: GatewayProcess, count: int) -> dict[str, Any]:
+    """The experiment when so many values count."""
+    async with asyncio.timeout(100):
+        while True:
+            view = await admin(g)
+            if sum(arm["samples"] for arm in view["metrics"]["solved"]["arms"]) >= count:
+                return view
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_the_better_arm_wins_by_itself(tmp_path: Path, workers: int) -> None:
+    async with (
+        upstream() as a,
+        upstream() as b,
+        gateway(tmp_path, configuration(a, b, workers, then="winner")) as g,
+    ):
+        app = App(g, await g.key(), {"a": 0.3, "b": 0.8})
+        await begun(g, app)
+        await app.serve(400)
+        await until(g, status="decided", winner="b")
+        assert app.statuses <= {200, 404}  # requests after the end have plain ids
+        view = await counted(g, sum(app.reported.values()))
+        arms = view["metrics"]["solved"]["arms"]
+        low, high = arms[1]["interval"]
+        assert 0 < low < 0.5 < high < 1
+        assert [arm["samples"] for arm in arms] == [app.reported["a"], app.reported["b"]]
+        assert arms[1]["e_value"]["better"] >= view["needed"] == pytest.approx(40)
+        assert max(view["sample_ratio"]["e_value"], view["feedback_ratio"]["e_value"]) < 1000
+        async with aiohttp.ClientSession() as http, asyncio.timeout(30):
+            while {(await app.ask(http))[1] for _ in range(10)} != {"b"}:
+                await asyncio.sleep(0.05)
+        points = (await admin(g, "/series"))["points"]
+        assert points
+        assert len(points[-1]["arms"]) == 2
+        config = ("--config", str(g.config))
+        status, printed, _ = await command("experiment", "show", "tone", *config)
+        assert status == 0
+        assert "tone: decided, winner b" in printed
+        status, printed, _ = await command("experiment", "list", "--json", *config)
+        assert json.loads(printed)[0]["winner"] == "b"
+        log = await command("audit", "list", "--json", *config)
+        actions = [entry["action"] for entry in json.loads(log[1])[::-1] if entry["target"] == "tone"]
+        assert actions[-1] == "experiment.decided"
