@@ -9,10 +9,11 @@ expressions/     the typed expressions in conditions of pipelines
 loader.py        path → Config, or every problem at once
 document.py      YAML → plain data with line numbers
 node.py          cursor over plain data of any shape, for the checks
+code.py          the pool of the Python files that pipelines call
 extras.py        the optional packages that a configuration needs
 graph.py         a graph of named steps: predecessors, cycles, needed steps
 place.py         a place in the file, and the schema at that place
-external.py      ${ENV}, file: secrets, PEM files
+external.py      ${ENV}, file: secrets, PEM files, Python files
 sentences.py     errors of the schema in plain English
 problem.py       one problem, and the error with all problems
 cases.py         tests of a policy

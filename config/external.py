@@ -1,4 +1,4 @@
-"""Resolves references out of the file: environment variables, secret files, key and PEM files."""
+"""Resolves references out of the file: environment variables, secret files, key and PEM files, Python files."""
 
 import os
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 from config.document import Document
 from config.place import Place, type_at
 from config.problem import Problem
+from config.schema.pipelines.call import CodeFile
 from config.schema.text import ENV_NAME, Jwks, LocalFile, PemFile, Secret
 
 MAX_FILE_BYTES = 1024**2
@@ -34,9 +35,9 @@ class Resolved:
 
 
 def resolve(doc: Document, folder: Path) -> Resolved:
-    """Replace ``${NAME}`` and ``${NAME:-default}`` in every text, read the secrets, find the PEM files.
+    """Replace ``${NAME}`` and ``${NAME:-default}`` in every text, read secrets and Python files, find the PEM files.
 
-    ``folder`` is the base of relative paths of secrets and PEM files. Other paths are not changed.
+    ``folder`` is the base of the relative paths of these files. Other paths are not changed.
     """
     resolver = _Resolver(doc, folder)
     resolver.done.data = resolver.walk(doc.data, ())
@@ -53,6 +54,8 @@ class _Resolver:
         hint = type_at(place)
         if hint == Secret and value is not None:
             return self._attempt(partial(self._secret, value), place)
+        if hint == CodeFile:
+            return self._attempt(partial(self._code, value), place)
         if isinstance(value, dict):
             return {name: self.walk(inner, (*place, name)) for name, inner in value.items()}
         if isinstance(value, tuple):
@@ -68,7 +71,7 @@ class _Resolver:
             return self._jwks
         return self._local_file if hint == LocalFile else _expand
 
-    def _attempt(self, resolve: Callable[[], str], place: Place) -> str | None:
+    def _attempt(self, resolve: Callable[[], object], place: Place) -> object:
         try:
             return resolve()
         except _UnresolvedError as error:
@@ -95,6 +98,15 @@ class _Resolver:
         content = self._content(path)
         try:
             return content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise _UnresolvedError(f"{path} is not UTF-8 text") from None
+
+    def _code(self, value: object) -> dict[str, str]:
+        if not isinstance(value, str) or not value:
+            raise _UnresolvedError("is not the path of a Python file")
+        path = self._folder / _expand(value)
+        try:
+            return {"path": str(path.absolute()), "text": self._content(path).decode("utf-8-sig")}
         except UnicodeDecodeError:
             raise _UnresolvedError(f"{path} is not UTF-8 text") from None
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from config.protocols.prompts import PromptProtocol
 from config.runtimes.bundled import EXTRAS
+from config.runtimes.code import CodeRuntime
 from config.runtimes.llm import LlmRuntime
 from config.runtimes.tensor import TensorRuntime
 from config.schema.config import Config
@@ -44,8 +45,9 @@ def _of_pool(pool: PoolConfig) -> Iterator[str]:
     runtime, discover = pool.runtime, pool.discover
     if isinstance(runtime, LlmRuntime):
         yield "llm"
-    if isinstance(runtime, TensorRuntime):
+    if isinstance(runtime, TensorRuntime | CodeRuntime):
         yield "tensor"
+    if isinstance(runtime, TensorRuntime):
         for name in runtime.bundled:
             yield from EXTRAS[name]
     if pool.protocol.name.endswith("-grpc"):

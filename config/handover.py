@@ -5,6 +5,7 @@ The other process does not read the file, which may have changed, and does not n
 
 import json
 
+from config.code import with_code
 from config.schema.config import Config
 
 
@@ -22,7 +23,7 @@ def unpack(text: str) -> Config:
     packed = json.loads(text)
     source = _as_loaded(packed["source"])
     lines = {tuple(place): line for place, line in packed["lines"]}
-    return Config.model_validate(source, strict=True).written_at(lines, source)
+    return with_code(Config.model_validate(source, strict=True)).written_at(lines, source)
 
 
 def _as_loaded(value: object) -> object:

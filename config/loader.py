@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from config import external, sentences
 from config.checks import advice, combinations, references
 from config.checks.pipelines.types import unchecked
+from config.code import with_code
 from config.document import Document, parse
 from config.external import Resolved
 from config.node import Node
@@ -93,6 +94,6 @@ def _lines(doc: Document, root: Node) -> dict[Place, int]:
 def _validate(doc: Document, resolved: Resolved) -> tuple[Config | None, list[Problem]]:
     """Validate strictly: ``"256"`` is not a number and ``yes`` is not a boolean."""
     try:
-        return Config.model_validate(resolved.data, strict=True), []
+        return with_code(Config.model_validate(resolved.data, strict=True)), []
     except ValidationError as error:
         return None, list(sentences.problems(doc, error, skip=resolved.failed))

@@ -17,6 +17,7 @@ from config.protocols import BUILT_IN, AnyProtocol, ProtocolConfig
 from config.runtimes import KINDS, AnyRuntime
 from config.schema import money, units, when
 from config.schema.config import Config
+from config.schema.pipelines.call import CodeFile
 from config.schema.section import Section
 from config.schema.text import Shape
 from config.schema.units import format_duration
@@ -72,6 +73,7 @@ _PLAIN = {
     bool: "`true` or `false`",
     SecretStr: "secret",
     Any: "any value",
+    CodeFile: "path of a Python file",
 }
 _BOUNDS: tuple[tuple[type, str, str], ...] = (
     (Ge, "ge", "≥ {}"), (Gt, "gt", "> {}"), (Le, "le", "≤ {}"), (Lt, "lt", "< {}"),
@@ -160,7 +162,7 @@ def _base(annotation: Any, metadata: list[Any], link: _Link, suffix: str) -> str
         return f"list of {_kind(arguments[0], [], link, suffix + '[]')}"
     if origin is dict:
         return f"map of {_kind(arguments[0], [], link, suffix)} to {_kind(arguments[1], [], link, suffix)}"
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if isinstance(annotation, type) and issubclass(annotation, Section) and annotation not in _PLAIN:
         return link(annotation, suffix)
     return _PLAIN[annotation]
 

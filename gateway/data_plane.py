@@ -3,14 +3,15 @@
 import asyncio
 import random
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from adapters.http1.heap import keep_trimmed
 from adapters.http1.message import Handler, Headers, Refusal, Response
-from config.schema.config import Config, StateConfig
+from config.code import CODE_POOL, calls_of_files
+from config.schema.config import ClientModelConfig, Config, StateConfig
 from gateway.auth.errors import KeysError
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
@@ -269,16 +270,11 @@ class DataPlane:
         return self.accepting and not self.models_without_endpoint()
 
     def models_without_endpoint(self) -> list[str]:
-        """Names of models for which no route leads to an eligible endpoint. A pipeline has none of its own."""
-        pools = self.core.snapshot.pools
+        """Names of models for which no route leads to an eligible endpoint. A pipeline has only that of its files."""
+        snapshot = self.core.snapshot
+        pools = snapshot.pools
         alive = {name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
-        return [
-            model.name
-            for model in self.core.snapshot.config.models
-            if model.routes
-            and not any(route.models() for route in model.routes)
-            and not any(pool in alive for route in model.routes for pool in route.pools())
-        ]
+        return [model.name for model in snapshot.config.models if not _has_endpoint(model, alive)]
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -293,6 +289,15 @@ class DataPlane:
         """Close every part, in the reverse order of its creation."""
         self.accepting = False
         await self._exits.aclose()
+
+
+def _has_endpoint(model: ClientModelConfig, alive: Container[str]) -> bool:
+    """Whether a model has an endpoint in one of the pools that are `alive`, or none of its own."""
+    if model.pipeline is not None:
+        return CODE_POOL in alive or not any(calls_of_files(model.pipeline))
+    if any(route.models() for route in model.routes):
+        return True
+    return any(pool in alive for route in model.routes for pool in route.pools())
 
 
 def _open_log(to: str) -> AccessLog:

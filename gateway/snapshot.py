@@ -8,6 +8,7 @@ from random import Random
 
 from adapters.base import Upstream
 from adapters.errors import CredentialError
+from config.code import calls_of_files
 from config.schema.config import ClientModelConfig, Config, PoolConfig, TenantConfig
 from config.schema.globs import is_glob
 from gateway.auth.certificates import Certificates
@@ -16,12 +17,13 @@ from gateway.auth.table import REFUSED, KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.pipelines.build import Builder
 from gateway.pipelines.executor import Pipeline
+from gateway.pipelines.leaves.functions import function_models
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from policies.limits.price import Price
 from policies.routing.decision import Decision
-from policies.routing.rules import NO_ROLLOUTS, Catalogue, ModelList, Rollouts
+from policies.routing.rules import NO_ROLLOUTS, Catalogue, ModelList, ResolvedModel, Rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class Snapshot:
     config: Config
     credentials: Credentials
     catalogue: Catalogue
+    functions: Mapping[str, ResolvedModel]
+    """Models of the Python files that pipelines call, which no client can request."""
     allowed: Mapping[str, ModelList]
     """The models that each tenant may use."""
     standings: Mapping[str, TenantConfig]
@@ -61,6 +65,10 @@ class Snapshot:
         if allowed is None:
             raise CredentialError(REFUSED)
         return allowed
+
+    def called(self, model: str) -> ResolvedModel | None:
+        """The model that a step calls."""
+        return self.functions.get(model) or self.catalogue.find(model)
 
     def plan(self, decision: Decision) -> Upstream:
         """A decision as one upstream. Decisions are compiled once and live as long as this snapshot, so each has
@@ -104,6 +112,7 @@ def build(
         explaining=frozenset(tenant.name for tenant in config.tenants if tenant.explain),
         credentials=Credentials(keys, tokens or Tokens((), clock), Certificates(config.tenants), allowed),
         catalogue=catalogue,
+        functions=function_models(config),
         allowed=allowed,
         prices={model.name: Price(model.price) for model in config.models if model.price is not None},
         pools=pools,
@@ -129,7 +138,8 @@ def _takes_tensors(
     if model.pipeline is not None:
         resolved = [catalogue.find(each) for each in model.pipeline.deciding_models()]
         deciding = {each.rules.model for each in resolved if each is not None}
-        return bool(deciding) and all(_takes_tensors(each, catalogue, models, pools) for each in deciding)
+        has_tensors = bool(deciding) or any(calls_of_files(model.pipeline))
+        return has_tensors and all(_takes_tensors(each, catalogue, models, pools) for each in deciding)
     if any(pools[name].takes_tensors for route in model.routes for name in route.pools()):
         return True
     called = (catalogue.find(name) for route in model.routes for name in route.models())

@@ -26,6 +26,9 @@ def test_every_yaml_example_is_accepted(page: Path, text: str, tmp_path: Path) -
     path.write_text(text)
     for name in re.findall(r"[\w-]+\.(?:pem|key)\b", text):
         (tmp_path / name).write_text("-----BEGIN EXAMPLE-----\n")
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        if (name := re.match(r"# (\w+\.py)\n", code)) is not None:
+            (tmp_path / name[1]).write_text(code)
     assert load(path).version == yaml.safe_load(text)["version"]
 
 

@@ -3,6 +3,7 @@
 base.py      the base of every section
 llm.py       the bundled LLM engine
 tensor.py    the bundled tensor runtime; bundled.py: the small models that it adds
+code.py      the tensor runtime of the Python files of pipelines
 program.py   the base of programs of other projects
 vllm.py      vLLM
 command.py   any server that a command starts

@@ -8,7 +8,8 @@ from config.schema.embeddings import EmbeddingsConfig
 from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.limits import QuotaConfig, Quotas
 from config.schema.money import Amount, PerTokens
-from config.schema.pipelines.pipeline import PipelineConfig, PipelineTensorConfig
+from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.pipelines.pipeline import PipelineConfig
 from config.schema.queue import Priority
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig

@@ -78,7 +78,7 @@ class ClientModelCalls:
     async def call(self, model: str, request: ModelRequest, call: Call) -> Answer:
         """See `adapters.call.ModelCaller`. The request has the model's own name."""
         services, snapshot = self._services, self._snapshot
-        resolved = snapshot.catalogue.find(model)
+        resolved = snapshot.called(model)
         assert resolved is not None  # the checks of the file found it
         now = services.clock()
         facts, decision = self._decide(resolved, request, call)

@@ -89,7 +89,7 @@ class Pipeline:
         """The answer of the last step, or an answer made from the values of the outputs."""
         answer = output.answer
         usage = call.trace.spent(call.step)[0] or Usage()
-        if answer is None or not incoming.takes(answer):
+        if answer is None or not incoming.takes(answer, is_forwarded=output.is_forwarded):
             answer = await answer_from(incoming, await output.read(), usage)
         elif answer.body is None:
             answer = PassedStream(answer, call)

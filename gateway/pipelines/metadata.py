@@ -11,7 +11,8 @@ from adapters.errors import BackendError, CallerError
 from adapters.requests import ModelQuery
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata, TensorMetadata
-from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, PipelineTensorConfig, StepConfig
+from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
 from gateway.pipelines.scope import REQUEST
 
 FRESH_SECONDS = 30.0
@@ -45,7 +46,8 @@ class PipelineMetadata:
 
     async def ready(self, call: Call) -> None:
         """Query the readiness of every model. Raises the first failure."""
-        queries = [_query(call, model, "ready") for model in dict.fromkeys(self._config.models())]
+        models = dict.fromkeys((*self._config.models(), *_receivers(self._config)))
+        queries = [_query(call, model, "ready") for model in models]
         for end in await asyncio.gather(*queries, return_exceptions=True):
             if isinstance(end, BaseException):
                 raise end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from adapters.base import Answer
@@ -17,8 +19,12 @@ from gateway.pipelines.values import UnusableValueError, Values, tensor_of
 class ModelNode:
     """Sends the client's request, or the step's inputs, to a model."""
 
-    def __init__(self, model: str, *, takes_tensors: bool) -> None:
+    def __init__(
+        self, model: str, *, takes_tensors: bool, declared: Mapping[str, TensorMetadata] | None = None
+    ) -> None:
+        """`declared` are the model's inputs; its server describes them if None."""
         self.model = model
+        self._declared = declared
         self._takes_tensors = takes_tensors
 
     async def run(self, scope: StepScope) -> Output:
@@ -29,7 +35,7 @@ class ModelNode:
         if answer.body is None and not scope.is_live:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
-        return Output(answer=answer)
+        return Output(answer=answer, is_forwarded=scope.inputs is None)
 
     async def _call(self, request: ModelRequest, scope: StepScope) -> Answer:
         """Call the model. Servers without prompts receive tensors, and servers without state single requests."""
@@ -60,8 +66,8 @@ class ModelNode:
             raise scope.fail(error) from None
 
     async def _tensors(self, inputs: Values, scope: StepScope) -> list[Tensor]:
-        declared: dict[str, TensorMetadata] = {}
-        if not all(isinstance(value, Tensor) for value in inputs.values()):
+        declared = self._declared or {}
+        if self._declared is None and not all(isinstance(value, Tensor) for value in inputs.values()):
             declared = {tensor.name: tensor for tensor in (await described(self.model, scope)).inputs}
         return [tensor_of(name, value, declared.get(name)) for name, value in inputs.items()]
 

@@ -58,10 +58,13 @@ class PipelineRequest:
         self._inference: Inference | None = None
         self._fields: dict[str, Value] = {}
 
-    def takes(self, answer: Answer) -> bool:
-        """Whether an answer is of the request's own operation, so that it can be forwarded unchanged."""
+    def takes(self, answer: Answer, *, is_forwarded: bool) -> bool:
+        """Whether an answer is of the request's own operation, so that it can be forwarded unchanged.
+
+        A whole answer to another request than the client's may have other outputs, or another form.
+        """
         if isinstance(self.request, InferRequest):
-            is_expected = answer.body is None or not self.request.stream
+            is_expected = answer.body is None or (is_forwarded and not self.request.stream)
             return is_expected and answer.form.wire in ("oip-http", "oip-grpc")
         return answer.form.wire == "openai"
 

@@ -22,10 +22,15 @@ class Output:
     The answer may be a stream that has begun, if the scope of the node is live.
     """
 
-    __slots__ = ("_values", "answer", "trace")
+    __slots__ = ("_values", "answer", "is_forwarded", "trace")
 
-    def __init__(self, values: Values | None = None, answer: Answer | None = None) -> None:
+    def __init__(
+        self, values: Values | None = None, answer: Answer | None = None, *, is_forwarded: bool = True
+    ) -> None:
         self.answer = answer
+        self.is_forwarded = is_forwarded
+        """Whether the model has received the client's own request, so that the answer has the outputs that the client
+        requests, in their form."""
         self.trace: StepTrace | None = None
         """The record of the part that produced the output."""
         self._values = values

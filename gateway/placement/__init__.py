@@ -3,6 +3,7 @@
 runtime.py      the interface of a runtime for pools
 local.py        a supervised child process
 launch.py       how the process is started, and its address
+code.py         the repository of the Python files of pipelines
 programs.py     commands of other projects' servers, such as vLLM
 environment.py  environment variables of a runtime
 ports.py        free ports of loopback

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from adapters.temporary import TemporaryFolder
+from config.runtimes.code import CodeRuntime
 from config.schema.config import LlmRuntime, ProgramRuntime, RuntimeConfig, TensorRuntime
 from config.schema.units import format_size_or_share
-from gateway.placement import programs
+from gateway.placement import code, programs
 from gateway.placement.environment import environment
 from gateway.placement.launch import Launch
 from gateway.placement.ports import Ports
@@ -37,6 +39,12 @@ class LocalRuntimes:
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> "LocalRuntime":
         """Raises `CannotLaunch`."""
         socket = Path(self._folder.name) / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
+        if isinstance(config, CodeRuntime):
+            folder = socket.with_suffix(".models")
+            code.write(folder, config.functions)
+            env = environment(os.environ, config.env, config)
+            launch = Launch(_of_code(socket, folder), f"unix:{socket}", STOP_SECONDS, env)
+            return LocalRuntime(name, config, launch, on_exit, partial(shutil.rmtree, folder, ignore_errors=True))
         if not isinstance(config, ProgramRuntime):
             env = environment(os.environ, config.env, config)
             launch = Launch(command(name, config, socket), f"unix:{socket}", STOP_SECONDS, env)
@@ -170,6 +178,11 @@ def command(name: str, config: RuntimeConfig, socket: Path) -> list[str]:
         return line + _llm(name, config)
     assert isinstance(config, TensorRuntime)
     return line + _tensor(config)
+
+
+def _of_code(socket: Path, folder: Path) -> list[str]:
+    line = [sys.executable, "-m", "runtimes.tensor", "--socket", str(socket), "--exit-with-parent"]
+    return [*line, "--repository", str(folder)]
 
 
 def _llm(name: str, config: LlmRuntime) -> list[str]:

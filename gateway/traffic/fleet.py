@@ -16,7 +16,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.traffic import protocol_sync
 from gateway.traffic.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.member import FleetError, PoolMember, endpoint_id, tls_of
+from gateway.traffic.member import FleetError, PoolMember, check_functions, endpoint_id, tls_of
 from gateway.traffic.members import POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state
@@ -130,6 +130,7 @@ class Fleet:
                         await asyncio.sleep(POLL_SECONDS)
             except TimeoutError:
                 raise FleetError(f"pool {member.pool}: its runtime was not ready within {seconds:g} s") from None
+            await check_functions(member)
 
     def commit(self, change: Change) -> dict[str, Pool]:
         """Apply a prepared configuration. Members in no pool end after their last request."""

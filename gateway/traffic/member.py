@@ -10,15 +10,20 @@ from random import Random
 import aiohttp
 
 from adapters.base import Adapter
+from adapters.call import Call
 from adapters.detection.auto import AutoAdapter
+from adapters.errors import InferenceError
 from adapters.http1.client import Client
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
+from adapters.requests import ModelQuery
+from adapters.types import Deadline
 from adapters.upstreams import tls
 from adapters.upstreams.dial import credentials
 from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.tls import FileTimes
+from config.runtimes.code import CodeRuntime
 from config.schema.config import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
 from gateway.discovery.target import DiscoveredEndpoint
 from gateway.placement.launch import CannotLaunch
@@ -131,6 +136,23 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     runtime.start()
     probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE
     return PoolMember(pool.name, source, endpoint, probe, runtime)
+
+
+async def check_functions(member: PoolMember) -> None:
+    """Query whether each function of a runtime of Python files is loaded. Raises `FleetError` with the reason if not.
+
+    Other runtimes serve the models that they could load.
+    """
+    assert member.runtime is not None
+    config = member.runtime.config
+    for function in config.functions if isinstance(config, CodeRuntime) else ():
+        at = asyncio.get_running_loop().time() + RUNTIME_PROBE.timeout
+        call = Call(Deadline(at, RUNTIME_PROBE.timeout, RUNTIME_PROBE.timeout), "functions")
+        try:
+            await member.endpoint.adapter.call(ModelQuery(model=function.receiver, about="ready"), call)
+        except InferenceError as error:
+            assert function.file is not None
+            raise FleetError(f"{function.file.path}: {error.message}") from None
 
 
 def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:

@@ -1,5 +1,6 @@
 """Checks the pipelines of the file. Each yields problems with the line of the mistake.
 
+code.py        Python files without their function, or with a mistake in their syntax
 conditions.py  conditions that are invalid or never change, branches that never run
 graph.py       steps that can never run, cycles, depth and width
 inert.py       fields without effect, steps that can only fail
@@ -11,7 +12,7 @@ walk.py        the pipelines of a file, and their nodes with their places
 
 from collections.abc import Iterator
 
-from config.checks.pipelines import conditions, graph, inert, leaves, names, types
+from config.checks.pipelines import code, conditions, graph, inert, leaves, names, types
 from config.document import Document
 from config.node import Node
 from config.problem import Problem
@@ -24,4 +25,5 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from conditions.check(doc, root)
     yield from types.check(doc, root)
     yield from leaves.check(doc, root)
+    yield from code.check(doc, root)
     yield from inert.check(doc, root)

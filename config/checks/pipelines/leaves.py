@@ -46,7 +46,8 @@ def _inputs(doc: Document, entry: Placed) -> Iterator[Problem]:
 
 def _call(doc: Document, entry: Placed, configured: Mapping[str, str], hosts: Container[str]) -> Iterator[Problem]:
     """Report a call of a model that the bundled tensor runtime does not serve."""
-    model = None if entry.node.call is None else model_of(entry.node.call.model, configured)
+    called = None if entry.node.call is None else entry.node.call.model
+    model = None if called is None else model_of(called, configured)
     if model is not None and model not in hosts:
         message = "is not served by the bundled tensor runtime alone: each of its pools needs `runtime: {kind: tensor}`"
         yield doc.problem((*entry.place, "call"), message)

@@ -10,7 +10,8 @@ from config.node import Node
 from config.place import Place
 from config.problem import Problem, closest
 from config.schema.pipelines.outputs import REQUEST
-from config.schema.pipelines.pipeline import EnsembleConfig, NodeConfig, PipelineTensorConfig, StepConfig
+from config.schema.pipelines.parts import PipelineTensorConfig
+from config.schema.pipelines.pipeline import EnsembleConfig, NodeConfig, StepConfig
 from config.schema.route import SignatureConfig
 
 Tensors = Mapping[str, PipelineTensorConfig]
@@ -38,9 +39,9 @@ def unchecked(doc: Document, root: Node) -> Iterator[Problem]:
     for pipeline in pipelines(root):
         for entry in nodes(pipeline):
             step = entry.node
-            if not isinstance(step, StepConfig) or step.model is None or not types.takes_tensors(step.model):
+            if not isinstance(step, StepConfig) or not types.has_tensors(step):
                 continue
-            declared = types.inputs(step.model)
+            declared = types.inputs_of(step)
             for name, reference in step.inputs.items():
                 place = (*entry.place, "in", name)
                 if declared is None:
@@ -71,12 +72,24 @@ class DeclaredTypes:
         pipeline = self._pipelines.get(own)
         section = pipeline.config if pipeline is not None else self._signatures.get(own)
         tensors: tuple[PipelineTensorConfig, ...] = getattr(section, side, ())
-        return {tensor.name: tensor for tensor in tensors} or None
+        return _by_name(tensors) or None
+
+    def has_tensors(self, node: NodeConfig) -> bool:
+        """Whether a node sends its inputs as tensors to a model or to a function."""
+        return bool(node.call and node.call.file) or (node.model is not None and self.takes_tensors(node.model))
+
+    def inputs_of(self, node: NodeConfig) -> Tensors | None:
+        """The inputs of the node's model or function; None if they are not declared."""
+        if node.call is not None and node.call.file is not None:
+            return _by_name(node.call.inputs)
+        return None if node.model is None else self.inputs(node.model)
 
     def of_node(self, node: NodeConfig) -> Tensors | None:
         """The outputs of a node; None if they are not declared."""
         if isinstance(node, StepConfig) and node.each:
             return None  # the gathered shape depends on the rows
+        if node.call is not None and node.call.file is not None:
+            return _by_name(node.call.outputs)
         if node.model is not None:
             return self.outputs(node.model)
         inner = node.answering()
@@ -99,6 +112,15 @@ class DeclaredTypes:
         return output, None if step is None else self.of_node(step)
 
 
+def _by_name(tensors: tuple[PipelineTensorConfig, ...]) -> Tensors:
+    return {tensor.name: tensor for tensor in tensors}
+
+
+def _receiver(step: StepConfig) -> str:
+    """The receiver of a step's inputs, for messages."""
+    return f'the model "{step.model}"' if step.call is None else f"the function `{step.call.function}`"
+
+
 def _signatures(root: Node) -> Iterator[tuple[str, SignatureConfig]]:
     for model in root["models"]:
         name, section = model["name"].text, model["signature"]
@@ -110,7 +132,7 @@ def _signatures(root: Node) -> Iterator[tuple[str, SignatureConfig]]:
 
 
 def _inputs(doc: Document, entry: Placed, step: StepConfig, types: DeclaredTypes) -> Iterator[Problem]:
-    declared = None if step.model is None else types.inputs(step.model)
+    declared = types.inputs_of(step)
     for name, reference in step.inputs.items():
         place = (*entry.place, "in", name)
         yield from _output(doc, place, reference, entry.visible, types)
@@ -118,12 +140,12 @@ def _inputs(doc: Document, entry: Placed, step: StepConfig, types: DeclaredTypes
         if declared is None:
             continue
         if name not in declared:
-            yield doc.problem_with_key(place, f'the model "{step.model}" has no such input', closest(name, declared))
+            yield doc.problem_with_key(place, f"{_receiver(step)} has no such input", closest(name, declared))
         elif outputs is not None and output in outputs:
             yield from _fits(doc, place, outputs[output], declared[name], each=step.each)
     missing = [] if declared is None else [name for name in declared if name not in step.inputs]
     if missing:
-        message = f'leaves out {", ".join(missing)}, which the model "{step.model}" needs'
+        message = f"leaves out {', '.join(missing)}, which {_receiver(step)} needs"
         yield doc.problem((*entry.place, "in"), message)
 
 

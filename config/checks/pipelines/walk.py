@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from config.checks.references import targets
+from config.code import calls_of_files
 from config.node import Node
 from config.place import Place
 from config.schema.globs import is_glob
@@ -95,7 +96,8 @@ def takes_tensors(root: Node) -> TakesTensors:
         if model not in piped or model in passed:
             return bool(routed.get(model))
         deciding = piped[model].deciding_models()
-        return bool(deciding) and all(takes(each, passed | {model}) for each in deciding)
+        has_tensors = bool(deciding) or any(calls_of_files(piped[model]))
+        return has_tensors and all(takes(each, passed | {model}) for each in deciding)
 
     return takes
 

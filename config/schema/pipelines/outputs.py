@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
@@ -12,6 +12,7 @@ from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
 from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig
+from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
 from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
@@ -110,19 +111,25 @@ def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
     if isinstance(leaf, TokenizeConfig):
         tokens = Variable(TensorType("INT64", (None, None)))
         return NodeOutputs({(name,): tokens for name in ("ids", "mask", "types", "count")})
+    if isinstance(leaf, CallConfig) and leaf.file is not None:
+        return NodeOutputs(_of_tensors(leaf.outputs))
     if isinstance(leaf, DecodeConfig | CallConfig):
         return TENSORS
     return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
 
 
+def _of_tensors(tensors: Iterable[PipelineTensorConfig]) -> dict[Path, Variable]:
+    declared: dict[Path, Variable] = {}
+    for tensor in tensors:
+        shape = tuple(None if size < 0 else size for size in tensor.shape)
+        declared[(tensor.name,)] = Variable(TensorType(tensor.datatype, shape))
+    return declared
+
+
 def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOutputs:
     """The values of a client's request: declared inputs, any tensors, or the fields of a chat."""
     if pipeline.inputs:
-        declared: dict[Path, Variable] = {}
-        for tensor in pipeline.inputs:
-            shape = tuple(None if size < 0 else size for size in tensor.shape)
-            declared[(tensor.name,)] = Variable(TensorType(tensor.datatype, shape))
-        return NodeOutputs(declared)
+        return NodeOutputs(_of_tensors(pipeline.inputs))
     return TENSORS if all(map(takes_tensors, pipeline.models())) else NodeOutputs(_CHAT, is_open=True)
 
 

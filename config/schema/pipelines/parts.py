@@ -1,7 +1,8 @@
-"""Types that all parts of a pipeline share: names of steps, references to values, expressions."""
+"""Types that all parts of a pipeline share: names of steps, references to values, tensors, expressions."""
 
 from typing import Annotated, Any, Literal
 
+from pydantic import Field as Bounds
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -38,3 +39,17 @@ class OnErrorConfig(Section):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"anyOf": [{"enum": ["fail", "skip"], "type": "string"}, handler(schema)]}
+
+
+class PipelineTensorConfig(Section):
+    """An input or an output of a pipeline, a model or a step."""
+
+    name: Field
+    """Name of the tensor."""
+    datatype: Literal[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+        "FP16", "FP32", "FP64", "BF16", "BYTES",
+    ]  # fmt: skip
+    """Datatype of the Open Inference Protocol."""
+    shape: tuple[Annotated[int, Bounds(ge=-1)], ...]
+    """Shape with the batch dimension, where there is one; -1 is any length."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field as Bounds
 from pydantic import GetJsonSchemaHandler, model_validator
@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema
 from config.schema.pipelines.budget import BudgetConfig
 from config.schema.pipelines.leaf import Place
 from config.schema.pipelines.nodes import LEAVES, LeafKinds
-from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, Reference, StepName
+from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, PipelineTensorConfig, Reference, StepName
 from config.schema.section import Section
 from config.schema.text import Name
 from config.schema.units import Duration
@@ -77,7 +77,7 @@ class NodeConfig(LeafKinds):
     @property
     def receiver(self) -> str | None:
         """The model that receives the inputs of the node unchanged."""
-        return self.call.model if self.call is not None else self.model
+        return self.call.receiver if self.call is not None else self.model
 
     def answering_model(self) -> str | None:
         """The model whose answer has the form of this node's."""
@@ -226,20 +226,6 @@ class StageConfig(ListedNodeConfig):
     def conditions(self) -> Iterator[tuple[Place, str]]:
         if self.accept_if is not None:
             yield ("accept_if",), self.accept_if
-
-
-class PipelineTensorConfig(Section):
-    """An input or an output of a pipeline."""
-
-    name: Field
-    """Name of the tensor."""
-    datatype: Literal[
-        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
-        "FP16", "FP32", "FP64", "BF16", "BYTES",
-    ]  # fmt: skip
-    """Datatype of the Open Inference Protocol."""
-    shape: tuple[Annotated[int, Bounds(ge=-1)], ...]
-    """Shape with the batch dimension, where there is one; -1 is any length."""
 
 
 class PipelineConfig(NodeConfig):

@@ -7,6 +7,6 @@ judge.py     the best of several drafts, by the verdicts of a model
 decode.py    pictures and sound as tensors
 tokens.py    texts as tokens, and tokens as texts
 agree.py     the answer on which most of several drafts agree; drafts.py writes drafts
-call.py      sends values to Python code in a process of the tensor runtime
+call.py      sends values to Python code in a process of the tensor runtime; functions.py: the models of Python files
 resources.py prepares what the nodes of a configuration need, before it is in force
 """

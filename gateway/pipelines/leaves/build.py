@@ -37,7 +37,7 @@ def compile_leaf(config: NodeConfig) -> PipelineNode:
     if config.call is not None:
         from gateway.pipelines.leaves.call import CallNode
 
-        return CallNode(config.call.model)
+        return CallNode(config.call)
     from gateway.pipelines.leaves.agree import AgreeNode
 
     assert config.agree is not None

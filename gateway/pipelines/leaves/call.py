@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from adapters.tensors import Tensor
+from adapters.wire.oip.bodies import TensorMetadata
+from config.schema.pipelines.call import CallConfig
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import Value, Values
@@ -15,15 +17,17 @@ _encode = msgspec.json.Encoder().encode
 class CallNode:
     """A call of a model of tensors. An object, or a list of other values than numbers or texts, is sent as JSON."""
 
-    def __init__(self, model: str) -> None:
-        self._node = ModelNode(model, takes_tensors=True)
+    def __init__(self, config: CallConfig) -> None:
+        declared = {each.name: TensorMetadata(each.name, each.datatype, each.shape) for each in config.inputs}
+        self._node = ModelNode(config.receiver, takes_tensors=True, declared=declared or None)
+        self._has_tokens = config.file is None
 
     async def run(self, scope: StepScope) -> Output:
         inputs: Values = {name: _sent(value) for name, value in (scope.inputs or {}).items()}
         return await self._node.run(scope.inner(inputs=inputs))
 
     def bound(self, estimate: Estimate) -> Bound:
-        return self._node.bound(estimate)
+        return self._node.bound(estimate) if self._has_tokens else Bound(rows=estimate.rows)
 
 
 def _sent(value: Value) -> Value:

@@ -11,6 +11,7 @@ torch.py           PyTorch; torch_files.py: TorchScript, torch.export, and weigh
 openvino.py        OpenVINO
 tensorflow.py      TensorFlow's SavedModels
 python.py          models written in Python
+function.py        functions of the gateway's pipelines, as such models
 tabular.py         the common part of the three below
 sklearn.py         scikit-learn
 xgboost.py         XGBoost

@@ -111,6 +111,25 @@ async def test_streams_of_tensors_over_grpc_and_http() -> None:
         assert json.loads(event[5:])["outputs"][0]["data"] == [4, 6]
 
 
+async def test_the_answer_of_a_step_with_inputs_has_the_form_and_the_outputs_that_the_client_requests() -> None:
+    inputs = {"inputs": [{"name": "left", "datatype": "INT32", "shape": [1, 2], "data": [1, 2]}]}
+    last = {"steps": [{"name": "only", "model": "chat", "in": {"A": "request.left", "B": "request.left"}}]}
+    async with sums(last) as door:
+        response = await door.post("/v2/models/whole/infer", {**inputs, "id": "7"})
+        assert response.content_type == "application/json"
+        answer = await response.json()
+        assert (answer["model_name"], answer["id"]) == ("whole", "7")
+        assert [output["data"] for output in answer["outputs"]] == [[4, 6]]
+        client = triton_http.InferenceServerClient(door.address)
+        tensor = triton_http.InferInput("left", [1, 2], "INT32")
+        tensor.set_data_from_numpy(LEFT)
+        result = await client.infer("whole", [tensor], headers={**door.keyed})  # requests binary tensors
+        assert result.as_numpy("SUM").tolist() == [[4, 6]]
+        response = await door.post("/v2/models/whole/infer", {**inputs, "outputs": [{"name": "NONE"}]})
+        assert response.status == 400
+        await client.close()
+
+
 async def test_kserve_v1_and_tensorflow_serving() -> None:
     async with sums() as door:
         body = {"instances": [{"left": [1, 2], "right": [3, 4]}]}
