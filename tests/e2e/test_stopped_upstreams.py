@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 RATE = 60
 SECONDS = 3.0
 CALLERS = 8
-TIMEOUT = {"first_byte": "700ms", "idle": "700ms"}
+TIMEOUT = {"first_byte": "2s", "idle": "2s"}
 ADD_SUB = """\
 backend: python
 inputs: [{name: X, datatype: INT32, dims: [4]}]

@@ -97,7 +97,8 @@ def _saturated(value: int) -> int:
 
 
 def ordered(*values: Any) -> tuple[Any, ...]:
-    """The values; raises NotANumber for NaN."""
+    """The values, which are Python's own; raises NotANumber for NaN."""
+    assert not any(isinstance(value, np.generic) for value in values), "NumPy compares other numbers than Python"
     if any(isinstance(value, float) and isnan(value) for value in values):
         raise NotANumber
     return values
@@ -109,7 +110,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def _compared(sign: str, left: Sample, right: Sample) -> Sample:
+def compared(sign: str, left: Sample, right: Sample) -> Sample:
     compare = _COMPARE[sign]
     return Sample(
         f"({left.text} {sign} {right.text})", lambda at: compare(*ordered(left.compute(at), right.compute(at)))
@@ -213,9 +214,11 @@ number_lists = st.just(Sample("numbers", _read("numbers"))) | numbers_literal
 word_lists = st.just(Sample("words", _read("words"))) | st.lists(texts, min_size=1, max_size=3).map(
     lambda items: Sample("[" + ", ".join(map(_quoted, items)) + "]", lambda at: items)
 )
+COUNT = Sample("count", _read("count"))
+LAST = Sample("grid[1][-1]", lambda at: float(at[("grid",)][1][2]))
 _LEAF_INTS = (
     st.integers(0, 99).map(lambda n: Sample(str(n), lambda at: n))
-    | st.just(Sample("count", _read("count")))
+    | st.just(COUNT)
     | st.integers(-5, 5).map(lambda n: _defaulted("request.rank", n))
     | st.just(Sample("len(text)", lambda at: len(at[("text",)])))
     | st.just(Sample("argmax(ids)", _argmax))
@@ -226,7 +229,7 @@ _LEAF_INTS = (
 _LEAF_FLOATS = (
     st.sampled_from([0.0, 0.5, 1.5, 1e300]).map(lambda n: Sample(repr(n), lambda at: n))
     | st.just(Sample("score", _read("score")))
-    | st.just(Sample("grid[1][-1]", lambda at: at[("grid",)][1][2]))
+    | st.just(LAST)
     | st.builds(_extreme, st.sampled_from(["min", "max"]), st.just(Sample("numbers", _read("numbers"))), st.just(0.5))
     | st.just(_member(0.5))
 )
@@ -258,8 +261,8 @@ def _levels(depth: int) -> dict[str, st.SearchStrategy[Sample]]:
     made_floats = st.builds(_infix(_FLOATS, float), st.sampled_from(sorted(_FLOATS)), below["float"], number)
     joined = st.builds(_joined, text, text)
     made_bools = (
-        st.builds(_compared, signs, number, number)
-        | st.builds(_compared, signs, text, text)
+        st.builds(compared, signs, number, number)
+        | st.builds(compared, signs, text, text)
         | st.builds(_either, st.sampled_from(["and", "or"]), st.lists(condition, min_size=2, max_size=3))
         | condition.map(lambda e: Sample(f"(not {e.text})", lambda at: not e.compute(at)))
         | st.builds(_contained, number_lists, number)

@@ -1,9 +1,11 @@
 """Generated expressions: well-typed ones agree with plain Python, ill-typed ones are refused, any text is survived."""
 
 import os
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
+import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +21,18 @@ from config.expressions import (
     ValueType,
     compile_expression,
 )
-from tests.config.expressions.language import SAMPLES, VARIABLES, NotANumber, Sample, Values, values
+from config.expressions.types import MAX_INT
+from tests.config.expressions.language import (
+    COUNT,
+    LAST,
+    SAMPLES,
+    VARIABLES,
+    NotANumber,
+    Sample,
+    Values,
+    compared,
+    values,
+)
 
 EXAMPLES = int(os.environ.get("HEADRACE_EXPRESSIONS", "150"))
 TYPES: dict[str, ValueType] = {"bool": BOOL, "int": INT, "float": FLOAT, "text": STRING}
@@ -59,7 +72,20 @@ typed = st.sampled_from(sorted(SAMPLES)).flatmap(lambda kind: st.tuples(st.just(
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(typed, values)
 def test_a_well_typed_expression_computes_the_same_as_python(pair: tuple[str, Sample], at: Values) -> None:
-    kind, sample = pair
+    agrees(*pair, at)
+
+
+@pytest.mark.parametrize("sign", ["==", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("last", [nan, 0.0, 2.0**31, 2.0**63])
+def test_an_integer_is_compared_with_an_element_as_in_python(sign: str, last: float) -> None:
+    for sides in ((COUNT, LAST), (LAST, COUNT)):
+        for count in (0, 1, 2**31, 2**31 + 1, MAX_INT):
+            grid = np.array([[0, 0, 0], [0, 0, last]], np.float32)
+            agrees("bool", compared(sign, *sides), {("count",): count, ("grid",): grid})
+
+
+def agrees(kind: str, sample: Sample, at: Values) -> None:
+    """The expression has the value that Python computes."""
     expression = compiled(sample.text, TYPES[kind])
     if isinstance(expression, CompileError):
         assert "NaN" in expression.message, sample.text  # a comparison of constants
