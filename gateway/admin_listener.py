@@ -16,7 +16,7 @@ from adapters.http1.room import Room
 from adapters.http1.sweeper import NEVER, sweeper
 
 LINGER_SECONDS = 2.0
-"""How long the listener reads and discards the rest of a body after its response."""
+"""Seconds in which the listener reads and discards the rest of a body after its response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class AdminLimits:
 
 
 class AdminConnection(asyncio.Protocol):
-    """Passes a connection's events on to aiohttp. Without a request it ends at its deadline."""
+    """Forwards a connection's events to aiohttp. Without a request it ends at its deadline."""
 
     def __init__(self, listener: "AdminListener") -> None:
         self._listener = listener
@@ -57,7 +57,7 @@ class AdminConnection(asyncio.Protocol):
         self.deadline = NEVER
 
     def request_ended(self) -> None:
-        """The client has `idle_timeout` to take the response and to send another request."""
+        """Start the time in which the client reads the response and sends another request: `idle_timeout`."""
         self._in_head = False
         self.deadline = self._loop.time() + self._limits.idle_timeout
 
@@ -85,7 +85,7 @@ class AdminConnection(asyncio.Protocol):
         self._transport.abort()
 
     def expire(self) -> None:
-        """No request came in time."""
+        """Close the connection: no request arrived in time."""
         self.give_way()
 
 
@@ -120,12 +120,12 @@ class AdminListener(Listeners):
         return await super().listen_tcp(host, port, tls)
 
     def serve(self) -> web.RequestHandler:
-        """aiohttp's part of a new connection."""
+        """Return aiohttp's protocol of a new connection."""
         assert self._runner.server is not None
         return self._runner.server()
 
     def opened(self, connection: AdminConnection) -> bool:
-        """Whether it has a place."""
+        """Register a connection. Returns whether the listener has a place for it."""
         self.connections.add(connection)
         self._of[connection.inner] = connection
         sweeper(self.loop).watch(self.connections)
@@ -136,6 +136,6 @@ class AdminListener(Listeners):
         self._of.pop(connection.inner, None)
 
     async def aclose(self) -> None:
-        """Accept no more, let requests end, and drop the remaining connections."""
+        """Stop accepting, wait for requests, and drop the remaining connections."""
         self.stop_listening()
         await self._runner.cleanup()

@@ -123,7 +123,7 @@ class Gateway:
         return self.plane.models_without_endpoint()
 
     async def drain(self) -> bool:
-        """Accept no more and let requests end. True if all ended within the configured time."""
+        """Stop accepting and wait for requests. True if all ended within the configured time."""
         if self.plane.accepting:
             self.lifecycle.note("gateway.drain")
         return await self.plane.drain()

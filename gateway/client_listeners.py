@@ -73,7 +73,7 @@ class ClientListeners:
         return self._http, await self._http.listen_socket(bound, self._tls.context)
 
     async def drain(self, seconds: float) -> bool:
-        """Accept no more and let requests end. True if all ended within `seconds`."""
+        """Stop accepting and wait for requests. True if all ended within `seconds`."""
         if self._grpc is None:
             return await self._http.drain(seconds)
         return all(await asyncio.gather(self._http.drain(seconds), self._grpc.drain(seconds)))

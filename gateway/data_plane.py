@@ -279,7 +279,7 @@ class DataPlane:
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self) -> bool:
-        """Accept no more and let requests end. True if all ended within the configured time."""
+        """Stop accepting and wait for requests. True if all ended within the configured time."""
         if not self.accepting:
             return True  # it never opened
         self.accepting = False

@@ -1,4 +1,4 @@
-"""Errors of the gateway's own life, as opposed to errors of requests (`adapters.errors`)."""
+"""Errors of the gateway itself, as opposed to errors of requests (`adapters.errors`)."""
 
 
 class StartError(Exception):

@@ -59,7 +59,7 @@ def facts_of(
 
 
 def check_fields(request: ModelRequest, decision: Decision, record: Record) -> None:
-    """Check the fields that the decoder left out against the route. Raises `CallerError`."""
+    """Check the fields that the decoder omitted against the route. Raises `CallerError`."""
     dropped = NONE if decision.rewrite is None else decision.rewrite.gone
     ignored = record.trace.ignored
     if request.ignored:

@@ -1,4 +1,4 @@
-"""The command that a person may try first: a request that the first model of the configuration answers."""
+"""A first command to try: a request that the first model of the configuration answers."""
 
 import json
 import shlex
@@ -12,9 +12,9 @@ from config.schema.config import Config
 from config.schema.globs import is_glob
 
 SECONDS = 10.0
-"""Within which the model's server describes the model."""
+"""Seconds to wait for the description of a model by its server."""
 MOST_ELEMENTS = 1024
-"""Elements of a tensor in the command, which a person reads."""
+"""The most elements of a tensor in the command, so that it stays readable."""
 Object = dict[str, Any]
 
 
@@ -44,7 +44,7 @@ class _Unknown(Exception):
 
 
 async def _described(url: str, key: str) -> tuple[Object, Object]:
-    """A model's metadata, and its configuration where its server has one."""
+    """A model's metadata, and its configuration if its server has one."""
     headers = {"authorization": f"Bearer {key}"}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(SECONDS)) as http:
         async with http.get(url, ssl=False) as answer:
@@ -65,7 +65,7 @@ def _inference(described: Object, settings: Object) -> Object:
 
 
 def _tensor(described: Object) -> Object:
-    """One element where the model takes any number, of the plainest value."""
+    """An input in the command: one element for a variable dimension, with a simple value."""
     datatype, shape = described["datatype"], [max(1, int(size)) for size in described["shape"]]
     if datatype == "BF16":
         raise _Unknown

@@ -1,4 +1,4 @@
-"""Everything one request reads, built whole and swapped whole."""
+"""The data that a request reads, built and swapped as a whole."""
 
 import hmac
 import secrets
@@ -53,14 +53,15 @@ class Snapshot:
     shared_models: frozenset[str]
     """Models that several tenants may use."""
     explainers: Mapping[str, str]
-    """By model, which other one explains its answers."""
+    """The model that explains another model's answers, by that model."""
     pipelines: Mapping[str, Pipeline]
     """By model, as configured."""
     composer: Composer
     _plans: dict[int, Upstream] = field(default_factory=dict)
 
     def models_of(self, tenant: str) -> ModelList:
-        """The models of a tenant. Raises `CredentialError` for one that a reload removed since it was authenticated."""
+        """The models of a tenant. Raises `CredentialError` for a tenant that a reload removed after the
+        authentication."""
         allowed = self.allowed.get(tenant)
         if allowed is None:
             raise CredentialError(REFUSED)
@@ -90,8 +91,8 @@ def build(
     salt: bytes = b"",
     rollouts: Rollouts = NO_ROLLOUTS,
 ) -> Snapshot:
-    """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; one of this process
-    alone when empty."""
+    """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
+    this process alone is used."""
     salt = salt or secrets.token_bytes(32)
     allowed = {tenant.name: ModelList(tenant.models) for tenant in config.tenants}
     plan_state = plan_state or PlanState()
@@ -159,5 +160,5 @@ def _serves_responses(model: ClientModelConfig, pools: Mapping[str, PoolConfig])
 
 
 def with_keys(snapshot: Snapshot, keys: KeyTable) -> Snapshot:
-    """The same, with other keys."""
+    """The same snapshot with other keys."""
     return replace(snapshot, credentials=replace(snapshot.credentials, keys=keys))

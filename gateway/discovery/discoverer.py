@@ -16,7 +16,7 @@ from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryE
 log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 5.0
-"""How long a start waits for a source, and how long a reload waits before it is refused."""
+"""Seconds that a start waits for a source, and that a reload waits before it is refused."""
 BACKOFF = (0.5, 30.0)
 """Seconds until a failed source is queried again, doubled from the first to the second."""
 
@@ -68,7 +68,7 @@ class Discoverer:
             self._giving_up.cancel()
 
     async def first(self) -> bool:
-        """Wait a bounded time for the first report of the source; whether it has come."""
+        """Wait a bounded time for the first report of the source. Returns whether it has arrived."""
         try:
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._reported.wait()

@@ -18,7 +18,7 @@ NOTHING_SECONDS = 5.0
 
 
 class Lookup:
-    """One resolver; whole sets of records and how long they are valid."""
+    """One resolver, which returns whole sets of records with the time of their validity."""
 
     def __init__(self, config: DiscoverConfig) -> None:
         self._resolver = _resolver(config.nameserver)
@@ -63,7 +63,7 @@ class Lookup:
 
 
 class ResolvedHost(NamedTuple):
-    """The addresses of one host, and for how many seconds they are valid; infinite without addresses."""
+    """The addresses of one host, and the seconds of their validity; infinite without addresses."""
 
     addresses: list[str]
     ttl: float

@@ -103,7 +103,7 @@ class EndpointSlices:
             return
 
     def _take(self, event: Mapping[str, Any]) -> bool:
-        """Apply an event; whether it changed the slices."""
+        """Apply an event. Returns whether it changed the slices."""
         kind, item = event.get("type"), event["object"]
         if kind == "ERROR":
             if item.get("code") == 410:

@@ -7,7 +7,7 @@ from typing import Protocol
 from config.schema.config import EndpointConfig
 
 MAX_TARGETS = 1000
-"""Endpoints in a pool. Each has a task, connections and a health check of its own."""
+"""The most endpoints of a pool. Each has a task, connections and a health check."""
 
 
 class DiscoveryError(Exception):

@@ -22,9 +22,9 @@ from gateway.embeddings.texts import TextBatch, TextTokenizer
 from gateway.embeddings.vectors import inputs_of, vectors_of
 
 AT_ONCE = 8
-"""Inferences of one request that are under way."""
+"""The most inferences of one request in flight."""
 INLINE = 1024 * 1024
-"""Bytes of an answer that are pooled at once; more of them are in a thread."""
+"""Bytes of an answer that are pooled on the event loop; larger answers are pooled in a thread."""
 FRESH_SECONDS = 60.0
 """Seconds for which the metadata of a model's inputs are cached."""
 
@@ -37,15 +37,14 @@ class Embedder:
         self.texts = TextTokenizer(config)
 
     def around(self, upstream: Upstream, clock: Callable[[], float]) -> "Embed":
-        """The same, which answers requests for embeddings too."""
+        """An upstream that also answers requests for embeddings."""
         return Embed(upstream, self, clock)
 
 
 class Embed:
-    """One answer out of several inferences, in the order of the texts. All else goes through.
-
-    Tokens are counted exactly, since they are made here. One inference that fails fails the whole request, and the
-    others are cancelled.
+    """Combines several inferences to one answer, in the order of the texts. Other requests are forwarded. Tokens are
+    counted exactly, because the gateway tokenizes the texts. If one inference fails, the request fails, and the others
+    are cancelled.
     """
 
     def __init__(self, upstream: Upstream, embedder: Embedder, clock: Callable[[], float]) -> None:
@@ -113,7 +112,7 @@ class _Job:
         self.pool = self.endpoint = ""
 
     async def run(self, batches: Sequence[TextBatch]) -> list[Vector]:
-        """One vector a text, in the order of the texts. Raises `InferenceError`."""
+        """Return one vector for each text, in the order of the texts. Raises `InferenceError`."""
         try:
             async with asyncio.TaskGroup() as group:
                 for batch in batches:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def embedders(config: Config) -> "Mapping[str, Embedder]":
-    """Raises `FleetError`. A tokenizer that is loaded already is used again."""
+    """Load the tokenizers of a configuration. A loaded tokenizer is reused. Raises `FleetError`."""
     sections = {model.name: model.embeddings for model in config.models if model.embeddings is not None}
     if not sections:
         return {}

@@ -18,7 +18,7 @@ INLINE = 16 * 1024
 request.
 """
 SLICE = 64 * 1024
-"""Tokens that are looked at in one turn of the loop."""
+"""Tokens that are examined in one turn of the loop."""
 LONGEST_WORD = 100
 """Characters of a word that a vocabulary of words has no token for and that is one token, as in BERT's."""
 
@@ -30,7 +30,7 @@ class TokenizerError(ValueError):
 
 
 def tokenizer(name: str) -> Tokenizer:
-    """Loaded once, and again when its file has changed. Raises `TokenizerError`."""
+    """Load a tokenizer, again if its file has changed. Raises `TokenizerError`."""
     if name.startswith("hf:"):
         return _load(name, 0)
     path = Path(name)
@@ -53,7 +53,7 @@ def _load(name: str, changed: int) -> Tokenizer:
 
 
 async def _highest(rows: list[Row]) -> int:
-    """The highest token. Others have their turn between slices of a long row."""
+    """The highest token. Other tasks run between slices of a long row."""
     highest = 0
     for row in rows:
         for at in range(0, len(row), SLICE):
@@ -64,7 +64,7 @@ async def _highest(rows: list[Row]) -> int:
 
 
 class TextBatch(NamedTuple):
-    """Rows of like length, and which of the texts they are."""
+    """Rows of similar length, and the indices of their texts."""
 
     places: list[int]
     rows: list[Row]
@@ -84,7 +84,7 @@ class TextTokenizer:
         self._batch = config.batch
 
     async def rows(self, given: Inputs) -> list[Row]:
-        """The tokens of each. Raises `CallerError`."""
+        """The tokens of each text. Raises `CallerError`."""
         rows = [tokens for tokens in given if isinstance(tokens, list)]
         if not rows:
             rows = await self._encoded([text for text in given if isinstance(text, str)])

@@ -19,11 +19,11 @@ _FLOATS: Mapping[str, np.dtype[Any]] = {
     "FP16": np.dtype("<f2"), "FP32": np.dtype("<f4"), "FP64": np.dtype("<f8"),
 }  # fmt: skip
 SMALLEST = 1e-12
-"""A vector shorter than that is not normalized."""
+"""The norm below which a vector is not normalized."""
 
 
 def inputs_of(rows: list[Row], config: EmbeddingsConfig, model: ModelMetadata) -> list[Tensor]:
-    """Ids, mask and types, as far as the model has them. Raises `BackendError` for one that has no ids."""
+    """The inputs ids, mask and types that the model has. Raises `BackendError` for a model without ids."""
     width = max(map(len, rows))
     ids = np.zeros((len(rows), width), np.int64)
     mask = np.zeros((len(rows), width), np.int64)
@@ -46,7 +46,8 @@ def _tensor(name: str, datatype: str, array: NDArray[np.int64]) -> Tensor:
 
 
 def vectors_of(rows: list[Row], response: Inferred, config: EmbeddingsConfig, dimensions: int | None) -> list[Vector]:
-    """One a row. Raises `BackendError` for an output that is none, `CallerError` for more `dimensions` than it has."""
+    """One vector for each row. Raises `BackendError` for an output without vectors, `CallerError` for more `dimensions`
+    than it has."""
     output = _output(response, config.output)
     lengths = np.array([len(row) for row in rows])
     pooled = _pooled(_array(output), lengths, config)

@@ -41,7 +41,7 @@ def address_of(pool: PoolConfig) -> Address:
 
 
 def as_written(key: str | None, key_header: str | None, ca: Path | None) -> dict[str, Any]:
-    """The same fields for a file, where no secret stands."""
+    """The same fields for a file, without secrets."""
     fields: dict[str, Any] = {"key": f"${{{KEY}}}"} if key else {}
     if key and key_header:
         fields["key_header"] = key_header

@@ -39,7 +39,7 @@ class Hold:
     def __init__(self, allowance: Allowance, reserved: dict[int, float], picos: int, window: int) -> None:
         self.allowance = allowance
         self.reserved = reserved
-        """By the unit's index in `Amounts`; only units that are settled."""
+        """Reserved amounts by the unit's index in `Amounts`; only units that are settled."""
         self.picos = picos
         self.window = window
 
@@ -157,7 +157,7 @@ class Allowance:
         return left
 
     def is_idle(self, now: float, utc: float) -> bool:
-        """Nothing is in flight and nothing is owed: a new allowance would grant the same."""
+        """Whether no request is in flight and no usage is owed: a new allowance would grant the same."""
         return (
             self.concurrency.in_flight == 0
             and all(bucket.reset(now) <= 0 for bucket in self.buckets.values())

@@ -21,7 +21,7 @@ _SHARED = _ROBUST = 1  # PTHREAD_PROCESS_SHARED, PTHREAD_MUTEX_ROBUST: the same 
 PATIENCE = 1.0
 """Seconds that a lock is waited for. Locks are held for microseconds, so after that the owner is stopped or faulty."""
 IMPATIENCE = 0.005
-"""The same in seconds, after a wait has failed and until a lock is acquired again."""
+"""The shorter wait in seconds, after a wait has failed and until a lock is acquired again."""
 _Timespec = struct.Struct("ll")
 
 

@@ -159,7 +159,8 @@ class SharedTable:
         return q[IN_FLIGHT] == 0 and bool(d[IDLE_AT] <= now and d[IDLE_UTC] <= utc)
 
     def _claim(self, row: int, key: Key, now: float, utc: float) -> bool:
-        """If the process is killed in the middle, the row is free, or it belongs to the key and has only zeros."""
+        """Claim a row. If the process is killed in the middle, the row is free, or it belongs to the key and has only
+        zeros."""
         self.lock(row % STRIPES)
         try:
             q = self._words(row)
@@ -177,7 +178,8 @@ class SharedTable:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _journal_of(self, worker: int) -> tuple[memoryview, memoryview, memoryview]:
-        """Two words, of which the first is 0 while no write is in progress, and the old row and column."""
+        """The journal of a process: two words, the first of which is 0 while no write is in progress, and the old row
+        and column."""
         start = _HEADER + (STRIPES + 1) * mutexes.SIZE + worker * JOURNAL * 8
         row = start + 16
         column = row + ROW * 8
@@ -228,7 +230,7 @@ class SharedTable:
         return True
 
     def _held(self, worker: int) -> list[int]:
-        """Rows of which a process holds an amount.
+        """The rows in which a process holds an amount.
 
         Read from the file, since reading a hole through the mapping would fill it.
         """

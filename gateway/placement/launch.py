@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class CannotLaunch(Exception):
-    """The missing requirement, in a sentence for operators."""
+    """The runtime cannot be started. The message is a sentence for operators."""
 
 
 @dataclass(frozen=True, slots=True)

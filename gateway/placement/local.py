@@ -37,7 +37,7 @@ class LocalRuntimes:
         self._ports = Ports()
 
     def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> "LocalRuntime":
-        """Raises `CannotLaunch`."""
+        """Create the runtime of a pool. Raises `CannotLaunch`."""
         socket = Path(self._folder.name) / f"{name.replace('/', '_')[:32]}-{os.urandom(3).hex()}.sock"
         if isinstance(config, CodeRuntime):
             folder = socket.with_suffix(".models")

@@ -20,7 +20,7 @@ from gateway.recording.sample import Draft
 from gateway.recording.streams import texts_of
 
 INLINE = 16 * 1024
-"""Bytes that are redacted on the event loop. More go to a worker process."""
+"""Bytes that are redacted on the event loop. Larger bodies are redacted in a worker process."""
 HEADER_LENGTH = "inference-header-content-length"
 GRPC = "grpc:"
 """The beginning of the path of a request that was not HTTP."""
@@ -44,7 +44,7 @@ class ResendSource(NamedTuple):
 
 
 class AnswerPart(NamedTuple):
-    """An answer as far as it was held. `is_json` is false for binary data."""
+    """The held part of an answer. `is_json` is false for binary data."""
 
     data: bytes
     content_type: str

@@ -27,7 +27,7 @@ class KeyFile(msgspec.Struct, frozen=True):
     """The content of a key file."""
 
     secret: str
-    """Identifies the configured key."""
+    """The id of the configured key."""
     wrapped: bytes
     """Nonce and encrypted key of the segment."""
     version: int = 1
@@ -88,5 +88,5 @@ def write_key_file(path: Path, stored: KeyFile) -> None:
 
 
 def keyed_digest(key: bytes, text: str, size: int = 8) -> bytes:
-    """A digest of a text that no one can compute without the key."""
+    """A digest of a text that cannot be computed without the key."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=size, key=key).digest()

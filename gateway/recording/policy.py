@@ -42,7 +42,7 @@ class Predicted(NamedTuple):
 
 
 class ReplayedDraws(Random):
-    """The random numbers of a recorded decision, then numbers that depend on its request alone."""
+    """Returns the random numbers of a recorded decision, then numbers that depend on its request alone."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""The sample: which requests are recorded, and the draft of a record while its request runs."""
+"""The sample: selects the requests to record, and drafts a record while its request runs."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -60,7 +60,7 @@ class SegmentWriter:
             raise
 
     def write(self, kind: int, content: bytes) -> None:
-        """Append a frame. After an error nothing of it is left in the file."""
+        """Append a frame. After an error no part of it remains in the file."""
         packed = zlib.compress(content, _FASTEST)
         head = _HEAD.pack(kind, len(packed) + TAG)
         self._append(head + self._cipher.encrypt(_nonce(self._number), packed, head))
@@ -93,7 +93,7 @@ class SegmentWriter:
 
 
 class SegmentReader:
-    """The frames of a segment in their order, up to a torn one."""
+    """Reads the frames of a segment in order, up to a torn frame."""
 
     def __init__(self, path: Path, key: RecordKey) -> None:
         """Raises `RecordError`."""

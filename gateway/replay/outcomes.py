@@ -1,7 +1,7 @@
 """The outcome of a recorded request under another configuration.
 
 Reproduced: the rights of the client, the model, the route, the arm of every split and rollout, the pools and their
-order, and prices. Taken from the record: the failures of pools, the waits in queues, the usage of answers, the shares
+order, and prices. From the record: the failures of pools, the waits in queues, the usage of answers, the shares
 of rollouts, and the refusals of limits that are unchanged.
 """
 

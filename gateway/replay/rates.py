@@ -20,7 +20,7 @@ class RolloutTraffic(NamedTuple):
     """The share of requests that fail."""
     recorded: int
     is_bound: bool
-    """Whether no recorded request failed: `failures` is then that of one failure."""
+    """Whether no recorded request failed: `failures` is then the share of one failure."""
 
 
 def rollout_traffic(requests: Iterable[RecordedRequest], config: Config) -> Iterator[RolloutTraffic]:

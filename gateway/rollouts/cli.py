@@ -43,19 +43,19 @@ def show(name: RolloutName, json: Json = False, config: ConfigFile = None) -> No
 
 @app.command()
 def pause(name: RolloutName, config: ConfigFile = None) -> None:
-    """Stay at the present share. Events still count, and an alarm still takes the rollout back."""
+    """Hold the present share. Events still count, and an alarm still takes the rollout back."""
     _order(name, "pause", config)
 
 
 @app.command()
 def on(name: RolloutName, config: ConfigFile = None) -> None:
-    """Continue a paused rollout; otherwise go to the next step. One that is back starts anew."""
+    """Continue a paused rollout; otherwise go to the next step. A rollout that went back restarts."""
     _order(name, "on", config)
 
 
 @app.command()
 def back(name: RolloutName, config: ConfigFile = None) -> None:
-    """Give all new requests to the old arm. Streams end where they are."""
+    """Send all new requests to the old arm. Streams in progress finish on their arm."""
     _order(name, "back", config)
 
 

@@ -1,6 +1,5 @@
-"""Collects the counts of all workers, lets one gateway decide, and applies the shares. Once a second, off the requests.
-
-Without the database nothing is decided: the shares stay, and counts wait in memory.
+"""Collects the counts of all workers, lets one gateway decide, and applies the shares. It runs once a second, in the
+background. Without the database it decides nothing: the shares stay, and counts wait in memory.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from policies.rollouts.tally import ShareOrder, StratumTally
 log = logging.getLogger(__name__)
 PERIOD = 1.0
 LONGEST = 10.0
-"""The most seconds that count as passed between two decisions: a machine that slept has observed nothing."""
+"""The most seconds that count between two decisions: a machine that was suspended has observed no request."""
 
 Exchange = Callable[[Sequence[ShareOrder]], Awaitable[list[StratumTally]]]
 """Applies orders in every worker, and returns the counts since the last exchange."""

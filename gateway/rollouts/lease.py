@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select, update
 from gateway.rollouts.schema import lease
 
 SECONDS = 10.0
-"""A decider that has not renewed its lease for this long, by the clock of another gateway, is replaced."""
+"""Seconds after which a decider that has not renewed its lease, by the clock of another gateway, is replaced."""
 
 
 class DeciderLease:

@@ -13,7 +13,7 @@ from policies.routing.rules import comparisons_of
 
 
 class LiveComparisons:
-    """Rollouts and experiments by name. One that no order has reached yet leaves all requests with its first arm.
+    """Rollouts and experiments by name. Until its first order, each leaves all requests with its first arm.
 
     Those with values of clients sign the ids of their requests under `secret`.
     """

@@ -63,13 +63,13 @@ class StoredExchange:
 
 
 def stored(items: list[Item]) -> tuple[StoredItem, ...]:
-    """Items as the database has them."""
+    """Items in the form of the database."""
     return tuple([StoredItem(item["id"], encode(item)) for item in items])
 
 
 async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, StoredExchange | None]:
-    """The body with the stored items before its own, and without the fields about storage; None where nothing is
-    stored and nothing is continued. Raises `InferenceError`."""
+    """The body with the stored items before its own, and without the fields about storage; None if the request neither
+    stores nor continues a response. Raises `InferenceError`."""
     try:
         storage = _storage_fields(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -98,7 +98,7 @@ async def opened(keeper: Keeper, tenant: str, body: bytes) -> tuple[bytes, Store
 
 
 def not_stored(exchange: StoredExchange) -> StoredExchange:
-    """The same where the route drops `store`."""
+    """The exchange of a route that drops `store`."""
     return replace(exchange, stores=False)
 
 

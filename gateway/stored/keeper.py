@@ -1,6 +1,6 @@
 """Stored responses for the event loop: writes in batches in the background, reads in threads.
 
-Only a request that stores waits for the database, and not for long: entries that are not written yet are read from
+Only a request that stores waits for the database, for a bounded time: entries that are not written yet are read from
 memory. The database is opened when it is first needed.
 """
 
@@ -25,7 +25,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 PATIENCE = 2.0
 """Seconds that an answer waits for its write. A later request may come to another process, which reads the database."""
 ANSWERS_WITHIN = 10.0
-"""Seconds within which the database answers a read."""
+"""Seconds to wait for a read of the database."""
 RETRY = 1.0
 SWEEP = 600.0
 THREADS = 4
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class _Waiting:
-    """A turn on its way into the database."""
+    """A turn that is not written yet."""
 
     __slots__ = ("turn", "written")
 
@@ -76,7 +76,7 @@ class Keeper:
             raise _unavailable()
 
     async def keep(self, turn: StoredTurn) -> None:
-        """Store a turn; return when it is written, or is taking too long."""
+        """Store a turn. Returns when it is written, or after `PATIENCE`."""
         waiting = _Waiting(turn)
         self._waiting.append(waiting)
         self._size += turn.size
@@ -129,7 +129,7 @@ class Keeper:
                 one.written.set()
 
     async def _sweep(self) -> None:
-        """Nothing to delete before anything was stored or read by this process."""
+        """Delete expired rows, but not before this process has stored or read any."""
         if self._store is not None:
             now, most = self.wall(), self.config.per_tenant
             await self._in_thread(lambda store: store.sweep(now, most))
@@ -146,7 +146,7 @@ class Keeper:
         return self._pending.get((tenant, id_))
 
     async def forget(self, response: StoredResponse) -> None:
-        """Delete a response, also one on its way into the database. Raises `CapacityError`."""
+        """Delete a response, even if it is not written yet. Raises `CapacityError`."""
         tenant, id_, now = response.tenant, response.id, self.wall()
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):

@@ -7,7 +7,7 @@ from gateway.auth.database import use_write_ahead_log
 
 _metadata = MetaData()
 _LOCK = 0x6865616473746F72
-"""Postgres's name for the lock under which the tables are made."""
+"""The Postgres advisory lock under which the tables are created: an arbitrary number."""
 # Times are Unix seconds. Every statement names the tenant, which is a part of each primary key.
 responses = Table(
     "stored_responses",
@@ -47,7 +47,7 @@ _INDEXES = (
 
 
 def make_tables(connection: Connection) -> None:
-    """Make the tables that are missing; several processes may try at once."""
+    """Create the missing tables. Several processes may try at once."""
     if connection.dialect.name == "sqlite":
         use_write_ahead_log(connection)
         connection.exec_driver_sql("BEGIN IMMEDIATE")

@@ -1,6 +1,6 @@
 """Reads and writes of stored responses and conversations. Every method blocks: call it in a thread.
 
-A method that names a tenant touches rows of that tenant only. Rows past their time are not there.
+A method with a tenant reads and changes rows of that tenant only. Expired rows are hidden.
 """
 
 import time
@@ -32,7 +32,7 @@ class StoredItem(NamedTuple):
 
 
 class StoredResponse(NamedTuple):
-    """`input` is a JSON array of items, `answer` the JSON object that the client got."""
+    """`input` is a JSON array of items, `answer` the JSON object that the client received."""
 
     tenant: str
     id: str
@@ -65,13 +65,14 @@ class StoredTurn(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes."""
+        """The size in bytes."""
         response = 0 if self.response is None else len(self.response.input) + len(self.response.answer)
         return response + sum(len(item.item) for item in self.items)
 
 
 class ResponseDatabase:
-    """One state database. Opening one makes its tables. Methods raise `StoreUnavailable`."""
+    """The stored responses of a state database. Creates missing tables when it opens. Methods raise
+    `StoreUnavailable`."""
 
     def __init__(self, url: str) -> None:
         """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for a URL that cannot be used."""
@@ -86,7 +87,7 @@ class ResponseDatabase:
     # ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, turns: Sequence[StoredTurn]) -> None:
-        """All of them or none. Items of a conversation that is gone are left out."""
+        """Write all turns or none. Items of a deleted conversation are omitted."""
         with self._transaction() as connection:
             for turn in turns:
                 if (response := turn.response) is not None:
@@ -105,7 +106,7 @@ class ResponseDatabase:
     def history(
         self, tenant: str, id_: str, now: float, pending: Callable[[str], StoredResponse | None], max_bytes: int
     ) -> list[StoredResponse] | None:
-        """A response and all before it, oldest first; None where one is missing. `pending` has those that are not
+        """A response and its predecessors, oldest first; None if one is missing. `pending` has those that are not
         written yet. Raises `TooLong`."""
         turns, next_id, size = list[StoredResponse](), id_, 0
         with self._transaction() as connection:
@@ -122,7 +123,7 @@ class ResponseDatabase:
                 next_id = response.previous
 
     def delete_response(self, tenant: str, id_: str, now: float) -> bool:
-        """Whether there was one."""
+        """Delete a response. Returns whether it existed."""
         with self._transaction() as connection:
             gone = delete(responses).where(*_is(responses, tenant, id_), responses.c.expires_at > now)
             return connection.execute(gone).rowcount > 0
@@ -148,14 +149,14 @@ class ResponseDatabase:
         return Conversation(owner, name, created_at, expires_at, metadata.encode())
 
     def set_metadata(self, tenant: str, id_: str, metadata: bytes, now: float, expires_at: float) -> bool:
-        """Whether there is such a conversation."""
+        """Set the metadata of a conversation. Returns whether it exists."""
         change = update(conversations).where(*_live(tenant, id_, now))
         with self._transaction() as connection:
             changed = connection.execute(change.values(metadata=metadata.decode(), expires_at=expires_at))
             return changed.rowcount > 0
 
     def delete_conversation(self, tenant: str, id_: str, now: float) -> bool:
-        """Delete it with its items. Whether there was one."""
+        """Delete a conversation with its items. Returns whether it existed."""
         with self._transaction() as connection:
             deleted = connection.execute(delete(conversations).where(*_live(tenant, id_, now))).rowcount > 0
             connection.execute(delete(items).where(items.c.tenant == tenant, items.c.conversation == id_))
@@ -182,7 +183,7 @@ class ResponseDatabase:
         return stored_items
 
     def delete_item(self, tenant: str, conversation: str, id_: str) -> bool:
-        """Whether there was one."""
+        """Delete an item of a conversation. Returns whether it existed."""
         with self._transaction() as connection:
             gone = delete(items).where(*_is(items, tenant, id_), items.c.conversation == conversation)
             return connection.execute(gone).rowcount > 0
@@ -236,7 +237,7 @@ def _response(connection: Connection, tenant: str, id_: str, now: float) -> Stor
 
 
 def _append(connection: Connection, turn: StoredTurn) -> None:
-    """Lock the conversation's row first: writers of one conversation take turns, and a deleted one is noticed."""
+    """Lock the conversation's row first: writers of one conversation take turns, and a deleted one is detected."""
     change = update(conversations).where(*_is(conversations, turn.tenant, turn.conversation or ""))
     if not connection.execute(change.values(expires_at=turn.expires_at)).rowcount:
         return

@@ -77,7 +77,7 @@ def _report(fd: int, report: StartReport) -> None:
 
 
 def _when_orphaned(leave: Callable[[], object], seconds: float) -> None:
-    """Call `leave` when standard input closes, which happens however the supervisor ends, and exit after `seconds`.
+    """Call `leave` when standard input closes, as after every end of the supervisor, and exit after `seconds`.
 
     A thread, so that it works even if the event loop is stuck.
     """

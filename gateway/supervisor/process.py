@@ -1,4 +1,4 @@
-"""A worker as the supervisor sees it: a child process with a control socket."""
+"""The supervisor's side of a worker: a child process with a control socket."""
 
 import asyncio
 import contextlib
@@ -152,7 +152,7 @@ class WorkerProcess:
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, seconds: float) -> bytes:
-        """Let requests end, for at most `seconds`. Returns the final metrics. Raises `WorkerLost`."""
+        """Wait for requests to end, for at most `seconds`. Returns the final metrics. Raises `WorkerLost`."""
         self.state = "draining"
         return (await self.call("POST", "/drain", seconds=seconds + CALL_SECONDS)).body
 

@@ -180,7 +180,7 @@ class Supervisor:
         self.lifecycle.reload_failed(error)
 
     def restart(self) -> bool:
-        """Replace every worker, one after the other, without losing a request. False if a restart is under way."""
+        """Replace every worker, one after the other, without losing a request. False if a restart is in progress."""
         if self._restarting is not None and not self._restarting.done():
             return False
         self._restarting = self._background.run(self._restart(), "restart")
@@ -208,7 +208,7 @@ class Supervisor:
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self) -> bool:
-        """Accept no more and let requests in flight end. Returns True."""
+        """Stop accepting and wait for requests in flight. Returns True."""
         self.workers.accepting = False
         self.lifecycle.note("gateway.drain")
         await self._background.cancel()

@@ -20,7 +20,7 @@ class ReloadRefused(Exception):
 
 
 async def swap(workers: Workers, settings: WorkerSettings, config: Config) -> None:
-    """Let every worker prepare, which may take long, then let all commit, which does not. Raises `ReloadRefused`."""
+    """Prepare in every worker, which may take long, then commit in all, which is fast. Raises `ReloadRefused`."""
     seconds = PREPARE_SECONDS + max((p.runtime.start_timeout for p in config.pools if p.runtime), default=0.0)
     first = workers.ready
     await _prepare(workers, first, settings, seconds)
@@ -31,7 +31,7 @@ async def swap(workers: Workers, settings: WorkerSettings, config: Config) -> No
 
 
 async def _prepare(workers: Workers, group: Sequence[WorkerProcess], settings: WorkerSettings, seconds: float) -> None:
-    """Let a group of workers prepare. If one refuses, all abandon the settings. Raises `ReloadRefused`."""
+    """Prepare in a group of workers. If one refuses, all abandon the settings. Raises `ReloadRefused`."""
     refusals = await asyncio.gather(*(_refusal(worker, encode(settings), seconds) for worker in group))
     if why := next(filter(None, refusals), None):
         await asyncio.gather(*(worker.call("POST", "/abandon") for worker in workers.ready), return_exceptions=True)

@@ -92,7 +92,7 @@ class Worker:
         return self._lent.in_use()
 
     async def drain(self) -> None:
-        """Accept no more. Returns when requests in flight have ended or their time is up."""
+        """Stop accepting. Returns when requests in flight have ended or their time has passed."""
         if self._draining is None:
             self._draining = asyncio.create_task(self._drain())
         await asyncio.shield(self._draining)

@@ -154,7 +154,7 @@ class Workers:
         return [*counts, *(each for reply in replies for each in reply)]
 
     async def _exchange(self, worker: WorkerProcess) -> tuple[StratumTally, ...]:
-        """The counts of one worker; nothing of a worker that has ended, which is the same loss for both arms."""
+        """The counts of one worker; none of a worker that has ended, a loss that is the same for both arms."""
         try:
             reply = await worker.call("POST", "/rollouts", encode(RolloutExchange(self._spawner.rollouts)))
         except WorkerLost:

@@ -1,4 +1,5 @@
-"""Metric families as bytes, for the way from a worker to its supervisor. Prometheus' text format has no exemplars."""
+"""Metric families as bytes, for the transfer from a worker to its supervisor. Prometheus' text format has no
+exemplars."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +28,7 @@ _decoder = msgspec.msgpack.Decoder(list[_Family])
 
 
 class Families(Collector):
-    """Families that are collected already."""
+    """A collector of families that have been collected."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)
@@ -42,7 +43,7 @@ def encode(collector: Collector) -> bytes:
 
 
 def decode(data: bytes) -> list[Metric]:
-    """Decode what `encode` returned."""
+    """Decode the result of `encode`."""
     return [_metric(family) for family in _decoder.decode(data)]
 
 

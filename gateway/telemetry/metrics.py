@@ -38,7 +38,7 @@ class TenantLabels(dict[str, str]):
         self.configure(MetricsConfig())
 
     def configure(self, config: MetricsConfig) -> None:
-        """Apply a (new) configuration. Amounts of the past stay where they were counted."""
+        """Apply a (new) configuration. Amounts counted earlier do not move to other labels."""
         self.clear()
         self.max_series = config.max_series
         self._named = GlobSet(config.tenants)

@@ -11,7 +11,7 @@ from gateway.limits.mutexes import LimitsUnavailable
 from policies.limits.amounts import RATED, Amounts
 
 PREFIX = b"{headrace}:"
-"""In braces, so that a cluster stores all keys on one node, as a script requires."""
+"""The prefix of keys, in braces: a cluster then stores all keys on one node, as a script requires."""
 HOUR = 3600
 
 

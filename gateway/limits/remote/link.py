@@ -1,4 +1,4 @@
-"""The connection to Redis: fails fast, and reconnects by itself."""
+"""The connection to Redis: fails fast, and reconnects automatically."""
 
 import asyncio
 import logging

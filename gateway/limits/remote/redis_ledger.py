@@ -45,7 +45,7 @@ End = tuple[int, bool, list[ExactAllowance], Amounts, int]
 
 
 class RedisLedger:
-    """One for each process. Counts locally while Redis is away or `run` does not run."""
+    """The Redis ledger of one process. Counts locally while Redis is unavailable or `run` does not run."""
 
     def __init__(
         self, url: str, timeout: float, rng: Random, clock: Callable[[], float], wall: Callable[[], float]
@@ -168,7 +168,7 @@ class RedisLedger:
     # ── in the background ─────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Exchange with Redis until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.link.run(self._hello), name="redis")
             tasks.create_task(self._always(self._settle))
@@ -201,7 +201,7 @@ class RedisLedger:
         return await self.link.call(step, keys, [self.name, self._generation, *arguments])
 
     async def _always(self, work: Callable[[], Any]) -> None:
-        """Repeat `work` while the link is up. Work that fails with the link is repeated when the link is back."""
+        """Repeat `work` while the link is up. Work that fails with the link is repeated when the link is restored."""
         while True:
             await self.link.is_up.wait()
             with suppress(LinkDown):
@@ -280,7 +280,7 @@ class RedisLedger:
                         del self._in_use[allowance]
 
     def describe(self) -> dict[str, Any]:
-        """For operators."""
+        """The state for operators."""
         return {"up": self.up, "error": self.link.error, "breaks": self.link.breaks, "untold": self.unsent}
 
 

@@ -79,7 +79,7 @@ class Exporter:
         await self._collector.aclose()
 
     async def _export(self, tries: int) -> None:
-        """Send one batch. A batch that is cancelled on its way returns to the queue."""
+        """Send one batch. A batch that is cancelled during its export returns to the queue."""
         batch = [self._queue.popleft() for _ in range(min(BATCH, len(self._queue)))]
         if len(self._queue) < BATCH:
             self._full.clear()
