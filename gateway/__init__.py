@@ -30,6 +30,7 @@ lifecycle.py          audit entries of the process, and the status of its config
 snapshot.py           everything that one request reads, replaced as a whole
 background.py         background tasks whose failures are logged
 errors.py             errors of the gateway's own start
+answer_tap.py         a stream whose pieces a record or a shadow receives too
 exchange.py           what clients' requests and the steps of pipelines have in common
 ownership.py          checks at the start that the packages belong to this distribution
 extras.py             the optional packages that a configuration needs and that are absent
@@ -47,6 +48,7 @@ recording/            recorded traffic: a sample of requests, redacted and encry
 replay/               recorded traffic under another policy
 rollouts/             gradual moves of requests from one arm of a route to another
 experiments/          values that clients report, and the views of experiments
+shadow/               copies of requests to another target, and the comparison of the answers
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway
 telemetry/            the access log and every metric

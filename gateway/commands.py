@@ -23,6 +23,7 @@ from gateway.ownership import foreign_rooms
 from gateway.recording.cli import app as record
 from gateway.replay.cli import replay
 from gateway.rollouts.cli import app as rollout
+from gateway.shadow.cli import app as shadow
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 app.command()(check)
@@ -35,6 +36,7 @@ app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 app.add_typer(rollout, name="rollout")
 app.add_typer(experiment, name="experiment")
+app.add_typer(shadow, name="shadow")
 app.add_typer(record, name="record")
 
 

@@ -37,6 +37,7 @@ from gateway.limits.memory import Memory
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.calls import ClientModelCalls, Services, worst_path
 from gateway.recording.sample import Sample
+from gateway.shadow.copies import CopiedRequest, ShadowCopies
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
@@ -76,6 +77,8 @@ class Core:
         self.memory = memory or Memory(snapshot.config.http)
         self.sample: Sample | None = None
         """The sample of recorded traffic; None if nothing is recorded."""
+        self.copies: ShadowCopies | None = None
+        """Sends the copies of requests; None if no route has a shadow."""
         self._sequences = Sequences(clock)
         self._device_time = DeviceTime()
         self._services = Services(ledger, self._device_time, rng, clock, lambda: self.wall(), self._sequences)
@@ -94,6 +97,7 @@ class Core:
             record.draft = sample.draft(principal, request, headers)
         request, facts, decision = self._decide(snapshot, principal, request, headers, record)
         check_fields(request, decision, record)
+        received = request
         if decision.rewrite is not None or decision.version:
             request = await prepared(decision, request)
         is_sequence = bool(request.sequence) and record.model not in snapshot.pipelines  # its steps have the state
@@ -150,6 +154,9 @@ class Core:
             raise
         if record.draft is not None:
             answer = record.draft.tap(answer)
+        if (shadow := decision.shadow) is not None and self.copies is not None and shadow.draws(self.rng):
+            copied = CopiedRequest(principal, received, request, call, decision.timeout)
+            answer = self.copies.observe(shadow, copied, answer, stored=record.stored)
         trace.first_chunk = self.clock()
         answer.request = request
         record.pool, record.endpoint = answer.pool, answer.endpoint

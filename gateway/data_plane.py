@@ -34,6 +34,8 @@ from gateway.placement.runtime import Runtimes
 from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
 from gateway.rollouts.live import LiveComparisons
+from gateway.shadow.metrics import ShadowMetrics
+from gateway.shadow.plane import ShadowPlane
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import AccessLog, Metrics, Telemetry
@@ -83,6 +85,7 @@ class DataPlane:
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
         self.plan_state = PlanState()
         self.rollouts = LiveComparisons()
+        self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
         self.traces = LiveTraces(self.clock, self.rng)
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
@@ -123,6 +126,7 @@ class DataPlane:
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
         self._watch_metrics()
         self._open_recorder(telemetry)
+        self._open_shadows()
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)
@@ -167,6 +171,14 @@ class DataPlane:
         self.metrics.watch(RecordMetrics(recorder))
         self._exits.push_async_callback(self._close_recorder, telemetry, recorder)
         self._background.run(recorder.run(), "record")
+
+    def _open_shadows(self) -> None:
+        writer = self.shadows.writer(lambda: self.config, lambda: self.identity.pepper)
+        self.metrics.watch(ShadowMetrics(self.shadows.live, self.shadows.copies, writer))
+        self._exits.push_async_callback(writer.aclose)
+        self._exits.push_async_callback(self.shadows.aclose)
+        self._run(writer.run(), "shadows")
+        self.core.copies = self.shadows.copies
 
     def _configure_recorder(self, config: Config) -> None:
         if self.recorder is not None:
@@ -257,8 +269,9 @@ class DataPlane:
         keys, tokens = self.identity.keys, self.identity.tokens
         salt = self.identity.secret("prefix caches")
         self.rollouts.configure(config)
-        live = self.rollouts.by_name
-        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live)
+        self.shadows.configure(config, self.plan_state.embedders)
+        live, shadows = self.rollouts.by_name, self.shadows.live.by_name
+        return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live, shadows)
 
     def _keys_changed(self, keys: KeyTable) -> None:
         self.core.snapshot = with_keys(self.core.snapshot, keys)
@@ -283,6 +296,7 @@ class DataPlane:
         if not self.accepting:
             return True  # it never opened
         self.accepting = False
+        await self.shadows.copies.stop()
         return await self.listeners.drain(self.config.drain)
 
     async def aclose(self) -> None:

@@ -23,7 +23,15 @@ from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from policies.limits.price import Price
 from policies.routing.decision import Decision
-from policies.routing.rules import NO_ROLLOUTS, Catalogue, ModelList, ResolvedModel, Rollouts
+from policies.routing.rules import (
+    NO_ROLLOUTS,
+    NO_SHADOWS,
+    Catalogue,
+    ModelList,
+    ResolvedModel,
+    Rollouts,
+    Shadows,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,7 @@ def build(
     plan_state: PlanState | None = None,
     salt: bytes = b"",
     rollouts: Rollouts = NO_ROLLOUTS,
+    shadows: Shadows = NO_SHADOWS,
 ) -> Snapshot:
     """Compile a configuration that has been checked. `salt` keys the names of tenants at servers; when empty, a salt of
     this process alone is used."""
@@ -98,7 +107,7 @@ def build(
     plan_state = plan_state or PlanState()
     plan_state.retain(config)
     configs = {pool.name: pool for pool in config.pools}
-    catalogue = Catalogue(config.models, rollouts)
+    catalogue = Catalogue(config.models, rollouts, shadows)
     models = {model.name: model for model in config.models}
     tensor_models = frozenset(name for name in models if _takes_tensors(name, catalogue, models, configs))
 

@@ -12,6 +12,7 @@ pipelines/       mistakes in the graphs of pipelines
 comparisons.py   arms of rollouts and experiments that cannot be compared, conditions that can never hold
 rollouts.py      rollouts that cannot end, or whose steps move nothing
 experiments.py   experiments without a metric, settings without effect
+shadows.py       shadows that compare nothing, or would have effects
 metering.py      limits and prices that conflict, or limit nothing
 advice.py        warnings: valid, but probably a mistake
 """

@@ -16,6 +16,7 @@ from config.checks import (
     pooling,
     rollouts,
     routing,
+    shadows,
 )
 from config.document import Document
 from config.node import Node
@@ -36,6 +37,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from comparisons.check(doc, root)
     yield from rollouts.check(doc, root)
     yield from experiments.check(doc, root)
+    yield from shadows.check(doc, root)
     for model in root["models"]:
         for route in model["routes"]:
             yield from _retry(doc, route["retry"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from config.checks.pipelines.walk import model_names, model_of, pipelines, takes_tensors
+from config.checks.pipelines.walk import model_names, model_of, pipelines, takes_tensors, takes_tensors_at
 from config.checks.references import arms_of
 from config.document import Document
 from config.graph import cycle
@@ -53,8 +53,7 @@ def _arms(doc: Document, root: Node, model: Node, route: Node) -> Iterator[Probl
 def _takes_tensors(arm: Node, root: Node, tensors: TakesTensors) -> bool:
     if arm["model"].text is not None:
         return tensors(arm["model"].text)
-    probe = Node({"models": ({"name": "m", "routes": ({"to": arm["pool"].value},)},), "pools": root["pools"].value})
-    return takes_tensors(probe)("m")
+    return takes_tensors_at(arm["pool"], root)
 
 
 def _section(root: Node, name: str) -> Node:

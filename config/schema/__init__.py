@@ -16,6 +16,7 @@ route.py         `models`: routes, retries, timeouts, prices
 target.py        pools, splits and fallbacks of a route
 rollout.py       `rollout` of a route
 experiments/     `experiment` of a route, and `feedback`
+shadow/          `shadow` of a route
 when.py          `when` of a route
 rewrite.py       `rewrite` of a route
 resilience.py    `hedge` and `cache` of a route

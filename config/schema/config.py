@@ -45,6 +45,9 @@ from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.schema.section import Section
+from config.schema.shadow.compare import CompareConfig
+from config.schema.shadow.copies import CopiesConfig
+from config.schema.shadow.shadow import ShadowConfig
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry.metrics import MetricsConfig
@@ -67,7 +70,9 @@ __all__ = [
     "ClaimsConfig",
     "ClientModelConfig",
     "CommandRuntime",
+    "CompareConfig",
     "Config",
+    "CopiesConfig",
     "DiscoverConfig",
     "EmbeddingInputs",
     "EmbeddingsConfig",
@@ -109,6 +114,7 @@ __all__ = [
     "ScopesConfig",
     "Secret",
     "Section",
+    "ShadowConfig",
     "SignalsConfig",
     "SplitConfig",
     "StateConfig",
@@ -162,8 +168,9 @@ class Config(Section):
     record: RecordConfig | None = None
     """Recorded traffic; disabled when absent."""
     traces: TracesConfig | None = None
-    metrics: MetricsConfig = MetricsConfig()
     """Traces of requests for an OpenTelemetry collector; none when absent."""
+    metrics: MetricsConfig = MetricsConfig()
+    """Labels and bounds of the metrics."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

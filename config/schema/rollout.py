@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema
 
 from config.schema.rewrite import RewriteConfig
 from config.schema.section import Section
-from config.schema.target import ArmConfig, SplitConfig, Sticky
+from config.schema.target import ArmConfig, SplitConfig, Sticky, share_of_requests, small_alpha
 from config.schema.text import Name
 from config.schema.units import Delay, Duration, Factor, Percent, format_duration
 from config.schema.when import Version
@@ -19,19 +19,7 @@ TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
 """Metrics whose event is a time above a bound."""
 
 
-def _some(share: float) -> float:
-    if not 0 < share <= 1:
-        raise ValueError("a share is over 0% and at most 100%")
-    return share
-
-
-def _small(alpha: float) -> float:
-    if not 0.0001 <= alpha <= 0.2:
-        raise ValueError("alpha is from 0.01% to 20%: the probability of a false alarm, over the whole rollout")
-    return alpha
-
-
-Alpha = Annotated[Percent, AfterValidator(_small)]
+Alpha = Annotated[Percent, AfterValidator(small_alpha)]
 
 
 class RolloutArmConfig(Section):
@@ -85,7 +73,7 @@ def split_of(sticky: Sticky, arms: Sequence[RolloutArmConfig], shares: Sequence[
 class RolloutStepConfig(Section):
     """A share of the requests, and how long it lasts at least."""
 
-    weight: Annotated[Percent, AfterValidator(_some)]
+    weight: Annotated[Percent, AfterValidator(share_of_requests)]
     """Share of the requests that ``to`` receives."""
     least: Duration = Field(600.0, alias="for")
     """Shortest time of the step, warm-up included. It lasts longer until every condition of ``on_if`` is proven."""
@@ -127,7 +115,7 @@ class ProofConfig(EventConfig):
 
     below: Factor | None = None
     """The ratio of the rates of ``to`` and ``from`` is certainly below."""
-    at_most: Annotated[Percent, AfterValidator(_some)] | None = None
+    at_most: Annotated[Percent, AfterValidator(share_of_requests)] | None = None
     """The rate of ``to`` is certainly at most this. Proves a service without failures, which has no ratio."""
 
     @model_validator(mode="after")

@@ -15,6 +15,7 @@ from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import RolloutConfig
 from config.schema.section import Section
+from config.schema.shadow.shadow import ShadowConfig
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
 from config.schema.text import Glob, Name
 from config.schema.units import Delay, Duration, Percent, format_duration
@@ -75,6 +76,8 @@ class RouteConfig(Section):
     """A comparison of several targets by values that clients report, instead of ``to``."""
     fallback: tuple[FallbackConfig, ...] = ()
     """Targets to try when that fails, in this order."""
+    shadow: ShadowConfig | None = None
+    """Copies of the requests to another target, whose answers are compared; none when absent."""
     rewrite: RewriteConfig | None = None
     """Changes to the request before it is forwarded."""
     retry: RetryConfig = RetryConfig()

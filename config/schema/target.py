@@ -27,6 +27,20 @@ Failure = Literal["capacity", "backend", "transport", "timeout", "context_length
 ANOTHER_MAY_DO: tuple[Failure, ...] = ("capacity", "backend", "transport")
 
 
+def share_of_requests(share: float) -> float:
+    """Check a share. Raises ``ValueError``."""
+    if not 0 < share <= 1:
+        raise ValueError("a share is over 0% and at most 100%")
+    return share
+
+
+def small_alpha(alpha: float) -> float:
+    """Check a probability of a false alarm. Raises ``ValueError``."""
+    if not 0.0001 <= alpha <= 0.2:
+        raise ValueError("alpha is from 0.01% to 20%: the probability of a false alarm, over the whole rollout")
+    return alpha
+
+
 class SplitConfig(Section):
     """Weighted choice between targets. The same subject always gets the same arm."""
 

@@ -64,7 +64,7 @@ class KeyStore:
 
     def __init__(self, database: str, pepper: bytes) -> None:
         """`database` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
-        self._pepper = pepper
+        self.pepper = pepper
         self._url = database
         self._database = StateDatabase(database, pepper)
 
@@ -175,7 +175,7 @@ class KeyStore:
     def verify_audit(self, head: str | None = None) -> Verdict:
         """Whether the log is intact, and still contains an earlier head."""
         with self._database.transaction() as connection:
-            result = audit.verify(connection, self._pepper)
+            result = audit.verify(connection, self.pepper)
             if head is not None and not result.problem and not audit.holds(connection, head):
                 return result._replace(problem=f"{head} is no longer in the log")
             return result
@@ -185,11 +185,11 @@ class KeyStore:
         self._database.close()
 
     def _insert(self, connection: Connection, key: ApiKey, row: dict[str, Any], now: float) -> None:
-        made = {"id": key.id, "hash": digest(self._pepper, key.plaintext).hex(), "created_at": now}
+        made = {"id": key.id, "hash": digest(self.pepper, key.plaintext).hex(), "created_at": now}
         connection.execute(insert(keys).values(row | made))
 
     def _audit(self, connection: Connection, act: Act, now: float) -> None:
-        audit.append(connection, self._pepper, act, now)
+        audit.append(connection, self.pepper, act, now)
 
 
 def _read(connection: Connection, *where: ColumnElement[bool]) -> tuple[StoredKey, ...]:

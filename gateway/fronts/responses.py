@@ -64,6 +64,7 @@ class ResponsesFront:
         body, exchange = await http.read(), None
         if self._keeper is not None:
             body, exchange = await opened(self._keeper, principal.tenant, body)
+            record.stored = exchange is not None
         request, shell = await self._read(body)
         answer = await self._handled(principal, request, http, record)
         record.ignored = [RESPONSES.field(name) for name in record.ignored]

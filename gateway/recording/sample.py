@@ -7,6 +7,7 @@ from random import Random
 from adapters.answer import Answer
 from adapters.requests import ModelRequest
 from config.schema.money import Money
+from gateway.answer_tap import TappedAnswer
 from gateway.auth.keys import Principal
 from policies.routing.decision import Decision
 
@@ -121,31 +122,3 @@ class RecordedDraws(Random):
         drawn = self._rng.random()
         self._draws.append(drawn)
         return drawn
-
-
-class TappedAnswer(Answer):
-    """A stream whose pieces the draft holds too."""
-
-    __slots__ = ("_draft", "_inner")
-
-    def __init__(self, inner: Answer, draft: Draft) -> None:
-        super().__init__(
-            content_type=inner.content_type, body=None, usage=inner.usage, status=inner.status, form=inner.form
-        )
-        self.endpoint, self.pool, self.headers = inner.endpoint, inner.pool, inner.headers
-        self._inner = inner
-        self._draft = draft
-        inner.when_ended(self._ended)
-
-    def _ended(self, inner: Answer, error: BaseException | None) -> None:
-        self.usage = inner.usage
-        self.end(error)
-
-    async def __anext__(self) -> bytes:
-        piece = await self._inner.__anext__()
-        self.usage = self._inner.usage
-        self._draft.add(piece)
-        return piece
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()

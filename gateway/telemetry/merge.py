@@ -25,6 +25,8 @@ GAUGES: Mapping[str, Way] = {
     "headrace_key_database_available": min,
     "headrace_redis_up": min,
     "headrace_tenant_budget_remaining_ratio": min,
+    "headrace_shadow_e_value": max,
+    "headrace_shadow_verdict": max,
 }
 """Gauges that are not amounts: the most critical value of all workers counts. Other gauges are summed."""
 ONLY_GROW = ("counter", "histogram")

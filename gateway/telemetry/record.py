@@ -25,7 +25,7 @@ class Record:
     __slots__ = (
         "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation",
         "exported", "feedback_id", "ignored", "key", "model", "operation", "pool", "request_id", "roles", "shadowed",
-        "started", "status", "stream", "tenant", "time", "trace", "usage",
+        "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -42,6 +42,8 @@ class Record:
         self.endpoint = ""
         self.arm: str | None = None
         self.stream = False
+        self.stored = False
+        """Whether the request stores its response, or continues a stored one."""
         self.status = 200
         self.usage: Usage | None = None
         self.cost: Money | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -51,6 +52,8 @@ class PoolMember:
     source: object
     endpoint: Endpoint
     probe: ProbeConfig | None
+    connect: Callable[[], Adapter]
+    """Creates another adapter to the same server, with connections of its own."""
     runtime: Runtime | None = None
     origin: str = "configuration"
     """The source of the endpoint: the configuration, discovery or an operator."""
@@ -108,14 +111,15 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     """Create an endpoint of the pool. Raises `FleetError`."""
     try:
         checked = tls_of(pool, pool.protocol.name) if target.url.startswith("https://") else None
-        adapter = make_adapter(pool, Address(target.url, target.server_name, checked))
+        connect = partial(make_adapter, pool, Address(target.url, target.server_name, checked))
+        adapter = connect()
     except Unmakeable as error:
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
     if isinstance(adapter, AutoAdapter):
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
-    return PoolMember(pool.name, source, endpoint, pool.probe)
+    return PoolMember(pool.name, source, endpoint, pool.probe, connect)
 
 
 def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> PoolMember:
@@ -127,7 +131,8 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
 
     try:
         runtime = runtimes.make(pool.name, pool.runtime, gone)
-        adapter = _runtime_adapter(pool, runtime.address)
+        connect = partial(_runtime_adapter, pool, runtime.address)
+        adapter = connect()
     except (CannotLaunch, Unmakeable) as error:
         raise FleetError(f"pool {pool.name}: runtime: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
@@ -135,7 +140,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE
-    return PoolMember(pool.name, source, endpoint, probe, runtime)
+    return PoolMember(pool.name, source, endpoint, probe, connect, runtime)
 
 
 async def check_functions(member: PoolMember) -> None:

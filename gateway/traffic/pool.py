@@ -62,6 +62,11 @@ class Pool:
         if self._queue is not None:
             self._queue.changed()
 
+    @property
+    def waiting(self) -> int:
+        """The number of requests in the queue."""
+        return 0 if self._queue is None else self._queue.line.size
+
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: QueuedRequest | None = None

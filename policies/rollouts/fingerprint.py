@@ -13,11 +13,12 @@ _SERVED = {"protocol", "model", "runtime"}
 
 def fingerprint(config: RolloutConfig | ExperimentConfig, pools: Mapping[str, PoolConfig]) -> str:
     """A text that changes with the arms and with the subjects, but not with steps, conditions or endpoints."""
-    parts = [config.sticky, *(_of(arm, pools) for arm in config.sides)]
+    parts = [config.sticky, *(arm_identity(arm, pools) for arm in config.sides)]
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def _of(arm: RolloutArmConfig, pools: Mapping[str, PoolConfig]) -> str:
+def arm_identity(arm: RolloutArmConfig, pools: Mapping[str, PoolConfig]) -> str:
+    """A text that changes with the answers of an arm."""
     pool = pools.get(arm.pool or "")
     return arm.model_dump_json(exclude={"name", "weight"}) + (
         "" if pool is None else pool.model_dump_json(include=_SERVED)

@@ -6,6 +6,7 @@ from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig
 from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target
+from policies.shadowing.live import LiveShadow
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Decision:
     """The number of its arm: in a rollout 0 for `from`, 1 for `to`."""
     version: str = ""
     """The version of the model that the servers receive, if the arm sets it."""
+    shadow: LiveShadow | None = None
+    """The copies of its requests; None without a shadow."""
 
     @property
     def pools(self) -> tuple[str, ...]:

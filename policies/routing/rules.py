@@ -25,11 +25,15 @@ from policies.routing.facts import Facts
 from policies.routing.rewrite import Rewrite
 from policies.routing.split import arm_for
 from policies.routing.target import FallbackTarget, Target, chain, compiled
+from policies.shadowing.live import LiveShadow
 
 Pick = Callable[[Facts, Random], Decision]
 Rollouts = Mapping[str, LiveComparison]
 """The rollouts and experiments of a process, by name."""
 NO_ROLLOUTS: Rollouts = {}
+Shadows = Mapping[str, LiveShadow]
+"""The shadows of a process, by name."""
+NO_SHADOWS: Shadows = {}
 VERSION_SIGN = "@"
 """The separator between a model's name and its version. No configured name contains it."""
 ARM_SIGN = ">"
@@ -41,8 +45,11 @@ class Rules:
 
     __slots__ = ("_routes", "dropped", "model", "price")
 
-    def __init__(self, model: ClientModelConfig, rollouts: Rollouts = NO_ROLLOUTS) -> None:
-        """A rollout that is not among `rollouts` stays with its first arm."""
+    def __init__(
+        self, model: ClientModelConfig, rollouts: Rollouts = NO_ROLLOUTS, shadows: Shadows = NO_SHADOWS
+    ) -> None:
+        """A rollout that is not among `rollouts` stays with its first arm, and a shadow not among `shadows` has no
+        copies."""
         self.model = model.name
         """The name as configured: a glob for a family, so that metrics can have it as a label."""
         self.price = None if model.price is None else Price(model.price)
@@ -53,7 +60,7 @@ class Rules:
             self._routes: tuple[tuple[tuple[Condition, ...], Pick], ...] = (((), lambda _facts, _rng: decision),)
             return
         self._routes = tuple(
-            (conditions(route.when, self.price), _pick(model.name, index, route, target, rollouts))
+            (conditions(route.when, self.price), _pick(model.name, index, route, target, rollouts, shadows))
             for index, (route, target) in enumerate(zip(model.routes, targets(model), strict=True))
         )
 
@@ -84,8 +91,10 @@ class Catalogue:
 
     __slots__ = ("_table",)
 
-    def __init__(self, models: Sequence[ClientModelConfig], rollouts: Rollouts = NO_ROLLOUTS) -> None:
-        self._table = GlobTable(entry for model in models for entry in _entries(model, rollouts))
+    def __init__(
+        self, models: Sequence[ClientModelConfig], rollouts: Rollouts = NO_ROLLOUTS, shadows: Shadows = NO_SHADOWS
+    ) -> None:
+        self._table = GlobTable(entry for model in models for entry in _entries(model, rollouts, shadows))
 
     def find(self, name: str) -> ResolvedModel | None:
         """The model with exactly this name, else the first in the file whose glob matches."""
@@ -143,8 +152,8 @@ def _rewrites(model: ClientModelConfig) -> Iterator[RewriteConfig]:
         yield from (rewrite for rewrite in (route.rewrite, *(arm.rewrite for arm in arms)) if rewrite is not None)
 
 
-def _entries(model: ClientModelConfig, rollouts: Rollouts) -> Iterator[tuple[str, ResolvedModel]]:
-    rules = Rules(model, rollouts)
+def _entries(model: ClientModelConfig, rollouts: Rollouts, shadows: Shadows) -> Iterator[tuple[str, ResolvedModel]]:
+    rules = Rules(model, rollouts, shadows)
     if is_glob(model.name):
         yield model.name, ResolvedModel(rules)
         return
@@ -158,11 +167,12 @@ def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
     return Decision(0, None, Target(None, None, ()), None, None, RetryConfig(), timeout, model=name)
 
 
-def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts) -> Pick:
+def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts, shadows: Shadows) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
     if route.comparison is not None:
         return _compared(model, index, route, route.comparison, target, rollouts)
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
+    shadow = None if route.shadow is None else shadows.get(route.shadow.label)
 
     def inner(target: Target, arms: tuple[str, ...], later: tuple[FallbackTarget, ...]) -> Pick:
         steps = (*target.fallback, *later)
@@ -171,6 +181,7 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: 
             sticky, salt, choices = split.sticky, split.salt, split.arms
             return lambda facts, rng: picks[arm_for(sticky, facts, facts, salt, choices, rng)](facts, rng)
         decision = _decision(model, index, route, chain(target.pool or "", steps), ARM_SIGN.join(arms) or None, rewrite)
+        decision = replace(decision, shadow=shadow)
         return lambda _facts, _rng: decision
 
     return inner(target, (), ())

@@ -20,6 +20,7 @@ from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.rollouts.live import LiveComparisons
+from gateway.shadow.live import LiveShadows
 from gateway.snapshot import build, with_keys
 from gateway.telemetry import AccessLog, Metrics, Record, Telemetry
 from gateway.telemetry.access_log import Line
@@ -101,8 +102,19 @@ class Rig:
         self.metrics = Metrics()
         self.rollouts = LiveComparisons()
         self.rollouts.configure(configuration)
-        live = self.rollouts.by_name
-        snapshot = build(configuration, self._keys(), pools, rng, clock, plan_state=plan_state, rollouts=live)
+        self.shadows = LiveShadows()
+        self.shadows.configure(configuration)
+        self.pools = pools
+        snapshot = build(
+            configuration,
+            self._keys(),
+            pools,
+            rng,
+            clock,
+            plan_state=plan_state,
+            rollouts=self.rollouts.by_name,
+            shadows=self.shadows.by_name,
+        )
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), rng, clock)
 
     def _keys(self) -> KeyTable:

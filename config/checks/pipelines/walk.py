@@ -102,6 +102,11 @@ def takes_tensors(root: Node) -> TakesTensors:
     return takes
 
 
+def takes_tensors_at(pool: Node, root: Node) -> bool:
+    """Whether the pool of a name takes tensors."""
+    return any(_serves_tensors(each) for each in root["pools"] if each["name"].text == pool.text)
+
+
 def _serves_tensors(pool: Node) -> bool:
     try:
         return PoolConfig.model_validate(pool.value, strict=True).takes_tensors

@@ -9,6 +9,7 @@ pools.py    pools and their endpoints
 tenants.py  tenants and their keys
 rollouts.py rollouts and their evidence
 experiments.py experiments, their effects and their time series
+shadows.py  shadows and their verdicts
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

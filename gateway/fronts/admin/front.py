@@ -11,15 +11,16 @@ from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
 from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.rollouts import RolloutsFront
+from gateway.fronts.admin.shadows import ShadowsFront
 from gateway.fronts.admin.tenants import Tenants
 
 
 def make_app(backend: AdminBackend) -> web.Application:
     """The aiohttp application of the admin listener. `AdminGuard` authorizes every request."""
-    tenants, explain = Tenants(backend), Explain(backend)
+    tenants, explain, shadows = Tenants(backend), Explain(backend), ShadowsFront(backend)
     app = web.Application(middlewares=[AdminGuard(backend).middleware])
     bound_bodies(app, backend.config.http.max_body)
-    app.on_cleanup.extend((tenants.close, explain.close))
+    app.on_cleanup.extend((tenants.close, explain.close, shadows.close))
 
     @for_anyone
     async def livez(_: web.Request) -> web.Response:
@@ -52,6 +53,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *Orders(backend).routes(),
             *RolloutsFront(backend).routes(),
             *ExperimentsFront(backend).routes(),
+            *shadows.routes(),
         ]
     )
     return app

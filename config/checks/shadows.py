@@ -1,0 +1,134 @@
+"""Finds shadows that compare nothing, cannot be compared, or would have effects."""
+
+from collections.abc import Iterator
+
+from config.checks.pipelines.walk import (
+    PlacedPipeline,
+    model_names,
+    model_of,
+    nodes,
+    pipelines,
+    takes_tensors,
+    takes_tensors_at,
+)
+from config.checks.references import targets
+from config.document import Document
+from config.node import Node, names
+from config.problem import Problem, closest
+from config.schema.globs import is_glob
+
+OF_TEXT, OF_TENSORS = ("text", "tools"), ("tensors",)
+
+
+def check(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report every invalid shadow."""
+    first: dict[str, Node] = {}
+    for model in root["models"]:
+        for route in model["routes"]:
+            if "shadow" not in route:
+                continue
+            shadow = route["shadow"]
+            for name in ("rollout", "experiment"):
+                if name in route:
+                    message = f"has no effect beside `{name}`, whose arms answer differently themselves"
+                    yield doc.problem_with_key(shadow.place, message)
+            label = shadow["name"].text or _label(shadow["to"])
+            if label in first:
+                line = doc.line(first[label].place)
+                yield doc.problem(
+                    shadow.place, f'has the name "{label}", as the shadow on line {line} has: give it one'
+                )
+            elif label is not None:
+                first[label] = shadow
+            yield from _target(doc, root, model, route)
+            yield from _copies(doc, root, shadow, tensors=_takes_tensors(route, root))
+
+
+def _label(to: Node) -> str | None:
+    target = to["name"].text or to.text or to["pool"].text or to["model"].text
+    return f"{target}:{to['version'].text}" if target and to["version"].text and not to["name"].text else target
+
+
+def _target(doc: Document, root: Node, model: Node, route: Node) -> Iterator[Problem]:
+    """The target exists, is another one, and has no effects."""
+    to = route["shadow"]["to"]
+    pool, called = to if to.text is not None else to["pool"], to["model"]
+    pool_names, all_names = names(root["pools"]), model_names(root)
+    if pool.text is not None and pool_names and pool.text not in pool_names:
+        yield doc.problem(pool.place, f'no pool is named "{pool.text}"', closest(pool.text, pool_names))
+        return
+    own = {target.text for target in targets(route)}
+    if pool.text is not None and own == {pool.text} and "version" not in to and "rewrite" not in to:
+        yield doc.problem(pool.place, "is the pool of the route: there is nothing to compare")
+    tensors = _takes_tensors(route, root)
+    if called.text is not None:
+        yield from _model(doc, root, model, called, all_names)
+        copied = takes_tensors(root)(called.text)
+    else:
+        copied = takes_tensors_at(pool, root)
+    if "version" in to and not copied:
+        message = "has no effect: versions are for models of tensors; for a chat, use `rewrite: {model: NAME}`"
+        yield doc.problem_with_key(to["version"].place, message)
+    elif "version" in to and called.text is not None:
+        yield doc.problem_with_key(to["version"].place, "has no effect beside `model`: its routes choose")
+    if copied is not tensors and (called.text is None or model_of(called.text, all_names) is not None):
+        kinds = ("tensors", "texts") if copied else ("texts", "tensors")
+        yield doc.problem(to.place, f"answers with {kinds[0]}, and the route with {kinds[1]}")
+
+
+def _model(doc: Document, root: Node, model: Node, called: Node, all_names: dict[str, str]) -> Iterator[Problem]:
+    name = model_of(called.text or "", all_names)
+    if name is None:
+        yield doc.problem(called.place, f'no model is named "{called.text}"', closest(called.text or "", all_names))
+    elif is_glob(name):
+        yield doc.problem(called.place, "is served by a family: name a model that has one name")
+    elif name == model["name"].text:
+        yield doc.problem(called.place, "is the model of the route: there is nothing to compare")
+    elif effect := _effect(root, name, all_names):
+        yield doc.problem(called.place, f"leads to the step `{effect}`, whose call may have effects: copies must not")
+
+
+def _effect(root: Node, name: str, all_names: dict[str, str]) -> str:
+    """The step of a pipeline that calls a program of the operator, also within the models that it names."""
+    piped: dict[str, PlacedPipeline] = {pipeline.model: pipeline for pipeline in pipelines(root)}
+    waiting, seen = [name], set[str]()
+    while waiting:
+        each = waiting.pop()
+        if each in seen or each not in piped:
+            continue
+        seen.add(each)
+        for placed in nodes(piped[each]):
+            if getattr(placed.node, "call", None) is not None:
+                return getattr(placed.node, "name", None) or each
+        waiting += [own for model in piped[each].config.models() if (own := model_of(model, all_names)) is not None]
+    return ""
+
+
+def _takes_tensors(route: Node, root: Node) -> bool:
+    return any(takes_tensors_at(pool, root) for pool in targets(route))
+
+
+def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterator[Problem]:
+    """Report fields of copies without effect."""
+    compare, workers = copies["compare"], root["workers"].read(int) or 1
+    concurrency = copies["at_most"]["concurrency"]
+    if "concurrency" in copies["at_most"] and (concurrency.read(int) or workers) < workers:
+        message = f"is below `workers` ({workers}), and each worker may send one copy at least"
+        yield doc.problem(concurrency.place, message)
+    if "answers" in copies and "agree" not in copies:
+        yield doc.problem_with_key(copies["answers"].place, "has no effect without `agree`")
+    for name in OF_TEXT if tensors else OF_TENSORS:
+        if name in compare:
+            kind = "tensors" if tensors else "texts"
+            yield doc.problem_with_key(compare[name].place, f"has no effect: the route answers with {kind}")
+    if compare["exact"].value is True:
+        for name in ("text", "tools", "json", "tensors"):
+            if name in compare:
+                yield doc.problem_with_key(
+                    compare[name].place, "has no effect beside `exact`, which compares the bytes"
+                )
+    if "top_k" in compare["tensors"]:
+        for name in ("rtol", "atol"):
+            if name in compare["tensors"]:
+                message = "has no effect beside `top_k`, which compares positions and not values"
+                yield doc.problem_with_key(compare["tensors"][name].place, message)

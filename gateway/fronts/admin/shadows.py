@@ -1,0 +1,47 @@
+"""`/admin/shadows`: lists shadows with their verdicts and their evidence."""
+
+import asyncio
+from typing import Any
+
+from aiohttp import web
+
+from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.admin.guard import AdminRefused
+from gateway.shadow.operators import shadow_views
+from gateway.shadow.store import ShadowStore
+from policies.shadowing.planned import planned
+
+
+class ShadowsFront:
+    """The handlers. They read the sums of all gateways from the state database."""
+
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+        self._store: ShadowStore | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get("/admin/shadows", self._list), web.get("/admin/shadows/{shadow}", self._show)]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response({"shadows": await asyncio.to_thread(self._views)})
+
+    async def _show(self, request: web.Request) -> web.Response:
+        for view in await asyncio.to_thread(self._views):
+            if view["name"] == request.match_info["shadow"]:
+                return web.json_response(view)
+        raise AdminRefused(404, "no_such_shadow", "the file has no shadow of this name")
+
+    def _views(self) -> list[dict[str, Any]]:
+        """In a thread."""
+        plans = tuple(planned(self._backend.config))
+        if not plans:
+            return []
+        if self._store is None:
+            self._store = ShadowStore(self._backend.config.state.database, self._backend.store.pepper)
+        return shadow_views(plans, self._store.read())
+
+    async def close(self, _: web.Application) -> None:
+        """Close the database."""
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)

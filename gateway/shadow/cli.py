@@ -1,0 +1,68 @@
+"""`headrace shadow`: lists shadows with their verdicts, and shows the evidence of one."""
+
+import json as json_text
+from typing import Annotated, Any
+
+import typer
+
+from gateway.auth.pepper import load_pepper
+from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
+from gateway.shadow.operators import shadow_views
+from gateway.shadow.store import ShadowStore
+from policies.shadowing.planned import planned
+
+app = typer.Typer(name="shadow", help="List shadows and their verdicts.", no_args_is_help=True)
+
+ShadowName = Annotated[str, typer.Argument(metavar="NAME", help="The shadow's `name`, or that of its target.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_shadows(json: Json = False, config: ConfigFile = None) -> None:
+    """List every shadow: verdict, compared and differing copies."""
+    shown = _views(config)
+    if json:
+        typer.echo(json_text.dumps(shown, indent=2))
+        return
+    for view in shown:
+        typer.echo(f"{view['name']}: {view['verdict']}, {view['differing']} of {view['compared']} copies differ")
+    if not shown:
+        print_status("The file has no shadow.")
+
+
+@app.command()
+def show(name: ShadowName, json: Json = False, config: ConfigFile = None) -> None:
+    """Show one shadow with its counts and its evidence."""
+    view = next((view for view in _views(config) if view["name"] == name), None)
+    if view is None:
+        stop(f"the file has no shadow {name!r}", status=1)
+    typer.echo(json_text.dumps(view, indent=2) if json else "\n".join(_lines(view)))
+
+
+def _views(path: ConfigFile) -> list[dict[str, Any]]:
+    with plain_errors():
+        settings = settings_of(path)
+        store = ShadowStore(settings.state.database, load_pepper(settings))
+        try:
+            return shadow_views(tuple(planned(settings)), store.read())
+        finally:
+            store.close()
+
+
+def _lines(view: dict[str, Any]) -> list[str]:
+    """A shadow as text."""
+    low, high = view["excess"]
+    lines = [
+        f"{view['name']}: {view['verdict']}",
+        f"  copies of {view['model']} to {view['to']}: {view['compared']} compared, {view['differing']} differ",
+    ]
+    if view["noise"]:
+        pairs = view["discordant"]
+        lines.append(
+            f"  second answers of the primary: {view['repeated']}; only the shadow differs in {pairs['shadow']}, only "
+            f"the second answer in {pairs['repeat']}, both in {view['both_differ']}"
+        )
+    lines.append(f"  evidence: e {view['e_value']:.3g}, certain at {view['needed']:.3g}")
+    lines.append(f"  differing answers beyond the noise: {max(low, 0):.2%} to {max(high, 0):.2%}")
+    lines += [f"  {field}: {count}" for field, count in view["fields"].items()]
+    return lines

@@ -1,0 +1,39 @@
+"""Comparisons of answers: small ones at once, large ones in a worker process of their own."""
+
+import asyncio
+
+from adapters.offload.jobs import CodecCall
+from adapters.offload.worker_queue import WorkerQueue
+from config.schema.config import CompareConfig
+from gateway.shadow.answers import WholeAnswer, compared
+from policies.comparison.differences import Differences
+
+INLINE = 16 * 1024
+"""Bytes of two answers that are compared at once."""
+INLINE_EDITS = 2048
+"""The same if the edits between two texts are counted, which takes a time in proportion to the square."""
+MEMORY = 512 * 1024 * 1024
+"""Bytes of the worker process."""
+
+
+class AnswerComparer:
+    """Compares two answers. The worker process serves nothing else, so that clients' bodies do not wait for it."""
+
+    def __init__(self) -> None:
+        self._queue = WorkerQueue(MEMORY)
+
+    async def differences(self, config: CompareConfig, first: WholeAnswer, second: WholeAnswer) -> Differences:
+        """The differences; empty if the answers agree. Raises `InferenceError` if too many comparisons wait, or one
+        takes too much memory."""
+        if first.data == second.data and first.status == second.status and first.content_type == second.content_type:
+            return {}
+        size = len(first.data) + len(second.data)
+        edits = any(test.edit is not None for test in config.text)
+        if size < (INLINE_EDITS if edits else INLINE) and not first.form.encoding:
+            return compared(first, second, config)
+        future = self._queue.submit(CodecCall(compared, (first, second, config), {}))
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            self._queue.abandon(future)
+            raise

@@ -1,0 +1,307 @@
+"""Copies of requests: sent behind the client's answer, within bounds, and compared with it.
+
+Nothing of a copy runs before the client's answer has ended, so that a copy neither delays a request nor takes its
+slot. A copy that is drawn and not compared is counted by its reason.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from adapters import statuses
+from adapters.answer import Answer
+from adapters.call import Call, ModelCaller
+from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
+from adapters.requests import ModelRequest
+from config.schema.config import RolloutArmConfig, TimeoutConfig
+from gateway.answer_tap import TappedAnswer
+from gateway.auth.keys import Principal
+from gateway.exchange import deadline_of, rewritten
+from gateway.rollouts.arm import ModelArm
+from gateway.shadow.answers import WholeAnswer
+from gateway.shadow.comparer import AnswerComparer
+from gateway.shadow.exclusions import exclusion
+from gateway.shadow.models import CopyModels
+from gateway.shadow.pools import CopyPools
+from gateway.telemetry.events import cached
+from policies.comparison.differences import Differences
+from policies.routing.rewrite import Rewrite
+from policies.shadowing.live import LiveShadow
+
+MOST_ANSWER = 4 * 1024 * 1024
+"""Bytes of an answer that is compared."""
+MOST_REQUEST = 16 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of all requests and answers that copies hold."""
+SUFFIX = "-shadow"
+
+_log = logging.getLogger(__name__)
+
+
+class NotCompared(Exception):
+    """The reason why a copy has no answer to compare."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class CopiedRequest(NamedTuple):
+    """A request of a client, as it was received and as it was sent."""
+
+    principal: Principal
+    received: ModelRequest
+    sent: ModelRequest
+    call: Call
+    timeout: TimeoutConfig
+
+
+class ShadowCopy:
+    """One copy: the request, and the client's answer while the client reads it."""
+
+    __slots__ = ("_budget", "answer", "held", "pieces", "request", "shadow")
+
+    def __init__(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, budget: "CopyBudget") -> None:
+        self.shadow = shadow
+        self.request = request
+        self.answer = answer
+        self.pieces: list[bytes] | None = []
+        """The pieces of the answer; None if it is too large."""
+        self.held = request.received.size
+        self._budget = budget
+        budget.held += self.held
+
+    def add(self, piece: bytes) -> None:
+        """Hold a piece of the client's answer."""
+        if self.pieces is None:
+            return
+        size = len(piece)
+        if self.held - self.request.received.size + size > MOST_ANSWER or self._budget.held + size > MOST_BYTES:
+            self.pieces = None
+            return
+        self.pieces.append(piece)
+        self.held += size
+        self._budget.held += size
+
+    def release(self) -> None:
+        """Return the memory."""
+        self._budget.held -= self.held
+        self.held = 0
+
+    def primary(self) -> WholeAnswer | None:
+        """The client's answer; None if it is too large."""
+        return None if self.pieces is None else whole(self.answer, b"".join(self.pieces), self.request.sent.operation)
+
+
+class CopyBudget:
+    """The bytes that all copies of a process hold."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+
+class ShadowCopies:
+    """Sends and compares copies. `observe` an answer when it begins; `stop` at the drain."""
+
+    def __init__(
+        self,
+        pools: CopyPools,
+        models: CopyModels,
+        comparer: AnswerComparer,
+        rng: Random,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pools = pools
+        self._models = models
+        self._comparer = comparer
+        self._rng = rng
+        self._clock = clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        self.budget = CopyBudget()
+
+    @property
+    def running(self) -> int:
+        """The number of copies under way."""
+        return len(self._tasks)
+
+    # ── behind a request ──────────────────────────────────────────────────────────────────────────────────
+
+    def observe(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, *, stored: bool = False) -> Answer:
+        """The answer to a drawn request, whose copy is sent when the answer has ended. `stored`: the request stores its
+        response, or continues a stored one."""
+        reason = self._refusal(request, answer, stored=stored)
+        if reason:
+            shadow.drop(reason)
+            return answer
+        copy = ShadowCopy(shadow, request, answer, self.budget)
+        if answer.body is None:
+            answer = TappedAnswer(answer, copy)
+        else:
+            copy.add(answer.body)
+        answer.when_ended(lambda _, error: self._ended(copy, error))
+        return answer
+
+    def _refusal(self, request: CopiedRequest, answer: Answer, *, stored: bool) -> str:
+        """The reason why a request is not copied; empty if it may be."""
+        if stored:
+            return "state"
+        if cached(request.call.trace.events) in ("hit", "coalesced"):
+            return "cached"
+        if request.received.size > MOST_REQUEST or (answer.body is not None and len(answer.body) > MOST_ANSWER):
+            return "size"
+        return "memory" if self.budget.held + request.received.size > MOST_BYTES else ""
+
+    def _ended(self, copy: ShadowCopy, error: BaseException | None) -> None:
+        shadow = copy.shadow
+        reason = "drain" if self._stopped else "broken" if error is not None else "size" if copy.pieces is None else ""
+        if reason or (reason := shadow.begin(self._clock())):
+            copy.release()
+            shadow.drop(reason)
+            return
+        task = asyncio.get_running_loop().create_task(self._run(copy), name="shadow")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ── one copy ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _run(self, copy: ShadowCopy) -> None:
+        shadow = copy.shadow
+        try:
+            await self._compare(copy)
+        except asyncio.CancelledError:
+            shadow.drop("drain")
+            raise
+        except NotCompared as end:
+            shadow.drop(end.reason)
+        except Exception:
+            shadow.drop("failed")
+            _log.exception("a copy for the shadow %s failed", shadow.name)
+        finally:
+            copy.release()
+            shadow.end()
+
+    async def _compare(self, copy: ShadowCopy) -> None:
+        shadow, request, first = copy.shadow, copy.request, copy.primary()
+        if first is None:
+            raise NotCompared("size")
+        if reason := exclusion(request.received):
+            raise NotCompared(reason)
+        primary = RolloutArmConfig(pool=copy.answer.pool)
+        if shadow.to.pool == copy.answer.pool and shadow.to.version is None and shadow.to.rewrite is None:
+            raise NotCompared("same")
+        second: WholeAnswer | None = None
+        if shadow.repeats(self._rng):
+            other, second = await self._both(self._answer(copy, shadow.to), self._answer(copy, primary, repeats=True))
+        else:
+            other = await self._answer(copy, shadow.to)
+        differences = await self._differences(copy, first, other)
+        repeat_differs = None if second is None else bool(await self._differences(copy, first, second))
+        shadow.count(tuple(differences), repeat_differs)
+
+    async def _differences(self, copy: ShadowCopy, first: WholeAnswer, second: WholeAnswer) -> Differences:
+        try:
+            return await self._comparer.differences(copy.shadow.config.compare, first, second)
+        except InferenceError:  # too many comparisons wait, or one takes too much memory
+            raise NotCompared("comparison") from None
+
+    async def _both(
+        self, first: Coroutine[Any, Any, WholeAnswer], second: Coroutine[Any, Any, WholeAnswer]
+    ) -> tuple[WholeAnswer, WholeAnswer]:
+        """Two answers at once. Raises the failure of either."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(first), group.create_task(second)]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return tasks[0].result(), tasks[1].result()
+
+    async def _answer(self, copy: ShadowCopy, to: RolloutArmConfig, *, repeats: bool = False) -> WholeAnswer:
+        """The whole answer of a target, or its refusal of the request. Raises `NotCompared` without an answer."""
+        request, shadow = copy.request, copy.shadow
+        try:
+            sent = request.sent if repeats else await _prepared(request, to)
+            answer = await self._called(to, sent, self._call_of(request, sent, to))
+            data = await _read(answer)
+        except InferenceError as error:
+            if error.kind in ("caller", "backend"):
+                return WholeAnswer(statuses.http_status(error), request.sent.operation)
+            raise NotCompared(_reason(error)) from None
+        shadow.tokens["prompt"] += answer.usage.prompt_tokens
+        shadow.tokens["completion"] += answer.usage.completion_tokens
+        return whole(answer, data, sent.operation)
+
+    async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
+        if to.model is not None:
+            return await ModelArm(to.model).call(request, call)
+        pool = self._pools[to.pool or ""]
+        await pool.detected()
+        return await pool.call(request, call)
+
+    def _call_of(self, request: CopiedRequest, sent: ModelRequest, to: RolloutArmConfig) -> Call:
+        """The execution of a copy: with the facts of the client, the lowest priority, and a trace of its own."""
+        call, principal = request.call, request.principal
+        models: ModelCaller | None = None if to.model is None else self._models.caller(principal)
+        deadline = deadline_of(request.timeout, sent, self._clock())
+        return Call(
+            deadline, call.id + SUFFIX, call.tenant, call.key, call.headers, call.salt, call.share, "low", models=models
+        )
+
+    # ── end ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self) -> None:
+        """Cancel all copies, and send no more."""
+        self._stopped = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _prepared(request: CopiedRequest, to: RolloutArmConfig) -> ModelRequest:
+    """The request as the target receives it: a target with a rewrite replaces that of the route."""
+    sent = request.sent
+    if to.rewrite is not None:
+        sent = await rewritten(Rewrite(to.rewrite), request.received)
+    return sent if to.version is None else replace(sent, version=to.version)
+
+
+async def _read(answer: Answer) -> bytes:
+    """All bytes of an answer. Raises `NotCompared` for one that is too large."""
+    if answer.body is not None:
+        if len(answer.body) > MOST_ANSWER:
+            raise NotCompared("size")
+        return answer.body
+    pieces, size = list[bytes](), 0
+    try:
+        async for piece in answer:
+            size += len(piece)
+            if size > MOST_ANSWER:
+                raise NotCompared("size")
+            pieces.append(piece)
+    finally:
+        await answer.aclose()
+    return b"".join(pieces)
+
+
+def whole(answer: Answer, data: bytes, operation: str) -> WholeAnswer:
+    """An answer whose bytes are read."""
+    is_stream = answer.body is None
+    return WholeAnswer(answer.status, operation, answer.form, answer.content_type, is_stream, data)
+
+
+def _reason(error: InferenceError) -> str:
+    """The reason of a copy without an answer."""
+    if isinstance(error, Unavailable) and error.code == Unavailable.code:
+        return "unavailable"
+    if isinstance(error, CapacityError):
+        return "busy"
+    if isinstance(error, UpstreamTimeout) or error.kind == "deadline":
+        return "timeout"
+    return "unreachable" if error.kind == "transport" else "failed"

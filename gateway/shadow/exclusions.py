@@ -1,0 +1,83 @@
+"""Requests that are never copied: a copy would change state, or have effects outside of the model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError
+from adapters.requests import AppRequest, GenerateRequest, InferRequest, ModelRequest
+from adapters.tensors import SHARED_MEMORY
+from adapters.wire.anthropic.message_request import MessagesRequest
+from adapters.wire.openai.model_field import CODEC as PASSED
+
+STATEFUL = ("previous_response_id", "conversation", "background", "container")
+"""Fields that refer to the state of a server."""
+ON_THE_SERVER = ("mcp_servers", "web_search_options", "plugins")
+"""Fields that let the server itself act."""
+OF_THE_CLIENT = frozenset({None, "function", "custom"})
+"""Kinds of tools that the client executes, not the server."""
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+_EMPTY = frozenset({b"null", b"false", b"[]", b"{}"})
+
+
+class _Tool(msgspec.Struct):
+    type: Any = None
+
+
+_tools = msgspec.json.Decoder(list[_Tool]).decode
+
+
+def exclusion(request: ModelRequest) -> str:
+    """The reason why a request is not copied: `state`, `effects` or `operation`; empty if it may be."""
+    if request.sequence:
+        return "state"
+    if isinstance(request, GenerateRequest):
+        return _of_text(request)
+    if isinstance(request, InferRequest):
+        # An output region would be written twice.
+        return "state" if SHARED_MEMORY.encode() in request.payload.body[:_SHARED_HEAD] else ""
+    if isinstance(request, AppRequest):
+        return _of_app(request)
+    return "operation"
+
+
+_SHARED_HEAD = 64 * 1024
+"""Bytes at the begin of an inference in which the parameters of its tensors are."""
+
+
+def _of_text(request: GenerateRequest) -> str:
+    try:
+        fields = request.payload.native if isinstance(request, MessagesRequest) else request.fields
+    except CallerError:
+        return "operation"
+    if _given(fields, "store") or any(_given(fields, name) for name in STATEFUL):
+        return "state"
+    if any(_given(fields, name) for name in ON_THE_SERVER) or _has_tools_of_the_server(fields):
+        return "effects"
+    return ""
+
+
+def _given(fields: Mapping[str, Raw], name: str) -> bool:
+    """Whether a field has a value other than none, false or empty."""
+    return name in fields and bytes(memoryview(fields[name])[:8]).strip() not in _EMPTY
+
+
+def _has_tools_of_the_server(fields: Mapping[str, Raw]) -> bool:
+    """Whether the server itself would execute a tool, such as a search or a program."""
+    if "tools" not in fields:
+        return False
+    try:
+        return any(tool.type not in OF_THE_CLIENT for tool in _tools(fields["tools"]))
+    except (msgspec.DecodeError, TypeError):
+        return bytes(memoryview(fields["tools"])[:8]).strip() not in _EMPTY
+
+
+def _of_app(request: AppRequest) -> str:
+    """Apps: only methods without effects, and inferences. Uploads are not copied."""
+    if request.content_type.startswith("multipart/"):
+        return "state"
+    if request.method in SAFE_METHODS or request.codec is PASSED:
+        return ""
+    return "" if request.method == "POST" and request.repeatable else "effects"

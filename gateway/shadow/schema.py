@@ -1,0 +1,31 @@
+"""The table of shadows in the state database, created on first use."""
+
+from sqlalchemy import Column, Connection, Double, MetaData, String, Table, Text
+from sqlalchemy.schema import CreateTable
+
+from gateway.auth.database import use_write_ahead_log
+
+_metadata = MetaData()
+_LOCK = 0x6865616473686477
+"""The Postgres advisory lock under which the table is created: an arbitrary number."""
+# One row for each comparison: gateways with two files, as during a reload, count each for its own.
+shadows = Table(
+    "shadows",
+    _metadata,
+    Column("name", String(256), primary_key=True),
+    Column("identity", String(64), primary_key=True),
+    Column("updated", Double, nullable=False),
+    # A JSON object, read and written as a whole.
+    Column("progress", Text, nullable=False),
+)
+
+
+def create_tables(connection: Connection) -> None:
+    """Create the table if it is missing. Several processes may try at once."""
+    if connection.dialect.name == "sqlite":
+        use_write_ahead_log(connection)
+        # Python's driver opens no transaction for DDL.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    connection.execute(CreateTable(shadows, if_not_exists=True))

@@ -1,0 +1,78 @@
+"""A shadow in one process: its draws, its bounds, and its counts since the last report. State of one event loop."""
+
+from collections import Counter
+from random import Random
+
+from config.schema.config import CopiesConfig, RolloutArmConfig
+from policies.limits.limits import TokenBucket
+from policies.shadowing.pairs import PairTally
+
+REASONS = (
+    "rate", "concurrency", "memory", "size", "state", "effects", "cached", "same", "broken", "busy", "unavailable",
+    "unreachable", "timeout", "failed", "comparison", "drain",
+)  # fmt: skip
+"""Why a drawn copy is not sent, or not compared."""
+
+
+class LiveShadow:
+    """One shadow. A reload that compares the same preserves it."""
+
+    def __init__(self, name: str, model: str, to: RolloutArmConfig, config: CopiesConfig, identity: str) -> None:
+        self.name = name
+        self.model = model
+        """The model of its route."""
+        self.to = to
+        self.identity = identity
+        self.running = 0
+        self.copies: Counter[str] = Counter()
+        """Copies by their end: `equal`, `differing`, or a reason of `REASONS`."""
+        self.tokens: Counter[str] = Counter()
+        """Tokens of the copies, on the operator's bill: `prompt` and `completion`."""
+        self.config = config
+        self._bucket: TokenBucket | None = None
+        self._tally = PairTally()
+        self._most = 1
+
+    def configure(self, config: CopiesConfig, workers: int) -> None:
+        """Apply shares and bounds. `workers` processes have equal parts of the bounds."""
+        if self._bucket is None or config.at_most != self.config.at_most:
+            amount, period = config.at_most.requests
+            self._bucket = TokenBucket(max(amount / workers, 1.0), period * max(workers / amount, 1.0), 0.0)
+        self.config = config
+        self._most = max(config.at_most.concurrency // workers, 1)
+
+    def draws(self, rng: Random) -> bool:
+        """Whether a request is copied."""
+        return rng.random() < self.config.share
+
+    def repeats(self, rng: Random) -> bool:
+        """Whether the primary answers the copy once more."""
+        return bool(self.config.noise) and rng.random() < self.config.noise
+
+    def begin(self, now: float) -> str:
+        """Count the begin of a copy. Returns the reason if the bounds refuse it, and then nothing is counted."""
+        if self.running >= self._most:
+            return "concurrency"
+        assert self._bucket is not None
+        if self._bucket.take(1.0, now):
+            return "rate"
+        self.running += 1
+        return ""
+
+    def end(self) -> None:
+        """Count the end of a copy that began."""
+        self.running -= 1
+
+    def drop(self, reason: str) -> None:
+        """Count a copy that is not compared."""
+        self.copies[reason] += 1
+
+    def count(self, fields: tuple[str, ...], repeat_differs: bool | None) -> None:
+        """Count a compared copy."""
+        self.copies["differing" if fields else "equal"] += 1
+        self._tally.count(fields, repeat_differs)
+
+    def take(self) -> PairTally | None:
+        """The counts since the last report; None without any."""
+        tally, self._tally = self._tally, PairTally()
+        return None if tally == PairTally() else tally

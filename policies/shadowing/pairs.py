@@ -1,0 +1,60 @@
+"""Counts of compared answers: they add up over requests, processes and restarts."""
+
+import msgspec
+
+MOST_FIELDS = 32
+"""Fields whose differences are counted by name."""
+OTHER = "other"
+
+
+class PairTally(msgspec.Struct, omit_defaults=True):
+    """Counts of copies whose answers were compared with the client's.
+
+    A copy of the noise arm has two comparisons: of the shadow's answer, and of a second answer of the primary.
+    """
+
+    compared: int = 0
+    """Copies without a second answer of the primary."""
+    differing: int = 0
+    """Those whose answers differ."""
+    repeated: int = 0
+    """Copies with a second answer of the primary."""
+    shadow_only: int = 0
+    """Those of which only the shadow's answer differs: discordant pairs."""
+    repeat_only: int = 0
+    """Those of which only the primary's second answer differs: discordant pairs."""
+    both: int = 0
+    """Those of which both answers differ from the first one."""
+    fields: dict[str, int] = msgspec.field(default_factory=dict)
+    """Copies whose shadow's answer differs, by the part that differs."""
+
+    def add(self, other: "PairTally") -> None:
+        """Add the counts of another process."""
+        self.compared += other.compared
+        self.differing += other.differing
+        self.repeated += other.repeated
+        self.shadow_only += other.shadow_only
+        self.repeat_only += other.repeat_only
+        self.both += other.both
+        for field, count in other.fields.items():
+            self._count_field(field, count)
+
+    def count(self, fields: tuple[str, ...], repeat_differs: bool | None) -> None:
+        """Count one copy: the parts in which the shadow's answer differs, and whether the primary's second answer
+        does; None without one."""
+        differs = bool(fields)
+        for field in fields:
+            self._count_field(field, 1)
+        if repeat_differs is None:
+            self.compared += 1
+            self.differing += differs
+            return
+        self.repeated += 1
+        self.shadow_only += differs and not repeat_differs
+        self.repeat_only += repeat_differs and not differs
+        self.both += differs and repeat_differs
+
+    def _count_field(self, field: str, count: int) -> None:
+        if field not in self.fields and len(self.fields) >= MOST_FIELDS:
+            field = OTHER
+        self.fields[field] = self.fields.get(field, 0) + count

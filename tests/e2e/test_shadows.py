@@ -1,0 +1,190 @@
+"""Shadow traffic over real processes: copies are compared behind the clients, and change nothing for them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from adapters.http1.message import Response
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.upstreams import Upstream, upstream, whole
+
+pytestmark = pytest.mark.e2e
+CLIENTS = 4
+AT_MOST = {"concurrency": 64, "requests": "100000/s"}
+
+
+def configuration(v1: Upstream, v2: Upstream, workers: int = 1, **shadow: Any) -> dict[str, Any]:
+    written = {"name": "s", "to": "v2", "share": "100%", "at_most": AT_MOST, **shadow}
+    price = {"prompt": "1 usd/1M", "completion": "2 usd/1M"}
+    limits = {"requests": "1000000/min", "spend": "1000 usd/day"}
+    return {
+        "workers": workers,
+        "pools": [{"name": name, "endpoints": [up.url]} for name, up in (("v1", v1), ("v2", v2))],
+        "models": [{"name": "chat", "price": price, "routes": [{"to": "v1", "shadow": written}]}],
+        "tenants": [{"name": "acme", "models": ["*"], "limits": limits}],
+    }
+
+
+async def shown(g: GatewayProcess, name: str = "s") -> dict[str, Any]:
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/shadows/{name}") as response:
+        assert response.status == 200, await response.text()
+        view: dict[str, Any] = await response.json()
+        return view
+
+
+async def chats(g: GatewayProcess, key: str, count: int, **fields: Any) -> list[tuple[int, str]]:
+    """Send so many chats, some at a time. Returns the statuses and the texts that clients received."""
+    numbers, received = iter(range(count)), list[tuple[int, str]]()
+    headers = {"authorization": f"Bearer {key}"}
+
+    async def client(http: aiohttp.ClientSession) -> None:
+        for number in numbers:
+            body = {"model": "chat", "messages": [{"role": "user", "content": f"number {number}"}], **fields}
+            async with http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
+                text = await response.text()
+                if response.status == 200 and not fields.get("stream"):
+                    text = json.loads(text)["choices"][0]["message"]["content"]
+                received.append((response.status, text))
+
+    async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as clients:
+        for _ in range(CLIENTS):
+            clients.create_task(client(http))
+    return received
+
+
+async def until_compared(g: GatewayProcess, count: int) -> dict[str, Any]:
+    """Wait until so many copies are compared."""
+    async with asyncio.timeout(60):
+        while (view := await shown(g))["compared"] < count:
+            await asyncio.sleep(0.1)
+    return view
+
+
+async def until_judged(g: GatewayProcess, key: str, verdict: str, **fields: Any) -> dict[str, Any]:
+    """Send until the verdict is certain."""
+    async with asyncio.timeout(100):
+        while (view := await shown(g))["verdict"] != verdict:
+            assert {status for status, _ in await chats(g, key, 20, **fields)} == {200}
+    return view
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_wrong_answers_are_detected(tmp_path: Path, workers: int) -> None:
+    """One answer of five is wrong. Clients receive those of the primary only."""
+    count = 0
+
+    async def sometimes_wrong(_: dict[str, Any]) -> Response:
+        nonlocal count
+        count += 1
+        return whole("wrong" if count % 5 == 0 else "hello there")
+
+    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2, workers)) as g:
+        v2.behaviour = sometimes_wrong
+        key = await g.key()
+        view = await until_judged(g, key, "differs")
+        assert view["e_value"] >= 100
+        assert view["fields"].keys() == {"text"}
+        assert {text for _, text in await chats(g, key, 20)} == {"hello there"}
+        status, printed, _ = await command("shadow", "list", "--config", str(g.config))
+        assert status == 0
+        assert printed.startswith("s: differs, ")
+        status, printed, _ = await command("shadow", "show", "s", "--config", str(g.config))
+        assert status == 0
+        assert "evidence: e " in printed
+        log = await command("audit", "list", "--json", "--config", str(g.config))
+        assert "shadow.differs" in [entry["action"] for entry in json.loads(log[1])]
+        await g.printed("shadow s: differs after ")
+
+
+async def test_equal_answers_agree(tmp_path: Path) -> None:
+    """Upper case and spaces do not count. Streams are compared by their text."""
+    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2, agree="90%")) as g:
+        v2.text = "Hello  THERE"
+        key = await g.key()
+        view = await until_judged(g, key, "agrees")
+        assert view["differing"] == 0
+        await chats(g, key, 8, stream=True)
+        assert (await until_compared(g, view["compared"] + 8))["differing"] == 0
+        await g.until_idle()
+        assert len(v2.received) == len(v1.received)
+
+
+async def spent(folder: Path, *, shadowed: bool) -> list[str]:
+    """The tenant's spending after 60 chats, as the admin API shows it."""
+    async with upstream() as v1, upstream() as v2:
+        written = configuration(v1, v2, noise="50%")
+        if not shadowed:
+            del written["models"][0]["routes"][0]["shadow"]
+        async with gateway(folder, written) as g:
+            await chats(g, await g.key(), 60)
+            if shadowed:
+                await until_compared(g, 60)
+            tenant = (await g.until_idle())["tenants"][0]
+            assert len(v2.received) == 60 * shadowed
+            return [entry["amount"] for entry in tenant["spent"]]
+
+
+async def test_the_tenants_bill_is_that_without_a_shadow(tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert await spent(tmp_path_factory.mktemp("with"), shadowed=True) == await spent(
+        tmp_path_factory.mktemp("without"), shadowed=False
+    )
+
+
+@pytest.mark.parametrize("state", ["dead", "hanging", "failing"])
+async def test_a_dead_or_slow_shadow_changes_nothing_for_clients(tmp_path: Path, state: str) -> None:
+    released = asyncio.Event()
+
+    async def hang(_: dict[str, Any]) -> Response:
+        await released.wait()
+        return whole("late")
+
+    async def fail(_: dict[str, Any]) -> Response:
+        return Response(500, [], b"{}")
+
+    async with upstream() as v1, upstream() as v2:
+        v2.behaviour = {"hanging": hang, "failing": fail, "dead": None}[state]
+        written = configuration(v1, v2, at_most={"concurrency": 4, "requests": "100000/s"})
+        written["models"][0]["routes"][0]["timeout"] = {"first_byte": "500ms", "total": "20s"}
+        if state == "dead":
+            written["pools"][1]["endpoints"] = ["http://127.0.0.1:9"]
+        async with gateway(tmp_path, written) as g:
+            key = await g.key()
+            received = await chats(g, key, 100, pad="x" * 100_000)
+            assert received == [(200, "hello there")] * 100
+            async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+                metrics = await response.text()
+            ends = {
+                line.split('end="')[1].split('"')[0]: float(line.split()[-1])
+                for line in metrics.splitlines()
+                if line.startswith("headrace_shadow_copies_total{")
+            }
+            assert ends["equal"] == 0
+            assert sum(ends.values()) >= 96
+            await g.until_idle()
+            assert await g.stop() == 0
+        released.set()
+
+
+async def test_copies_are_cancelled_when_the_gateway_stops(tmp_path: Path) -> None:
+    cancelled = asyncio.Event()
+
+    async def hang(_: dict[str, Any]) -> Response:
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            cancelled.set()
+        return whole("never")
+
+    async with upstream() as v1, upstream() as v2, gateway(tmp_path, configuration(v1, v2)) as g:
+        v2.behaviour = hang
+        await chats(g, await g.key(), 4)
+        async with asyncio.timeout(30):
+            while len(v2.received) < 4:
+                await asyncio.sleep(0.02)
+        assert await g.stop() == 0
+        async with asyncio.timeout(30):
+            await cancelled.wait()
