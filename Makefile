@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-rollouts soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts soak-llm clean
 
 serve: $(VENV)/.serve
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
@@ -74,6 +74,9 @@ soak-llm: $(VENV)/.dev
 
 bench-balancing: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulations.balancing $(ARGS)
+
+simulate-experiments: $(VENV)/.dev
+	$(BIN)/python -m loadtests.simulations.experiments $(ARGS)
 
 simulate-rollouts: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulations.rollouts $(ARGS)

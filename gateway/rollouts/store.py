@@ -80,7 +80,7 @@ class RolloutStore:
                 if decides:
                     progress = self._decided(connection, plan, progress, seconds)
                 if sweeps:
-                    sweep_values(connection, plan, progress)
+                    sweep_values(connection, plan, progress, self._wall())
                 self._write(connection, plan, before.get(progress.name), progress, this_process())
                 after[progress.name] = progress
         return after

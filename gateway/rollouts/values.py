@@ -1,6 +1,5 @@
 """Values that clients report, in the state database: written once each, counted once by the decider."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress
 from policies.experiments.signed_ids import GENERATIONS
 from policies.experiments.values import ReportedValue, bad_values, count_value
 
-MOST_AT_ONCE = 20_000
+MOST_AT_ONCE = 5_000
 """Values that one decision counts; further ones wait for the next."""
 _LATE = 3600.0
 """Seconds by which the clocks of gateways may differ."""
@@ -140,7 +139,7 @@ def covariate_of(connection: Connection, progress: ExperimentProgress, metric: s
     return (covariance / variance if variance > 1e-12 else 0.0), float(mean)
 
 
-def sweep_values(connection: Connection, plan: Planned, progress: Progress) -> None:
+def sweep_values(connection: Connection, plan: Planned, progress: Progress, now: float) -> None:
     """Delete counted values whose doubles would come too late. A subject's value stays while its experiment runs."""
     if plan.config.sticky != "request":
         return
@@ -149,7 +148,7 @@ def sweep_values(connection: Connection, plan: Planned, progress: Progress) -> N
         delete(feedback).where(
             feedback.c.comparison == progress.name,
             feedback.c.number <= progress.read,
-            feedback.c.assigned_at < time.time() - longest - _LATE,
+            feedback.c.assigned_at < now - longest - _LATE,
         )
     )
 

@@ -137,3 +137,105 @@ async def test_the_better_arm_wins_by_itself(tmp_path: Path, workers: int) -> No
         log = await command("audit", "list", "--json", *config)
         actions = [entry["action"] for entry in json.loads(log[1])[::-1] if entry["target"] == "tone"]
         assert actions[-1] == "experiment.decided"
+
+
+async def test_ids_are_of_one_tenant_and_cannot_be_forged(tmp_path: Path) -> None:
+    async with upstream() as a, upstream() as b, gateway(tmp_path, configuration(a, b, sticky="user")) as g:
+        app, other = App(g, await g.key(), {}), await g.key("other")
+        await begun(g, app)
+        async with aiohttp.ClientSession() as http:
+            id, _ = await app.ask(http)
+            changed = id[:-5] + ("A" if id[-5] != "A" else "B") + id[-4:]
+            for forged in (changed, id[:-1], id + "A", "req_" + "A" * 40, "x", "é" * 40, id.upper()):
+                status, body = await app.report(http, id=forged, metric="solved", value=True)
+                assert (status, body["error"]["code"]) == (404, "feedback_unknown"), forged
+            status, body = await app.report(http, other, id=id, metric="solved", value=True)
+            assert (status, body["error"]["code"]) == (404, "feedback_unknown")
+            subject: dict[str, Any] = {"experiment": "tone", "subject": "ann", "metric": "solved", "value": True}
+            assert (await app.report(http, other, **subject))[0] == 404
+            assert (await app.report(http, id=id, metric="stars", value=9))[1]["error"]["code"] == "invalid_value"
+            assert (await app.report(http, id=id, metric="solved", value=True))[0] == 200
+            assert (await app.report(http, "hr-wrong", id=id, metric="solved", value=True))[0] == 401
+            status, body = await app.report(http, id=id, values={"x" * 20_000: 1})
+            assert (status, body["error"]["code"]) == (413, "request_too_large")
+            own = "my-request-1"
+            async with http.post(
+                f"{g.url}/v1/chat/completions",
+                json={**BODY, "user": "ann"},
+                headers={"authorization": f"Bearer {app._key}", "x-request-id": own},
+            ) as response:
+                assert response.headers["x-request-id"] == own
+                signed = response.headers["x-headrace-feedback-id"]
+            assert (await app.report(http, id=signed, values={"solved": False, "stars": 4}))[0] == 200
+            async with asyncio.timeout(60):  # the decider stores a subject within seconds
+                while (await app.report(http, **{**subject, "subject": "ann"}))[0] != 200:
+                    await asyncio.sleep(0.1)
+        view = await counted(g, 2)
+        await asyncio.sleep(0)
+        assert sum(arm["samples"] for arm in view["metrics"]["solved"]["arms"]) == 2
+        assert sum(arm["samples"] for arm in view["metrics"]["stars"]["arms"]) == 1
+
+
+async def test_a_late_value_is_refused(tmp_path: Path) -> None:
+    async with upstream() as a, upstream() as b:
+        file = configuration(a, b)
+        file["feedback"] = [{"name": "solved", "within": "1s"}]
+        async with gateway(tmp_path, file) as g:
+            app = App(g, await g.key(), {})
+            await begun(g, app)
+            async with aiohttp.ClientSession() as http:
+                id, _ = await app.ask(http)
+                async with asyncio.timeout(60):
+                    while (reply := await app.report(http, id=id, metric="solved", value=True))[0] == 200:
+                        await asyncio.sleep(0.2)
+        assert (reply[0], reply[1]["error"]["code"]) == (409, "feedback_late")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_killed_gateway_continues_and_old_ids_stay_valid(tmp_path: Path, workers: int) -> None:
+    async with upstream() as a, upstream() as b:
+        file = configuration(a, b, workers)
+        async with gateway(tmp_path, file) as g:
+            app = App(g, await g.key(), {"a": 0.5, "b": 0.5})
+            await begun(g, app)
+            await app.serve(100)
+            async with aiohttp.ClientSession() as http:
+                id, arm = await app.ask(http)
+            g.process.kill()
+            await g.process.wait()
+        async with gateway(tmp_path, file) as g:
+            again = App(g, await g.key(), {"a": 0.5, "b": 0.5})
+            await begun(g, again)
+            async with aiohttp.ClientSession() as http:
+                assert (await again.report(http, id=id, metric="solved", value=True))[0] == 200
+            await again.serve(100)
+            reported = {each: app.reported[each] + again.reported[each] + (each == arm) for each in ("a", "b")}
+            view = await counted(g, sum(reported.values()))
+            assert [each["samples"] for each in view["metrics"]["solved"]["arms"]] == [reported["a"], reported["b"]]
+
+
+async def test_two_gateways_share_an_experiment(tmp_path: Path) -> None:
+    """An id of one gateway is valid at the other, and a value that both get counts once."""
+    async with upstream() as a, upstream() as b:
+        file = {**configuration(a, b), "state": {"database": f"sqlite:///{tmp_path}/shared.db"}}
+        folders = [tmp_path / name for name in ("one", "two")]
+        for folder in folders:
+            folder.mkdir()
+        async with gateway(folders[0], file) as one, gateway(folders[1], file) as two:
+            key = await one.key()
+            apps = [App(g, key, {"a": 0.5, "b": 0.5}) for g in (one, two)]
+            async with asyncio.timeout(60):
+                while not await two._accepts(key):
+                    await asyncio.sleep(0.05)
+            for g, app in zip((one, two), apps, strict=True):
+                await begun(g, app)
+            reported = 0
+            async with aiohttp.ClientSession() as http:
+                for i in range(40):
+                    id, _ = await apps[i % 2].ask(http)
+                    for app in apps:
+                        assert (await app.report(http, id=id, metric="solved", value=True))[0] == 200
+                    reported += 1
+            for g in (one, two):
+                view = await counted(g, reported)
+                assert sum(each["samples"] for each in view["metrics"]["solved"]["arms"]) == reported

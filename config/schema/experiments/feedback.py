@@ -64,6 +64,6 @@ class FeedbackMetricConfig(Section):
     @property
     def expected(self) -> str:
         """The accepted values, for error messages."""
-        return {"boolean": "true or false", "thumbs": '"up" or "down"'}.get(
-            self.type, f"a number from {self.min:g} to {self.max:g}"
-        )
+        if self.type == "number":
+            return f"a number from {self.min:g} to {self.max:g}"
+        return "true or false" if self.type == "boolean" else '"up" or "down"'
