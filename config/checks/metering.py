@@ -97,7 +97,7 @@ def _priced(doc: Document, root: Node, tenant: Node, limit: Node) -> Iterator[Pr
     allowed = tenant["models"].texts()
     for model in root["models"]:
         name = model["name"].text
-        if name is None or "price" in model:
+        if name is None or "price" in model or "pipeline" in model:  # a pipeline costs the sum of its models
             continue
         if any(may_overlap(glob, name) for glob in allowed) and any(
             may_overlap(glob, name) for glob in globs_of(limit)

@@ -170,7 +170,7 @@ class Config(Section):
     traces: TracesConfig | None = None
     """Traces of requests for an OpenTelemetry collector; none when absent."""
     metrics: MetricsConfig = MetricsConfig()
-    """Labels and bounds of the metrics."""
+    """Bounds of the time series at ``/metrics``."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

@@ -76,6 +76,13 @@ def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints)
     )
 
 
+def test_a_budget_needs_no_price_of_a_pipeline(complaints: Complaints) -> None:
+    pipeline = (
+        "  - {name: two, pipeline: {steps: [{name: a, model: chat}, {name: b, model: chat, in: {prompt: a.text}}]}}\n"
+    )
+    assert complaints(f"{PRICED}    limits: {{spend: 5 usd/day}}\n".replace("tenants:", f"{pipeline}tenants:")) == []
+
+
 @pytest.mark.parametrize(
     ("price", "problem"),
     [
