@@ -42,7 +42,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     env["PYTHONPATH"] = str(ROOT)
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
 
 
 def suite(folder: Path, *names: str) -> None:

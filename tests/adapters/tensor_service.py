@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 Behaviour = Callable[[Any, Any], Any]
 
 

@@ -13,7 +13,7 @@ from adapters.grpc_health import Health
 from adapters.http2.server import Server
 from adapters.wire.protos import health
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
 

@@ -16,7 +16,7 @@ print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], clients_that
 
 def run(soft: int, hard: int, required: int, each: int = 2) -> tuple[str, str]:
     code = CODE.format(soft=soft, hard=hard, required=required, each=each)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.strip(), done.stderr
 
 

@@ -16,7 +16,7 @@ from adapters.wire.openai import chat as openai
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 VECTOR = {"object": "embedding", "embedding": [0.25, -0.5], "index": 0}
 EMBEDDINGS = {"object": "list", "data": [VECTOR], "model": "bge", "usage": {"prompt_tokens": 5, "total_tokens": 5}}
 REFUSED: dict[str, tuple[int, str, str, type[InferenceError]]] = {

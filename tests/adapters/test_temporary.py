@@ -37,7 +37,7 @@ def holder() -> "tuple[subprocess.Popen[str], Path]":
 def end(process: "subprocess.Popen[str]", number: int | None = None) -> None:
     if number is not None:
         process.send_signal(number)
-    process.communicate(timeout=20)
+    process.communicate(timeout=300)
 
 
 def test_folders_of_a_killed_process_are_removed_and_those_in_use_stay(temporary: Path) -> None:

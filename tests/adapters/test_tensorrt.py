@@ -19,7 +19,7 @@ from adapters.wire.oip.request_view import request_of
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 PLAN: dict[str, Any] = {
     "name": "resnet",
     "platform": "tensorrt_plan",

@@ -18,7 +18,7 @@ from adapters.wire.openai import chat as openai
 from tests.conformance.recorded import conforms, every_feature
 from tests.servers.llm import ENCODER, NAME, Llm, llm
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 NO_TENSORS = "OpenAI's protocol has no tensors."
 NO_ORDERS = "Its one model is fixed at the start."

@@ -13,7 +13,7 @@ from tests.conformance.test_triton import INPUTS, INT, NAMES, THREE, TWOS, WRONG
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 MANY = 500_000
 ENDLESS = Tensor("IN", "INT32", (MANY,), bytes(MANY * INT))

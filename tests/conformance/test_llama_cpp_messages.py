@@ -10,7 +10,7 @@ from tests.servers.llama_cpp import NAME, VERSION, llama_cpp
 from tests.servers.shared import shared
 from tests.servers.started import Started
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600, func_only=True)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
 
 NO_TENSORS = "Anthropic's protocol has no tensors."
 NO_ORDERS = "Its one model is fixed at the start."

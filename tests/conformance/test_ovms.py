@@ -10,7 +10,7 @@ from tests.servers.ovms import VERSION, ovms
 from tests.servers.shared import shared
 from tests.servers.started import Started
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 ONES = (1).to_bytes(4, "little") * 16
 TWOS = (2).to_bytes(4, "little") * 16

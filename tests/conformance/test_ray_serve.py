@@ -12,7 +12,7 @@ from tests.conformance.recorded import conforms, every_feature
 from tests.servers.ray_serve import TOKEN, VERSION, RayServe, ray_serve
 from tests.servers.shared import shared
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 DECLARED: dict[str, Any] = {
     "inputs": [{"name": "x", "datatype": "INT64", "shape": [-1, 2]}],

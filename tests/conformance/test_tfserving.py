@@ -11,7 +11,7 @@ from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 X = struct.pack("<4f", 1, 2, 3, 4)
 Y = struct.pack("<4f", 5, 10, 15, 20)

@@ -11,7 +11,7 @@ from adapters.tensors import Tensor
 from tests.conformance.recorded import conforms, every_feature
 from tests.servers.torchserve import VERSION, TorchServe, torchserve
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 NAMES = {"torchserve": "REST", "torchserve-grpc": "gRPC"}
 DECLARED: dict[str, Any] = {

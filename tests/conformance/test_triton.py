@@ -9,7 +9,7 @@ from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, triton_of_tensors
 from tests.servers.triton import Triton
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 NAMES = ("add_sub", "picky", "repeat")
 INT = 4

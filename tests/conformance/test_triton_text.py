@@ -8,7 +8,7 @@ from tests.conformance.recorded import conforms, every_feature
 from tests.servers.shared import shared, triton_of_texts
 from tests.servers.triton import Triton
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
 SYSTEMS = {
     "llm_api": "TensorRT-LLM on Triton, LLM API",

@@ -11,7 +11,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import NAME, vllm
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
 NO_TENSORS = "OpenAI's protocol has no tensors."
 
 

@@ -18,7 +18,7 @@ from tests.support.postgres import Postgres
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 PEPPER = "pepper-of-the-tests-" * 2
 
 
@@ -60,7 +60,7 @@ class Client:
 
     async def until(self, key: str, status: int) -> None:
         """Repeat the request until the answer is the expected one."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while await self.chat(key) != status:
                 await asyncio.sleep(0.02)
 
@@ -174,7 +174,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         active, ended = await issue(c.g, "--tenant", "acme"), await issue(c.g, "--tenant", "acme")
         await asyncio.gather(c.until(active, 200), c.until(ended, 200))
         await asyncio.to_thread(postgres.crash)
-        await c.g.printed("the current keys stay valid", seconds=60)
+        await c.g.printed("the current keys stay valid")
         assert {await c.chat(key) for key in (active, ended) * 10} == {200}
         assert (await c.admin("GET", "/readyz"))[0] == 200
         assert (await c.g.state())["key_database"] == {"available": False}
@@ -186,7 +186,7 @@ async def test_valid_keys_work_while_postgres_is_away_and_revocation_counts_when
         await c.until(ended, 401)
         assert await c.chat(active) == 200
         assert (await c.g.state())["key_database"] == {"available": True}
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while True:  # what was refused while it was away is on record too
                 _, log = await c.admin("GET", "/admin/audit")
                 with suppress(StopIteration):

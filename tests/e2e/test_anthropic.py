@@ -15,7 +15,7 @@ from anthropic.types import Usage
 from tests.servers.stand_ins.anthropic import KEY, MODEL, Anthropic, anthropic
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]
 NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -69,7 +69,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Run
     secret.write_text(KEY)
     secret.chmod(0o600)
     async with anthropic() as server, gateway(folder, configuration(server)) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=300))[1]
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
         yield Running(g, key, server)
 
 
@@ -158,7 +158,7 @@ async def test_a_server_of_messages_answers_both_kinds_of_clients(running: Runni
         assert running.server.headers["anthropic-beta"] == "x-1"
         assert (await client.messages.count_tokens(model="claude", messages=call)).input_tokens > 1
     url = f"{running.gateway.url}/v1"
-    async with openai.AsyncOpenAI(base_url=url, api_key=running.key, max_retries=0, timeout=120) as client:
+    async with openai.AsyncOpenAI(base_url=url, api_key=running.key, max_retries=0, timeout=300) as client:
         chunks = await client.chat.completions.create(
             model="claude", messages=[{"role": "user", "content": "a b c"}], stream=True
         )

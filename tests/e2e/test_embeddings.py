@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from runtimes.tensor.catalogue.repository import add
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SENTENCES = [
     "A headrace brings the river to the turbines.",
@@ -40,7 +40,7 @@ def configuration(repository: Path) -> dict[str, Any]:
 async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     add("minilm", tmp_path / "models")
     async with gateway(tmp_path, configuration(tmp_path / "models")) as made:
-        await made.printed("Ready.", seconds=240)
+        await made.printed("Ready.")
         yield made
         await made.until_idle()
 
@@ -77,7 +77,7 @@ def encoder() -> dict[str, Any]:
 
 async def test_the_llm_runtime_makes_them_too(tmp_path: Path) -> None:
     async with gateway(tmp_path, encoder()) as made:
-        await made.printed("Ready.", seconds=240)
+        await made.printed("Ready.")
         async with openai.AsyncOpenAI(base_url=f"{made.url}/v1", api_key=await made.key(), max_retries=0) as client:
             response = await client.embeddings.create(model="minilm", input=SENTENCES)
             water, river, money = (np.array(entry.embedding) for entry in response.data)

@@ -76,7 +76,7 @@ async def admin(g: GatewayProcess, path: str = "") -> dict[str, Any]:
 async def begun(g: GatewayProcess, app: App) -> None:
     """Wait until every worker signs the ids of its requests: each try has a connection, and so a worker, of its own."""
     signed = 0
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(300):
         while signed < 20:
             async with aiohttp.ClientSession() as http:
                 id, _ = await app.ask(http)
@@ -85,7 +85,7 @@ async def begun(g: GatewayProcess, app: App) -> None:
 
 async def until(g: GatewayProcess, **fields: Any) -> dict[str, Any]:
     """The experiment when it has these fields."""
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(300):
         while True:
             view = await admin(g)
             if fields.items() <= view.items():
@@ -95,7 +95,7 @@ async def until(g: GatewayProcess, **fields: Any) -> dict[str, Any]:
 
 async def counted(g: GatewayProcess, count: int) -> dict[str, Any]:
     """The experiment when so many values count."""
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(300):
         while True:
             view = await admin(g)
             if sum(arm["samples"] for arm in view["metrics"]["solved"]["arms"]) >= count:
@@ -122,7 +122,7 @@ async def test_the_better_arm_wins_by_itself(tmp_path: Path, workers: int) -> No
         assert [arm["samples"] for arm in arms] == [app.reported["a"], app.reported["b"]]
         assert arms[1]["e_value"]["better"] >= view["needed"] == pytest.approx(40)
         assert max(view["sample_ratio"]["e_value"], view["feedback_ratio"]["e_value"]) < 1000
-        async with aiohttp.ClientSession() as http, asyncio.timeout(30):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(300):
             while {(await app.ask(http))[1] for _ in range(10)} != {"b"}:
                 await asyncio.sleep(0.05)
         points = (await admin(g, "/series"))["points"]

@@ -54,7 +54,7 @@ async def bearer(g: GatewayProcess, token: str, **more: Any) -> tuple[int, str]:
 
 
 async def until_accepted(g: GatewayProcess, token: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(300):
         while (await bearer(g, token))[0] != 200:
             await asyncio.sleep(0.02)
 
@@ -90,7 +90,7 @@ async def test_a_token_is_a_way_in_and_its_keys_rotate_and_survive_an_outage(tmp
             written = yaml.safe_load(g.config.read_text())
             written["tenants"] = written["tenants"][1:]  # a tenant that leaves takes its tokens along
             g.config.write_text(yaml.safe_dump(written, sort_keys=False))
-            await g.printed("configuration reloaded", seconds=10)
+            await g.printed("configuration reloaded")
             assert await bearer(g, new.token()) == (401, REFUSED)
             assert await bearer(g, new.token(tenant="beta")) == (200, "")
     lines = logged(tmp_path)
@@ -192,19 +192,19 @@ async def test_a_client_certificate_is_a_tenants_where_no_key_is_given(tmp_path:
                 await chat(g, tls=client(ca, bad))
         status, issued, _ = await command("keys", "create", "--config", str(g.config), "--tenant", "beta")
         assert status == 0
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             while (await bearer(g, issued.strip(), tls=client(ca, acme)))[0] != 200:
                 await asyncio.sleep(0.02)
 
         written = yaml.safe_load(g.config.read_text())
         del written["tenants"][0]["certificates"]
         g.config.write_text(yaml.safe_dump(written, sort_keys=False))
-        await g.printed("configuration reloaded", seconds=10)
+        await g.printed("configuration reloaded")
         assert await chat(g, tls=client(ca, acme)) == (401, REFUSED)
         assert await chat(g, tls=client(ca, beta)) == (200, "")
 
         ca.write_bytes(ca.read_bytes() + other_ca.read_bytes())
-        await g.printed("listen.tls.client_ca: a change of the file needs a restart", seconds=10)
+        await g.printed("listen.tls.client_ca: a change of the file needs a restart")
         with pytest.raises(aiohttp.ClientError):
             await chat(g, tls=client(ca, forged))
     principals = [(line["tenant"], line["key"]) for line in logged(tmp_path) if line["status"] == 200]

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 MODEL: dict[str, Any] = {
     "auth": {"demo_key": True},
@@ -51,13 +51,13 @@ CAPITAL: Any = [{"role": "user", "content": "What is the capital of France? Answ
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[GatewayProcess, str]]:
     async with gateway(tmp_path_factory.mktemp("main"), MODEL, forked=False) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=240))[1]
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
         yield g, key
 
 
 def client(running: tuple[GatewayProcess, str]) -> openai.AsyncOpenAI:
     g, key = running
-    return openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0, timeout=120)
+    return openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0, timeout=300)
 
 
 async def stream_text(sdk: openai.AsyncOpenAI, prompt: str, max_tokens: int) -> str:
@@ -243,16 +243,16 @@ async def test_killing_the_engine_under_streams_ends_each_with_an_error(running:
             return None
 
         streams = [asyncio.create_task(one(i)) for i in range(32)]
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             await begun.wait()
         os.kill(before["pid"], signal.SIGKILL)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             ends = await asyncio.gather(*streams)
     assert all(isinstance(end, openai.APIError) for end in ends), ends
     await g.until_idle()
     again = before["restarts"] + 1
     restarted = f"s['endpoints'][0]['restarts'] == {again} and s['endpoints'][0]['health'] == 'healthy'"
-    after = await g.until(restarted, seconds=60)
+    after = await g.until(restarted)
     assert after["endpoints"][0]["pid"] != before["pid"]
     async with client(running) as sdk:
         assert await stream_text(sdk, "Say hello.", 8)
@@ -277,7 +277,7 @@ async def test_a_client_that_leaves_frees_the_engine(running: tuple[GatewayProce
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_however_the_gateway_ends_no_engine_stays(tmp_path: Path, number: int) -> None:
     async with gateway(tmp_path, MODEL) as g:
-        await g.printed("Ready", seconds=240)
+        await g.printed("Ready")
         engine = psutil.Process((await g.state())["endpoints"][0]["pid"])
         status = await g.stop(number)
         assert status == (0 if number == signal.SIGTERM else -signal.SIGKILL)

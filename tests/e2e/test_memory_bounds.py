@@ -29,7 +29,7 @@ SLOW_READERS = int(os.environ.get("HEADRACE_SLOW_READERS", "200"))
 OF_A_SLOW_READER = 640 * 1024
 """Bytes: what was read from the upstream at once, and what waits for the client."""
 SLACK = 64 * MiB
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 _CHOICE = {"index": 0, "delta": {"content": "x" * 2000}, "finish_reason": None}
@@ -76,7 +76,7 @@ class Backend:
     async def until_quiet(self, g: GatewayProcess) -> None:
         """Wait until the gateway reads no more of any stream, during fifty rounds of its loop and of its upstream's."""
         seen, rounds = self.sent, 0
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             while rounds < 50:
                 await g.state()
                 await asyncio.sleep(0.01)
@@ -144,7 +144,7 @@ class Watch:
         finally:
             looking.cancel()
 
-    async def returns(self, most: int, seconds: float = 120.0) -> int:
+    async def returns(self, most: int, seconds: float = 300.0) -> int:
         """Wait until the process has grown by no more than `most` bytes; what it has grown by."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):

@@ -70,7 +70,7 @@ async def family(folder: Path) -> AsyncIterator[Family]:
 
 
 @pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # the client's, of calls that servers still have
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 async def test_the_official_client_over_every_service(tmp_path: Path) -> None:
     async with family(tmp_path) as f:
         for name in SERVICES:
@@ -113,7 +113,7 @@ async def _passed(f: Family, model: str) -> None:
     assert judged.results == []
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 async def test_calls_beside_text_have_keys_fallbacks_and_counts_like_chats(tmp_path: Path) -> None:
     async with family(tmp_path) as f:
         transcription = await f.sdk.audio.transcriptions.create(model="spread", file=("a.wav", SOUND))

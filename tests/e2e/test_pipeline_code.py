@@ -14,7 +14,7 @@ from config.code import functions_of
 from config.loader import load
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CODE = """
 import os
@@ -75,7 +75,7 @@ class Client:
 
     async def until(self, expected: str) -> None:
         """Wait until the pipeline answers two words with a text."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             while (await self.answer("b", "a"))[1].get("words") != [expected]:
                 await asyncio.sleep(0.1)
 
@@ -123,7 +123,7 @@ async def test_a_crash_is_an_error_of_one_request_and_the_process_restarts(tmp_p
         status, error = await client.answer("exit")
         assert status >= 500
         assert error.startswith("The step `post` failed: ")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while (again := await client.answer("b"))[0] != 200:
                 await asyncio.sleep(0.1)
         assert again[1]["pid"] != before

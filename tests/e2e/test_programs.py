@@ -50,7 +50,7 @@ async def chat(g: GatewayProcess, key: str) -> tuple[int, dict[str, Any]]:
 
 async def answered(g: GatewayProcess, key: str) -> dict[str, Any]:
     """The first answer; a server that starts, or was killed a moment ago, may take a while."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while (reply := await chat(g, key))[0] != 200:
             await asyncio.sleep(0.1)
     return reply[1]

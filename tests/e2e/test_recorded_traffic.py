@@ -137,7 +137,7 @@ async def test_a_killed_gateway_leaves_readable_records(tmp_path: Path) -> None:
         written = configuration(tmp_path, up)
         async with gateway(tmp_path, written) as g:
             await traffic(g, 20)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(300):
                 while not (tmp_path / "traffic").exists() or not _count(tmp_path):
                     await asyncio.sleep(0.1)
             await g.stop(signal.SIGKILL)

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 CONFIGURATION: dict[str, Any] = {
     "pools": [{"name": "llm", "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct"}}],
@@ -24,7 +24,7 @@ PROMPT = "The capital of France is"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
     async with gateway(tmp_path_factory.mktemp("sampling"), CONFIGURATION) as made:
-        await made.printed("Ready.", seconds=240)
+        await made.printed("Ready.")
         yield made
         await made.until_idle()
 
@@ -32,7 +32,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 @pytest_asyncio.fixture(loop_scope="module")
 async def sdk(running: GatewayProcess) -> AsyncIterator[openai.AsyncOpenAI]:
     key = await running.key()
-    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=120) as made:
+    async with openai.AsyncOpenAI(base_url=f"{running.url}/v1", api_key=key, max_retries=0, timeout=300) as made:
         yield made
 
 

@@ -22,7 +22,7 @@ from config.document import parse
 from loadtests.cascade_quality import questions
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 FACTS = {
     "When does the canteen open?": "11:30",
@@ -39,7 +39,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
     folder = tmp_path_factory.mktemp("shipped")
     config = {**EXAMPLE, "pools": [_pool(pool, folder) for pool in EXAMPLE["pools"]]}
     async with gateway(folder, config) as made:
-        await made.printed(r"Ready\.", seconds=240)
+        await made.printed(r"Ready\.")
         yield made
         await made.until_idle()
 

@@ -15,7 +15,7 @@ from tests.e2e.test_operations import configuration
 from tests.support.processes import starting_gateway
 from tests.support.upstreams import stream, upstream
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
@@ -53,7 +53,7 @@ async def test_a_gateway_that_is_stopped_while_it_starts_ends_in_order(
     async with upstream() as up, silent_key_server() as keys:
         written = configuration(up, workers=workers, auth={"jwt": [issuer(keys.url)]})
         async with starting_gateway(tmp_path, written) as g:
-            await asyncio.wait_for(keys.reached.wait(), 60)
+            await asyncio.wait_for(keys.reached.wait(), 300)
             assert await g.stop(number) == 0
             assert g.output.rstrip().endswith("stopped")
             assert "Traceback" not in g.output
@@ -67,7 +67,7 @@ async def test_a_reload_that_is_ordered_during_the_start_happens_after_it(
     async with upstream() as up, silent_key_server() as keys:
         written = configuration(up, workers=workers, auth={"jwt": [issuer(keys.url)]})
         async with starting_gateway(tmp_path, written) as g:
-            await asyncio.wait_for(keys.reached.wait(), 60)
+            await asyncio.wait_for(keys.reached.wait(), 300)
             g.process.send_signal(number)
             keys.hang_up.set()
             await g.listens()

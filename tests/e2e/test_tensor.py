@@ -21,7 +21,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.tensor_runtime import explicit
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 NAMES = ("accumulate", "add_sub", "repeat", "text")
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
@@ -225,13 +225,13 @@ async def test_operators_load_and_unload_on_the_admin_listener(running: Setting)
             await http.unload_model("text", headers=running.headers)
         for wire in WIRES:
             await operator.unload_model("text", headers=as_json)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while await http.is_model_ready("text", headers=running.to(wire)):
                     await asyncio.sleep(0.05)
             await operator.load_model("text", headers=as_json)
             assert await http.is_model_ready("text", headers=running.to(wire))
     config = str(running.process.config)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while await _audited(config) != ["model.unload", "model.load"] * len(WIRES):  # entries are written behind
             await asyncio.sleep(0.1)
 

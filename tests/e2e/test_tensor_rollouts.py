@@ -12,7 +12,7 @@ from tests.e2e.test_rollouts import shown
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 CLIENTS = 8
 HEALTHY = "        pass\n"
 FAILING = "        if int(inputs['INPUT0'].flat[0]) % 20 == 0:\n            raise RuntimeError('version 2 fails')\n"
@@ -81,7 +81,7 @@ async def until(g: GatewayProcess, key: str, status: str) -> tuple[dict[str, Any
         for _ in range(CLIENTS):
             clients.create_task(infer(http))
         try:
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(300):
                 while (view := await shown(g))["status"] != status:
                     await asyncio.sleep(0.05)
         finally:

@@ -15,7 +15,7 @@ import tritonclient.http.aio as client
 from tests.servers.repositories import for_headrace
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
 
@@ -56,7 +56,7 @@ async def test_a_killed_runtime_restarts_and_answers(running: GatewayProcess) ->
     before = state["endpoints"][0]["pid"]
     psutil.Process(before).send_signal(signal.SIGKILL)
     await running.until(f"s['endpoints'][0]['pid'] not in (None, {before})")
-    async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as http:
+    async with asyncio.timeout(300), aiohttp.ClientSession(headers=headers) as http:
         body = {
             "inputs": [{"name": f"INPUT{i}", "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for i in (0, 1)]
         }
@@ -78,6 +78,6 @@ async def test_however_the_gateway_ends_no_runtime_stays(tmp_path: Path) -> None
             processes = [psutil.Process(state["endpoints"][0]["pid"])]
             processes += processes[0].children(recursive=True)
             await made.stop(number)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes):
                 await asyncio.sleep(0.05)

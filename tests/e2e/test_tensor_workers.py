@@ -17,7 +17,7 @@ from adapters.http1.server import Server
 from tests.adapters.http1.tls import make_certificate
 from tests.support.processes import GatewayProcess, command, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 ANSWER = b'{"model_name":"m","outputs":[{"name":"y","datatype":"INT32","shape":[1],"data":[7]}]}'
 
@@ -87,7 +87,7 @@ async def test_grpc_is_served_over_tls_where_http_is(tmp_path: Path) -> None:
 
 async def _answered(stub: Any, key: str) -> bytes:
     """A new key counts a moment after it was made."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while True:
             metadata = [("authorization", f"Bearer {key}")]
             try:

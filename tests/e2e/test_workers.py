@@ -20,19 +20,19 @@ from tests.support.processes import GatewayProcess, command, gateway, issue
 from tests.support.traffic import traffic
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:
     """Wait until so many workers serve and no worker is draining."""
-    return await g.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}", seconds=120)
+    return await g.until(f"[w['state'] for w in s['workers']] == ['ready'] * {workers}")
 
 
 async def shared_key(g: GatewayProcess) -> str:
     """A key that every worker knows."""
     key = await issue(g)
     for _ in range(20):  # each over a new connection, so to some worker
-        await until_status(g, key, 200, seconds=10)
+        await until_status(g, key, 200)
     return key
 
 
@@ -101,7 +101,7 @@ async def test_a_key_is_valid_and_revoked_in_all_workers(tmp_path: Path) -> None
         await until_ready(g, 3)
         key = await shared_key(g)
         assert (await command("keys", "revoke", key.split("-")[1], "--config", str(g.config)))[0] == 0
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while {(await chat(g, key))[0] for _ in range(20)} != {401}:
                 pass
 
@@ -213,14 +213,14 @@ async def test_a_reload_reaches_all_workers_at_once_and_drops_nothing(tmp_path: 
         async with traffic(g.url, key, clients=20, pause=0.01) as load:
             await load.until_answered(100)
             rewrite(g, pools=pools, models=[{"name": "chat", "routes": [{"to": "two"}]}])
-            await g.printed("configuration reloaded", seconds=20)
+            await g.printed("configuration reloaded")
             async with traffic(g.url, key, clients=10) as after:
                 await after.until_answered(100)
             rewrite(g, models=[{"name": "chat", "routes": [{"to": "three"}]}])
-            await g.until("'three' in s['configuration']['last_error']", seconds=20)
+            await g.until("'three' in s['configuration']['last_error']")
             rewrite(g, models=[{"name": "chat", "routes": [{"to": "up"}]}])
             g.process.send_signal(signal.SIGHUP)
-            await g.until("s['configuration']['last_error'] == ''", seconds=20)
+            await g.until("s['configuration']['last_error'] == ''")
             async with traffic(g.url, key, clients=10) as last:
                 await last.until_answered(100)
         assert set(after.texts) == {"two"}
@@ -236,7 +236,7 @@ async def test_new_workers_apply_settings_that_are_read_at_start(tmp_path: Path)
         async with traffic(g.url, key, clients=20, pause=0.01) as load:
             await load.until_answered(100)
             rewrite(g, workers=3, http={"max_body": "1KiB"})
-            await g.printed("configuration reloaded", seconds=60)
+            await g.printed("configuration reloaded")
             state = await until_ready(g, 3)
             rewrite(g, workers=1)
             await until_ready(g, 1)
@@ -245,7 +245,7 @@ async def test_new_workers_apply_settings_that_are_read_at_start(tmp_path: Path)
         assert (load.dropped, load.statuses) == ([], {200: load.sent})
         assert (await chat(g, key, user="u" * 2000))[0] == 413
         rewrite(g, listen={"http": "127.0.0.1:1", "admin": "127.0.0.1:0"})
-        await g.printed("listen.http: a change needs a restart", seconds=20)
+        await g.printed("listen.http: a change needs a restart")
         assert (await chat(g, key))[0] == 200
 
 
@@ -254,11 +254,11 @@ async def test_new_workers_that_cannot_start_change_nothing(tmp_path: Path) -> N
         before = [worker["pid"] for worker in (await until_ready(g, 2))["workers"]]
         written = yaml.safe_load(g.config.read_text())
         rewrite(g, access_log={"to": f"{g.config}/access.log"})  # a file is no folder
-        state = await g.until("s['configuration']['last_error']", seconds=60)
+        state = await g.until("s['configuration']['last_error']")
         assert "access_log.to" in state["configuration"]["last_error"]
         assert [worker["pid"] for worker in state["workers"]] == before
         rewrite(g, access_log=written["access_log"], auth={"demo_key": True})
-        await g.printed("auth: a change needs a restart", seconds=20)
+        await g.printed("auth: a change needs a restart")
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -303,7 +303,7 @@ async def test_an_absurd_number_of_workers_is_refused(tmp_path: Path, workers: o
 async def test_a_single_process_reports_that_more_workers_need_a_restart(tmp_path: Path) -> None:
     async with upstream() as up, gateway(tmp_path, configuration(up)) as g:
         rewrite(g, workers=2)
-        await g.printed("workers: a change needs a restart", seconds=20)
+        await g.printed("workers: a change needs a restart")
         g.process.send_signal(signal.SIGUSR2)
         await g.printed("SIGUSR2 ignored")
         assert "workers" not in await g.state()
@@ -410,14 +410,14 @@ async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:
         "tenants": [{"name": "acme", "models": ["*"]}],
     }
     async with gateway(tmp_path, config) as g:
-        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)", seconds=240))[1]
+        key = (await g.printed(r"Demo key [^:]*: (hr-\S+)"))[1]
 
         async def engine() -> tuple[psutil.Process, int]:
             """Its process and restarts, when all workers find it healthy and answer from it."""
             async with asyncio.timeout(240):  # a worker may consider the killed engine healthy until its next request
                 while {(await chat(g, key, max_tokens=4))[0] for _ in range(6)} != {200}:
                     await asyncio.sleep(0.1)
-            state = await g.until("s['endpoints'][0]['health'] == 'healthy'", seconds=240)
+            state = await g.until("s['endpoints'][0]['health'] == 'healthy'")
             [endpoint] = state["endpoints"]
             return psutil.Process(endpoint["pid"]), endpoint["restarts"]
 
@@ -429,7 +429,7 @@ async def test_one_bundled_runtime_serves_all_workers(tmp_path: Path) -> None:
         assert second.pid != first.pid
 
         rewrite(g, pools=[{"name": "smollm2", "runtime": {**runtime, "max_num_seqs": 8}}])
-        await g.printed("configuration reloaded", seconds=240)
+        await g.printed("configuration reloaded")
         third, restarts = await engine()
         assert (third.pid != second.pid, restarts) == (True, 0)
         await asyncio.to_thread(second.wait, 60)

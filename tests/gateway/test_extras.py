@@ -87,7 +87,7 @@ from pathlib import Path
 print(read(Path({str(example)!r})).problems[0])
 app(["extras", "--config", {str(example)!r}])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     *problem, extras = done.stdout.splitlines()
     assert "pip install 'headrace[pipelines]'" in "\n".join(problem)

@@ -17,7 +17,7 @@ from tests.hostile.corpus.over_http2 import judge as judge_http2
 from tests.support.processes import gateway
 from tests.support.tensor_runtime import tensor_runtime
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(1800)]
 
 
 async def holds(protocol: str, address: str) -> None:

@@ -17,7 +17,7 @@ from tests.hostile.tensor_samples import ANSWERED, INFERENCE
 from tests.hostile.text_samples import CHAT, PIECES, STREAM
 from tests.support.processes import GatewayProcess, gateway
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.asyncio(loop_scope="module")]
 
 GROWTH = 100 * 1024 * 1024
 """Bytes by which the gateway may be larger after endless answers than after the first of them."""

@@ -38,12 +38,12 @@ def load(cache: Path, folder: Path, port: int, *arguments: str, stream: bool = F
     request = folder / "request.http"
     request.write_bytes(http_request(chat_body(stream=stream), ""))
     command = [str(native.build("load", cache)), *arguments, "--port", str(port), "--request", str(request)]
-    return parse_load(subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout)
+    return parse_load(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
 
 
 def exchange(port: int, *pieces: bytes) -> bytes:
     """Sends raw bytes and reads until the mock closes."""
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
         with contextlib.suppress(ConnectionError):
             for piece in pieces:
                 connection.sendall(piece)
@@ -136,7 +136,7 @@ def test_large_or_malformed_requests_are_closed_and_the_mock_continues(port: int
 
 def test_a_client_that_leaves_a_stream_does_not_disturb_the_others(port: int) -> None:
     request = http_request(chat_body(stream=True), "")
-    with socket.create_connection(("127.0.0.1", port), timeout=5) as leaver:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as leaver:
         leaver.sendall(request)
         assert leaver.recv(10)
     assert post(port, "", chat_body(stream=True)).body.endswith(b"data: [DONE]\n\n")

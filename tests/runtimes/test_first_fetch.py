@@ -143,7 +143,7 @@ def on_a_disk_of(size: str, folder: Path, command: list[str]) -> "subprocess.Com
     folder.mkdir()
     script = f'mount -t tmpfs -o size={size} tmpfs "$0" && exec "$@"'
     wrapped = [unshare, "--user", "--map-root-user", "--mount", "sh", "-c", script, str(folder), *command]
-    return subprocess.run(wrapped, capture_output=True, text=True, timeout=60)
+    return subprocess.run(wrapped, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("claimed", ["its true size", "almost nothing"])

@@ -35,7 +35,7 @@ from adapters.wire.oip.request_view import request_of
 from config.schema.config import PoolConfig
 from tests.support.gateways import config
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 _COUNTS = ("last_inference", "inference_count", "execution_count")
 _BINARY = "inference-header-content-length"
 

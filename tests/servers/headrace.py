@@ -12,7 +12,7 @@ from loadtests.servers import StartError, child
 from loadtests.tensors import headrace as ours
 from loadtests.tensors.targets import is_ready
 
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 EXPLICIT = ("--mode", "explicit", "--load", "*")
 
 

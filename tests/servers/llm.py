@@ -17,7 +17,7 @@ from runtimes.llm.weights.store import resolve
 MODEL = "bundled:smollm2-135m-instruct"
 ENCODER = "bundled:all-minilm-l6-v2"
 NAME = "smollm2"
-START_SECONDS = 240.0
+START_SECONDS = 600.0
 """Reading the weights takes seconds, and minutes where eight others do the same."""
 LISTENING = re.compile(r"listening on http://(\S+:\d+)")
 OPTIONS = ("--dtype", "float32", "--max-model-len", "2048", "--threads", "1")
@@ -55,7 +55,7 @@ def llm(options: Sequence[str] = OPTIONS, model: str = MODEL) -> Iterator[Llm]:
 
 
 def _ready(address: str) -> bool:
-    connection = HTTPConnection(address, timeout=10)
+    connection = HTTPConnection(address, timeout=300)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

@@ -45,7 +45,7 @@ def launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
         (folder / name).mkdir()
         (folder / name / "model-settings.json").write_text(json.dumps({"name": name, **model}))
     iris = [str(venv / "bin/python"), str(Path(programs[0]) / "mlserver_iris.py"), str(folder / "iris/iris.joblib")]
-    subprocess.run(iris, check=True, capture_output=True, timeout=120, cwd=folder, env=environment())
+    subprocess.run(iris, check=True, capture_output=True, timeout=300, cwd=folder, env=environment())
     env = {**SINGLE_THREAD, "PYTHONPATH": str(folder)}
     return Launch([str(venv / "bin/mlserver"), "start", str(folder)], env=env)
 

@@ -19,7 +19,7 @@ INNER = (8000, 9000, 8265, 8080)
 TOKEN = "of-the-cluster"
 VERSION = "2.60.0"
 METRIC = b"ray_serve_deployment_queued_queries"
-APPLICATION_SECONDS = 90.0
+APPLICATION_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _launch(folder: Path, ports: tuple[int, ...], venv: Path) -> Launch:
 
 
 def _responds_with(port: int, path: str, words: bytes) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -18,7 +18,7 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.gateways import Rig, config
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600, func_only=True)]
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
 
 MESSAGE: Any = {"model": "chat", "max_tokens": 12, "messages": [{"role": "user", "content": "Count to five."}]}
 
@@ -70,7 +70,7 @@ async def test_anthropic_s_client(real: Started, protocol: str) -> None:
 async def test_openai_s_client(real: Started) -> None:
     async with (
         door(real.url(), "anthropic") as (url, key),
-        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=60) as client,
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=300) as client,
     ):
         answer = await client.chat.completions.create(**MESSAGE)
         assert answer.choices[0].message.content

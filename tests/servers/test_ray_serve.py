@@ -32,7 +32,7 @@ from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared
 from tests.support.processes import gateway
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
 DECLARED: dict[str, Any] = {
     "inputs": [X], "path": "/sum",
@@ -128,7 +128,7 @@ async def test_streams(server: RayServe) -> None:
 
 async def until_more(adapter: Adapter, path: str, before: int) -> None:
     """Wait until the counter of the application at `path` changes."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while await reported(adapter, call(path)) == before:
             await asyncio.sleep(0.1)
 
@@ -281,7 +281,7 @@ async def test_apps_of_a_tenant(server: RayServe, tmp_path: Path) -> None:
                 assert await response.json() == {"outputs": [3, 7]}
             begun, before = await counted(http, g.url, "started"), await counted(http, g.url, "cancelled")
             leaving = asyncio.ensure_future(http.get(f"{g.url}/apps/paths/sleep?seconds=60"))
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while await counted(http, g.url, "started") == begun:
                     await asyncio.sleep(0.1)
                 leaving.cancel()

@@ -56,7 +56,7 @@ async def ready(g: GatewayProcess) -> list[psutil.Process]:
 async def killed_and_back(g: GatewayProcess, processes: list[psutil.Process]) -> list[psutil.Process]:
     """Its processes after those were killed."""
     processes[0].kill()
-    await g.until("s['endpoints'][0]['restarts'] == 1", seconds=120)
+    await g.until("s['endpoints'][0]['restarts'] == 1")
     _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 60)
     assert alive == []
     return await ready(g)

@@ -27,8 +27,8 @@ from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.servers.vllm import vllm
 
-pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900, func_only=True)]
-PATIENCE = 120.0
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800, func_only=True)]
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

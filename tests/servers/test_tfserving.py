@@ -31,9 +31,9 @@ from adapters.wire.tfserving import predict_v1_view
 from tests.servers.shared import shared, tfserving_of_half
 from tests.servers.tfserving import TfServing, config_of, tfserving
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 WIRES = ["tfserving", "tfserving-grpc"]
 X = Tensor("x", "FP32", (2, 2), struct.pack("<4f", 1, 2, 3, 4))
 TEXT = [Tensor("text", "BYTES", (1,), join_bytes([b"hi"])), Tensor("times", "INT64", (1,), struct.pack("<q", 3))]

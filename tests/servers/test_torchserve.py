@@ -33,7 +33,7 @@ from tests.servers.asking import adapting, infer_request, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
 from tests.support.processes import gateway
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 X: dict[str, Any] = {"name": "x", "datatype": "INT64", "shape": [-1, 2]}
 DECLARED: dict[str, Any] = {"inputs": [X], "outputs": [{"name": "sum", "datatype": "INT64", "shape": [-1]}]}
 ROWS = b"".join(number.to_bytes(8, "little") for number in (1, 2, 3, 4))

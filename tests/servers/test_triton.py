@@ -15,8 +15,8 @@ from loadtests.cpu import processes, tree
 from tests.servers.repositories import NAMES, for_triton
 from tests.servers.triton import Triton, triton
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-PATIENCE = 30.0
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+PATIENCE = 300.0
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,9 @@ from adapters.wire.oip.proto_request_view import request_of as grpc_request_of
 from adapters.wire.oip.request_view import request_of
 from tests.servers.triton import Triton
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 ONES = (1).to_bytes(4, "little") * 16
 INPUTS = [Tensor("INPUT0", "INT32", (1, 16), ONES), Tensor("INPUT1", "INT32", (1, 16), ONES)]
 WIRES = ["oip-http", "oip-grpc"]

@@ -22,9 +22,9 @@ from tests.servers.shared import shared, triton_of_texts
 from tests.servers.triton import Triton
 from tests.support.gateways import config, infer
 
-pytestmark = pytest.mark.timeout(900)  # the first run installs it
+pytestmark = pytest.mark.timeout(1800)  # the first run installs it
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 ALL = ["llm_api", "bls", "vllm", "plain"]
 STREAMING = ["llm_api", "bls", "vllm"]
 

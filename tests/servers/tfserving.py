@@ -18,7 +18,7 @@ from loadtests.servers import Launch, StartError, child, log_tail
 from loadtests.venvs import InstallError
 from tests.support.absent import absent
 
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)

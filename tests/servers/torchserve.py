@@ -20,7 +20,7 @@ MODEL = {**peer.MODEL, "marName": "probe.mar", "batchSize": 1}
 VERSION = "0.12.0"
 QUEUE = 2
 """The number of requests that wait beside the running one; further requests are refused."""
-WORKER_SECONDS = 60.0
+WORKER_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _archive(path: Path, version: str) -> None:
 
 
 def _has_worker(server: TorchServe) -> bool:
-    connection = HTTPConnection("127.0.0.1", server.management_port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.management_port, timeout=300)
     try:
         headers = {"authorization": f"Bearer {server.keys['management']}"} if server.keys else {}
         connection.request("GET", "/models/probe", headers=headers)

@@ -14,7 +14,7 @@ from loadtests.servers import StartError, child, free_ports, log_tail
 from loadtests.venvs import InstallError
 from tests.support.absent import absent
 
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 ATTEMPTS = 3
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=*")
 
@@ -86,7 +86,7 @@ def _started(venv: Path, repository: Path, options: Sequence[str], folder: Path)
 
 
 def _ready(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("GET", "/v2/health/ready")
         return connection.getresponse().status == 200

@@ -50,7 +50,7 @@ class Received:
             for scope in resource.scope_spans:
                 self.spans += [_span(span) for span in scope.spans]
 
-    async def until(self, enough: Callable[[list[ReceivedSpan]], object], seconds: float = 20.0) -> list[ReceivedSpan]:
+    async def until(self, enough: Callable[[list[ReceivedSpan]], object], seconds: float = 300.0) -> list[ReceivedSpan]:
         """Wait until the spans are enough."""
         async with asyncio.timeout(seconds):
             while not enough(self.spans):

@@ -137,7 +137,7 @@ class Rig:
 
     async def until_idle(self) -> None:
         """Wait until no request is under way."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             while any(account.in_flight for account in self.ledger.accounts.values()):
                 await asyncio.sleep(0.005)
 

@@ -96,7 +96,7 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(Path(self._postgres).with_name(program)), *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False, **self._as_user())
+        done = subprocess.run(command, capture_output=True, timeout=300, check=False, **self._as_user())
         assert done.returncode == 0, done.stderr.decode()
 
     def _as_user(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class GatewayProcess:
         while line := await self.process.stderr.readline():
             self.output += line.decode()
 
-    async def printed(self, pattern: str, seconds: float = 120.0) -> re.Match[str]:
+    async def printed(self, pattern: str, seconds: float = 300.0) -> re.Match[str]:
         """Wait until its output holds a match."""
         end = asyncio.get_running_loop().time() + seconds
         while (match := re.search(pattern, self.output)) is None:
@@ -52,14 +52,14 @@ class GatewayProcess:
 
     async def listens(self) -> None:
         """Wait until it does, and note its addresses."""
-        listening = await self.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)", seconds=60)
+        listening = await self.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)")
         self.url, self.grpc, self.admin = listening[1], listening[2] or "", listening[3]
 
     async def state(self) -> dict[str, Any]:
         async with aiohttp.ClientSession() as http, http.get(f"{self.admin}/admin/state") as response:
             return dict(await response.json())
 
-    async def until(self, condition: str, seconds: float = 60.0) -> dict[str, Any]:
+    async def until(self, condition: str, seconds: float = 300.0) -> dict[str, Any]:
         """Wait until an expression over the admin state (`s`) holds; the state then."""
         async with asyncio.timeout(seconds):
             while True:
@@ -73,7 +73,7 @@ class GatewayProcess:
         key = await issue(self, tenant)
         in_a_row = 1 if yaml.safe_load(self.config.read_text()).get("workers", 1) == 1 else 20
         accepted = 0
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while accepted < in_a_row:
                 if await self._accepts(key):
                     accepted += 1
@@ -98,7 +98,7 @@ class GatewayProcess:
         """Signal it and wait; its exit status."""
         if self.process.returncode is None:
             self.process.send_signal(number)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             status = await self.process.wait()
         await self._reader
         return status

@@ -27,7 +27,7 @@ class RedisServer:
         options = ["--port", "0", "--unixsocket", str(self.path), "--save", "", "--dir", str(self._folder)]
         options += ["--appendonly", "yes" if keep else "no", "--appendfsync", "always", "--loglevel", "warning"]
         self._process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)  # noqa: ASYNC220
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not self._answers():
                 assert self._process.poll() is None, "redis-server ended"
                 await asyncio.sleep(0.02)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "runtimes.tensor"]
-START_SECONDS = 90.0
+START_SECONDS = 600.0
 
 
 class TensorRuntime:

@@ -94,5 +94,5 @@ async def traffic(url: str, key: str, clients: int, **options: Any) -> AsyncIter
         yield made
     finally:
         made.stopping = True
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await asyncio.gather(*tasks)

@@ -18,7 +18,7 @@ from tests.adapters.detection.paths import Paths, answering
 from tests.adapters.detection.systems import System
 
 
-async def detected(paths: Paths, *names: str, seconds: float = 30, path: str = "") -> Detection | None:
+async def detected(paths: Paths, *names: str, seconds: float = 300.0, path: str = "") -> Detection | None:
     async with answering(paths) as url:
         return await detect(pool("auto", url + path), Address(url + path), names=names, seconds=seconds)
 
@@ -112,7 +112,7 @@ async def test_a_server_that_answers_nothing_takes_no_longer_than_it_may() -> No
     server = await asyncio.start_server(nothing, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         with pytest.raises((DeadlineError, TransportError)):
             await detect(pool("auto", url), Address(url), seconds=0.5)
     server.close()

@@ -108,7 +108,7 @@ class Http2Client:
             size = min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size, len(body))
             if size <= 0:
                 self._moved.clear()
-                await asyncio.wait_for(self._moved.wait(), 20)
+                await asyncio.wait_for(self._moved.wait(), 300)
                 if self.closed.is_set():
                     raise ConnectionError
                 continue
@@ -126,7 +126,7 @@ class Http2Client:
         stream_id, reply = self.open(head(method, path, fields), last=not body)
         if body:
             await self.send(stream_id, body)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             await reply.ended.wait()
         return reply
 

@@ -24,8 +24,8 @@ async def test_all_sets_of_a_loop_are_looked_at_together() -> None:
     clients, servers = {first}, {second, late}
     sweeper(loop).watch(clients)
     sweeper(loop).watch(servers)
-    await asyncio.wait_for(first.expired.wait(), 30)
-    await asyncio.wait_for(second.expired.wait(), 30)
+    await asyncio.wait_for(first.expired.wait(), 300)
+    await asyncio.wait_for(second.expired.wait(), 300)
     assert loop.time() >= now + 0.05
     assert first.deadline == second.deadline == NEVER
     assert not late.expired.is_set()
@@ -37,15 +37,15 @@ async def test_nothing_is_timed_while_every_set_is_empty() -> None:
     mine, member = sweeper(loop), Wait(loop.time())
     members = {member}
     mine.watch(members)
-    await asyncio.wait_for(member.expired.wait(), 30)
+    await asyncio.wait_for(member.expired.wait(), 300)
     members.clear()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while mine._handle is not None:
             await asyncio.sleep(0.01)
     again = Wait(loop.time())
     members.add(again)
     mine.watch(members)
-    await asyncio.wait_for(again.expired.wait(), 30)
+    await asyncio.wait_for(again.expired.wait(), 300)
     members.clear()
 
 

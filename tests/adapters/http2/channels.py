@@ -8,7 +8,7 @@ from adapters.http2.channel import Channel
 from adapters.types import Deadline
 from tests.adapters.http1.raw import until
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 def soon(channel: Channel) -> Deadline:

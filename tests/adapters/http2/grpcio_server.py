@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 

@@ -14,7 +14,7 @@ import h2.settings
 from adapters.http2.frames import GOAWAY, PREFACE
 from adapters.http2.inbox import PREFIX
 
-PATIENCE = 30.0
+PATIENCE = 300.0
 Fields = list[tuple[str, str]]
 
 

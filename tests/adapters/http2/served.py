@@ -18,7 +18,7 @@ from tests.adapters.http1.raw import until
 from tests.adapters.http1.tls import server_side
 
 T = TypeVar("T")
-PATIENCE = 30.0
+PATIENCE = 300.0
 """Seconds after which a test that waits in vain fails; nothing passes because of it."""
 UNBOUNDED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 

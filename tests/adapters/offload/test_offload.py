@@ -180,7 +180,7 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> WorkerQueue:
 
 
 async def on(lane: WorkerQueue, function: Any, *args: Any) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         return await asyncio.wrap_future(lane.submit(CodecCall(function, args, {})))
 
 
@@ -229,7 +229,7 @@ async def test_an_error_of_ours_names_its_place(lane: WorkerQueue) -> None:
 async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
     job = lane.submit(CodecCall(sleeps, (60.0,), {}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not job.running():
             await asyncio.sleep(0.001)
         lane.abandon(job)
@@ -239,7 +239,7 @@ async def test_a_job_ends_with_its_request(lane: WorkerQueue) -> None:
 async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
     await on(lane, of_process)
     first = lane.submit(CodecCall(sleeps, (60.0,), {}))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while not first.running():
             await asyncio.sleep(0.001)
     waiting = [lane.submit(CodecCall(of_process, (), {})) for _ in range(MAX_WAITING)]
@@ -253,7 +253,7 @@ async def test_no_more_jobs_wait_than_may(lane: WorkerQueue) -> None:
 
 async def test_a_worker_without_jobs_ends(lane: WorkerQueue) -> None:
     worker = await on(lane, of_process)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while _exists(worker):
             await asyncio.sleep(0.01)
     assert await on(lane, of_process) != worker

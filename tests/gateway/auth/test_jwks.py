@@ -43,7 +43,7 @@ def accepted(tokens: Tokens, key: SigningKey) -> bool:
 
 
 async def until_accepted(tokens: Tokens, key: SigningKey) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(300):
         while not accepted(tokens, key):
             await asyncio.sleep(0.005)
 
@@ -75,7 +75,7 @@ async def test_a_rotated_key_counts_after_the_first_token_that_names_it() -> Non
             assert tokens.authenticate(token, time.time(), {"acme"}).tenant == "acme"
             server.body = jwk_set(NEW)
             assert not accepted(tokens, SigningKey("RS256", "third"))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 while accepted(tokens, OLD):
                     await asyncio.sleep(0.005)
             with pytest.raises(CredentialError):  # a verified token ends with its key
@@ -93,7 +93,7 @@ async def test_a_flood_of_unknown_keys_causes_one_fetch_in_thirty_seconds() -> N
                     with pytest.raises(CredentialError):
                         tokens.authenticate(token, time.time(), {"acme"})
                     await asyncio.sleep(0)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(300):
                     while server.fetches < 2 + minute:
                         await asyncio.sleep(0.005)
                 clock.now += UNKNOWN_KEY_SECONDS - 0.1
@@ -112,7 +112,7 @@ async def test_keys_are_fetched_again_when_it_is_time() -> None:
         tokens = Tokens([config(server.url, refresh="20ms")], time.monotonic)
         async with running(tokens):
             server.body = jwk_set(NEW)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 while server.fetches < 3:
                     await asyncio.sleep(0.005)
             await until_accepted(tokens, NEW)

@@ -32,7 +32,7 @@ class Book:
         self.written += [one.action for _, one in batch]
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while len(self.written) < count:
                 await asyncio.sleep(0.002)
 

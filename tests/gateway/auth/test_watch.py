@@ -250,7 +250,7 @@ async def test_a_revocation_by_another_process_counts_within_a_second(
     )
     async with running(watched.watcher):
         await other.communicate(b"\n")
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await watched.changed.wait()
     assert POLL_INTERVAL * 3 < 1.0  # the change counts after the poll that follows it
     assert [accepts(table, key) for table in watched.tables] == [False]

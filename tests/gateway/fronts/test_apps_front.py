@@ -321,7 +321,7 @@ async def test_a_client_that_leaves_ends_the_apps_work() -> None:
         response = await d.call("POST", "/apps/chat/x")
         assert await response.content.readany() == b"one "
         response.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while not d.app.left:
                 await asyncio.sleep(0.01)
 

@@ -52,7 +52,7 @@ async def test_no_process_of_a_runtime_has_the_gateway_s_secrets(
     command[-2 if written["kind"] == "command" else 0 :] = [sys.executable, "-c", script]
     runtime.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while not dump.exists():
                 await asyncio.sleep(0.01)
     finally:

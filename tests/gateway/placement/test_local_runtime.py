@@ -15,7 +15,7 @@ def runtime(folder: Path, line: list[str], exits: list[str], stop_seconds: float
     return LocalRuntime("pool/one", LlmRuntime(kind="llm", model="any"), launch, exits.append)
 
 
-async def until(condition: str, scope: dict[str, object], seconds: float = 30) -> None:
+async def until(condition: str, scope: dict[str, object], seconds: float = 300.0) -> None:
     async with asyncio.timeout(seconds):
         while not eval(condition, scope):
             await asyncio.sleep(0.02)

@@ -90,7 +90,7 @@ async def test_a_worker_that_cannot_be_replaced_stays(tmp_path: Path, monkeypatc
         monkeypatch.setattr(sys, "executable", "/bin/false")
         assert made.restart()
         assert not made.restart()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not made.lifecycle.last_error:
                 await asyncio.sleep(0.02)
         assert "worker 0: ended with status 1" in made.lifecycle.last_error
@@ -139,7 +139,7 @@ async def test_a_limit_slot_is_reused_after_its_worker_and_no_worker_starts_with
         for _ in range(3):
             async with made.workers.lock:
                 await made.workers.replace(made.workers.slots[:1], made.workers.settings)
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while not limit_slots._free:
                     await asyncio.sleep(0.02)
         limit_slots._free.clear()

@@ -53,7 +53,7 @@ async def metrics() -> AsyncIterator[tuple[Metrics, str]]:
         await runner.cleanup()
 
 
-async def until(condition: Any, seconds: float = 20.0) -> None:
+async def until(condition: Any, seconds: float = 300.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)

@@ -6,7 +6,7 @@ import httptools
 
 from tests.hostile.corpus.cases import CANARY, Case
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 """Seconds until a connection counts as not ended."""
 
 

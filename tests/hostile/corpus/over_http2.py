@@ -7,7 +7,7 @@ import hpack
 
 from tests.hostile.corpus.cases import KINDS, Case, frames
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 LAST = frames([{"frame": "PING", "hex": "636f72707573ff00"}])
 """A server that has answered this one has handled all that came before it."""
 

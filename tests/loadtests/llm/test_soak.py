@@ -78,7 +78,7 @@ async def test_a_full_queue_is_not_wrong() -> None:
     async with serving("x" * 200, max_queue=1, max_num_seqs=1) as running:
         running.parrot.gate.clear()
         clients = Short(running.url, WORDS, MODEL)
-        async with aiohttp.ClientSession() as http, asyncio.timeout(30):
+        async with aiohttp.ClientSession() as http, asyncio.timeout(300):
             pending = [asyncio.create_task(clients.request(http, "known")) for _ in range(8)]
             while not clients.seen.busy:
                 await asyncio.sleep(0.01)

@@ -79,7 +79,7 @@ class Parrot:
         self._began: dict[int, int] = {}
 
     def run(self, batch: StepBatch) -> dict[int, Sampled]:
-        assert self.gate.wait(timeout=30)
+        assert self.gate.wait(timeout=300)
         if self._steps_left is not None:
             self._steps_left -= 1
             if self._steps_left < 0:
@@ -153,7 +153,7 @@ async def serving(
     await engine.start()
     host, port = await server.listen_tcp("127.0.0.1", 0)
     url = f"http://{host}:{port}"
-    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=20)
+    client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
     try:
         yield Running(url, client, app, engine, parrot)
     finally:
@@ -168,7 +168,7 @@ async def serving(
 
 async def until_idle(engine: AsyncEngine) -> None:
     """Return when nothing runs and every page is free."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(300):
         while (stats := engine.stats()).running or stats.waiting or stats.kv_blocks_free != stats.kv_blocks_total:
             await asyncio.sleep(0.005)
 

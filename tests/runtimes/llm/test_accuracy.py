@@ -6,7 +6,7 @@ import pytest
 
 from loadtests.accuracy_llm import REFERENCE, Format, Reading, readings, windows
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1800)
 
 BOUNDS = {
     # How much less likely the text may be found, and how seldom the same token must be liked best.

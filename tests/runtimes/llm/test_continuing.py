@@ -207,7 +207,7 @@ def generated(engine: Engine, prompts: list[list[int]], tokens: list[int], **how
     return list(grown.values())
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "how", [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.95, "seed": 11}], ids=["greedy", "seeded"]
 )

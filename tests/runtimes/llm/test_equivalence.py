@@ -16,7 +16,7 @@ from runtimes.llm.model.model_runner import ModelRunner
 from runtimes.llm.weights.loader import load_model
 from tests.runtimes.llm.reference import TIE, assert_greedy, from_gguf
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1800)
 
 LENGTHS = (1, 2, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 330)
 """Lengths around the ends of pages (of 16 tokens) and chunks (of 48 and 64)."""

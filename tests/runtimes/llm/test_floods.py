@@ -43,7 +43,7 @@ async def flood(running: Running) -> AsyncIterator[list[int]]:
 
     tasks = [asyncio.create_task(connection()) for _ in range(CONNECTIONS)]
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while running.engine.stats().waiting < CHOICES:
                 await asyncio.sleep(0.005)
         yield statuses

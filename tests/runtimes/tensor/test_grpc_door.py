@@ -11,7 +11,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import TensorRuntime, explicit
 
 SERVICE = "/inference.GRPCInferenceService"
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tensor_runtime import TensorRuntime
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 ADD_SUB = {
     "inputs": [
         {"name": "INPUT0", "shape": [1, 16], "datatype": "INT32", "data": list(range(16))},

@@ -78,7 +78,7 @@ async def answers_of_streams(
     """The answers of all streams at once, and the number of executions."""
     client = triton.InferenceServerClient(runtime.http, conn_limit=32)
     try:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(300):
             rows, executions = await counts(client, model)
             answers = await asyncio.gather(*[follow(client, model, name, steps) for name, steps in streams.items()])
             rows_after, executions_after = await counts(client, model)

@@ -18,7 +18,7 @@ from tests.support.tensor_runtime import TensorRuntime
 
 ONES = np.ones((1, 16), np.int32)
 RAMP = np.arange(16, dtype=np.int32).reshape(1, 16)
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ CONFIG = ModelConfig(
     max_batch_size=8,
 )
 BODY = json.dumps({"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 1], "data": [1]}]}).encode()
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 
 class Replaced:

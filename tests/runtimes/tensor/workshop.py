@@ -179,7 +179,7 @@ def manager_of(root: Path, workshop: Workshop, mode: str = "explicit", **options
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while not condition():
             await asyncio.sleep(0.005)
 

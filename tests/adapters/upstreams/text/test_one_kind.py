@@ -22,7 +22,7 @@ from tests.adapters.http1.raw import until
 from tests.servers.stand_ins.serving import serving
 from tests.support.gateways import config
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 PROMPT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 USAGE = {"prompt_tokens": 5, "completion_tokens": 3, "total_tokens": 8}
 TEXT_LOGPROBS = {

@@ -33,7 +33,7 @@ from tests.adapters.http1.scripted import Peer, answers, scripted
 from tests.servers.stand_ins.tgi import Tgi, tgi
 from tests.support.gateways import infer
 
-PATIENCE = 20.0
+PATIENCE = 300.0
 
 
 def chat(text: str = "one two three", **fields: Any) -> GenerateRequest:

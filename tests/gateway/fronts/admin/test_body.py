@@ -38,7 +38,7 @@ async def send(door: AdminDoor, length: int | None, part: bytes = b"{") -> Sent:
 
 
 async def until(budget: Budget, held: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(300):
         while budget.held != held:
             await asyncio.sleep(0.005)
 

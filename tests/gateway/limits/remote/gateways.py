@@ -62,12 +62,12 @@ class Gateway:
 
     async def refreshed(self) -> None:
         """Until Redis knows of everything."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while self.redis.unsent or not self.redis.up:
                 await asyncio.sleep(0.01)
 
     async def until(self, *, up: bool) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while self.redis.up != up:
                 await asyncio.sleep(0.01)
 

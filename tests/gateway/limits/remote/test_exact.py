@@ -101,7 +101,7 @@ async def test_the_reservations_of_a_dead_gateway_are_released(
         with pytest.raises(LimitExceeded, match="at once"):
             await two.reserve()
         await one.die()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while (await two.row())["n"]:
                 await asyncio.sleep(0.05)
         row = await two.row()

@@ -39,7 +39,7 @@ async def test_usage_during_an_outage_of_redis_is_charged_after_it(redis: RedisS
         await two.until(up=True)
         await one.refreshed()
         one.ledger.accounts["acme"].limits[0].configure(one.allowance.config, one.clock(), time.time())
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while count == "leased" and (await one.row())["l1"] < 859:
                 await asyncio.sleep(0.1)  # until idle leases are empty
         row = await two.row()
@@ -108,7 +108,7 @@ async def test_a_redis_that_stops_answering_is_waited_for_once(redis: RedisServe
     async with gateways(2, redis, limits("exact", on_redis_failure=policy), timeout=QUICK) as (one, two):
         redis.stop()
         reservations = [asyncio.create_task(one.reserve(10)) for _ in range(20)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             answers = await asyncio.gather(*reservations, return_exceptions=True)
         granted = [answer for answer in answers if not isinstance(answer, BaseException)]
         assert len(granted) == (20 if policy == "allow" else 0)

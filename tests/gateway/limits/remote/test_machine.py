@@ -195,7 +195,7 @@ class LeasedMachine(Machine):
         least, most = TOKENS - self.tokens - lost - 0.5, TOKENS - self.tokens + lost + ahead + 0.5
 
         async def rest() -> None:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(300):
                 while any(lease.level > 0 for gateway in self.gateways for lease in leases(gateway)):
                     await asyncio.sleep(0.01)
                 while (row := await self.gateways[0].row()) and (row["n"] or not least <= row["l1"] <= most):

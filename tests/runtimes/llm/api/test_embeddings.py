@@ -44,7 +44,7 @@ async def embedding(model: LoadedModel) -> AsyncIterator[Running]:
     await model.engine.start()
     host, port = await server.listen_tcp("127.0.0.1", 0)
     url = f"http://{host}:{port}"
-    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
+    client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=300)
     try:
         yield Running(url, client, app, model.engine, parrot=None)  # type: ignore[arg-type]
     finally:
@@ -250,7 +250,7 @@ async def test_a_client_that_leaves_takes_its_texts_along(llama_folder: Path) ->
     model = decoder(llama_folder, max_num_seqs=1)
     async with embedding(model) as running:
         embed = asyncio.ensure_future(running.client.embeddings.create(model=MODEL, input=["x" * 60] * 500))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while not running.engine.stats().waiting:
                 await asyncio.sleep(0.005)
             embed.cancel()

@@ -50,11 +50,11 @@ class GatedRunner(CountingRunner):
 
     def run(self, batch: StepBatch) -> dict[int, Sampled]:
         self.entered.release()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=300)
         return super().run(batch)
 
     async def inside_a_step(self) -> None:
-        assert await asyncio.to_thread(self.entered.acquire, timeout=10)
+        assert await asyncio.to_thread(self.entered.acquire, timeout=300)
 
 
 class FailingRunner(CountingRunner):
@@ -93,7 +93,7 @@ async def started(runner: StepRunner, *, queue: int = 64, seqs: int = 32) -> Asy
 
 
 async def collect(generation: Generation) -> list[TokenOutput]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(300):
         return [output async for output in generation]
 
 

@@ -17,7 +17,7 @@ from tests.runtimes.llm.test_equivalence import answers, prompts
 
 __all__ = ["prompts"]  # a fixture
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")

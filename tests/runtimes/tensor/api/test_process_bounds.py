@@ -13,7 +13,7 @@ from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import tensor_runtime
 
 MiB = 1 << 20
-PATIENCE = 60.0
+PATIENCE = 300.0
 MODEL = """
 import os
 import numpy as np

@@ -15,7 +15,7 @@ from runtimes.tensor.__main__ import main
 from tests.servers.repositories import for_headrace
 from tests.support.tensor_runtime import COMMAND, tensor_runtime
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def status(address: str, method: str, path: str, body: object = None, **headers: str) -> int:

@@ -142,7 +142,7 @@ def skops_files(skops: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
     return fine, strange
 
 
-@pytest.mark.timeout(900)  # the first run installs it
+@pytest.mark.timeout(1800)  # the first run installs it
 async def test_skops_files_are_read_and_their_forbidden_types_are_named(
     skops: str, skops_files: tuple[Path, Path]
 ) -> None:

@@ -122,7 +122,7 @@ def test_no_template_is_left_over() -> None:
 
 def headrace(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "gateway", "models", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_the_command_lists_and_adds(index: Path, tmp_path: Path) -> None:

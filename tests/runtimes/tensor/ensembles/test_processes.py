@@ -40,8 +40,8 @@ from runtimes.tensor.shared_memory import SharedMemory
 from tests.runtimes.tensor.backends.onnx_models import identity
 from tests.runtimes.tensor.configuration.test_ensemble_checks import random_ensemble
 
-pytestmark = pytest.mark.timeout(300)
-PATIENCE = 60.0
+pytestmark = pytest.mark.timeout(1800)
+PATIENCE = 300.0
 UTILS = """
 import os, sys, threading, time
 import numpy as np

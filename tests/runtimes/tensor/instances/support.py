@@ -14,7 +14,7 @@ from runtimes.tensor.configuration.model_config import InstanceGroup, ModelConfi
 from runtimes.tensor.instances import placement
 from runtimes.tensor.texts import expanded
 
-PATIENCE = 60.0
+PATIENCE = 300.0
 Kind = Literal["thread", "process"]
 
 ADD_SUB = """

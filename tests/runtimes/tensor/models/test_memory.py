@@ -111,7 +111,7 @@ async def test_more_than_there_is_room_for_can_be_loaded_at_once(
         put(tmp_path, name, config=CONFIG + "memory: 40B\n")
     manager = manager_of(tmp_path, workshop, "none", memory_budget=100)
     try:
-        async with asyncio.timeout(60):  # no request waits without end
+        async with asyncio.timeout(300):  # no request waits without end
             assert await manager.start() == {}
         assert all(manager.table.is_ready(name) for name in "abcdef")
         assert memory_used(manager) == 80

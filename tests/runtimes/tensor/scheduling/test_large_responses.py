@@ -52,7 +52,7 @@ async def test_hashes_and_copies_run_in_a_thread_if_they_are_large(
     scheduler, statistics = make(instance)
     first = scheduler.infer(request(length))
     outputs = await first
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while len(scheduler._store) == 0:
             await asyncio.sleep(0)
     again = await scheduler.infer(request(length))
