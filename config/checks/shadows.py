@@ -18,30 +18,54 @@ from config.problem import Problem, closest
 from config.schema.globs import is_glob
 
 OF_TEXT, OF_TENSORS = ("text", "tools"), ("tensors",)
+_EFFECT = "leads to the step `{}`, whose call may have effects: copies must not"
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
-    """Report every invalid shadow."""
+    """Report every invalid shadow, also before rollouts."""
     first: dict[str, Node] = {}
     for model in root["models"]:
         for route in model["routes"]:
-            if "shadow" not in route:
-                continue
-            shadow = route["shadow"]
-            for name in ("rollout", "experiment"):
-                if name in route:
-                    message = f"has no effect beside `{name}`, whose arms answer differently themselves"
-                    yield doc.problem_with_key(shadow.place, message)
-            label = shadow["name"].text or _label(shadow["to"])
-            if label in first:
-                line = doc.line(first[label].place)
-                yield doc.problem(
-                    shadow.place, f'has the name "{label}", as the shadow on line {line} has: give it one'
-                )
-            elif label is not None:
-                first[label] = shadow
-            yield from _target(doc, root, model, route)
-            yield from _copies(doc, root, shadow, tensors=_takes_tensors(route, root))
+            tensors = _takes_tensors(route, root)
+            if "shadow" in route:
+                shadow = route["shadow"]
+                yield from _beside(doc, route)
+                yield from _named(doc, first, shadow["name"].text or _label(shadow["to"]), shadow)
+                yield from _target(doc, root, model, route)
+                yield from _copies(doc, root, shadow, tensors=tensors)
+            if "shadow_first" in route["rollout"]:
+                copies = route["rollout"]["shadow_first"]
+                yield from _named(doc, first, route["rollout"]["name"].text, copies)
+                yield from _of_arms(doc, root, route["rollout"])
+                yield from _copies(doc, root, copies, tensors=tensors)
+
+
+def _beside(doc: Document, route: Node) -> Iterator[Problem]:
+    for name in ("rollout", "experiment"):
+        if name in route:
+            message = f"has no effect beside `{name}`, whose arms answer differently themselves"
+            yield doc.problem_with_key(route["shadow"].place, message)
+
+
+def _named(doc: Document, first: dict[str, Node], label: str | None, shadow: Node) -> Iterator[Problem]:
+    """Names are unique: they are the keys of the counts."""
+    if label in first:
+        line = doc.line(first[label].place)
+        yield doc.problem(shadow.place, f'has the name "{label}", as the shadow on line {line} has: give it one')
+    elif label is not None:
+        first[label] = shadow
+
+
+def _of_arms(doc: Document, root: Node, rollout: Node) -> Iterator[Problem]:
+    """The arms of a rollout with copies have no effects. `from` answers copies too, as noise."""
+    all_names = model_names(root)
+    for name in ("from", "to"):
+        called = rollout[name]["model"]
+        own = model_of(called.text or "", all_names)
+        if own is not None and (effect := _effect(root, own, all_names)):
+            yield doc.problem(
+                called.place, f"leads to the step `{effect}`, whose call may have effects: copies must not"
+            )
 
 
 def _label(to: Node) -> str | None:
@@ -85,7 +109,7 @@ def _model(doc: Document, root: Node, model: Node, called: Node, all_names: dict
     elif name == model["name"].text:
         yield doc.problem(called.place, "is the model of the route: there is nothing to compare")
     elif effect := _effect(root, name, all_names):
-        yield doc.problem(called.place, f"leads to the step `{effect}`, whose call may have effects: copies must not")
+        yield doc.problem(called.place, _EFFECT.format(effect))
 
 
 def _effect(root: Node, name: str, all_names: dict[str, str]) -> str:
@@ -115,7 +139,7 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
     if "concurrency" in copies["at_most"] and (concurrency.read(int) or workers) < workers:
         message = f"is below `workers` ({workers}), and each worker may send one copy at least"
         yield doc.problem(concurrency.place, message)
-    if "answers" in copies and "agree" not in copies:
+    if "answers" in copies and "agree" not in copies and "to" in copies:
         yield doc.problem_with_key(copies["answers"].place, "has no effect without `agree`")
     for name in OF_TEXT if tensors else OF_TENSORS:
         if name in compare:

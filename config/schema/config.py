@@ -46,7 +46,7 @@ from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
 from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.schema.section import Section
 from config.schema.shadow.compare import CompareConfig
-from config.schema.shadow.copies import CopiesConfig
+from config.schema.shadow.copies import CopiesConfig, ShadowFirstConfig
 from config.schema.shadow.shadow import ShadowConfig
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
@@ -115,6 +115,7 @@ __all__ = [
     "Secret",
     "Section",
     "ShadowConfig",
+    "ShadowFirstConfig",
     "SignalsConfig",
     "SplitConfig",
     "StateConfig",

@@ -9,6 +9,7 @@ from pydantic_core import CoreSchema
 
 from config.schema.rewrite import RewriteConfig
 from config.schema.section import Section
+from config.schema.shadow.copies import ShadowFirstConfig
 from config.schema.target import ArmConfig, SplitConfig, Sticky, share_of_requests, small_alpha
 from config.schema.text import Name
 from config.schema.units import Delay, Duration, Factor, Percent, format_duration
@@ -140,6 +141,8 @@ class RolloutConfig(Section):
     sticky: Sticky = "request"
     """Subject that stays with its arm while its share does not shrink, as in ``split``. It is the unit of the
     comparison: each subject counts one event of each metric."""
+    shadow_first: ShadowFirstConfig | None = None
+    """Copies of requests whose answers must agree before the first step; none when absent."""
     steps: tuple[RolloutStepConfig, ...] = Field(min_length=1)
     """Shares of ``to``, rising. After the last step ``to`` has all requests."""
     warmup: Delay = 60.0

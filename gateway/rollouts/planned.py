@@ -18,6 +18,8 @@ from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.report import audited as audited_rollout
 from policies.routing.rules import comparisons_of
+from policies.shadowing.planned import planned as shadows_planned
+from policies.shadowing.verdict import Judgement
 
 Progress = RolloutProgress | ExperimentProgress
 Verb = rollouts.OperatorVerb | experiments.ExperimentVerb
@@ -29,6 +31,8 @@ class Planned(msgspec.Struct, frozen=True):
     config: RolloutConfig | ExperimentConfig
     fingerprint: str
     metrics: Mapping[str, FeedbackMetricConfig] = {}
+    shadow: str = ""
+    """The identity of the comparison of answers before the first step."""
 
     def begun(self, stored: Progress | None) -> Progress:
         """The progress before the begin. `stored`: that of other arms."""
@@ -40,12 +44,12 @@ class Planned(msgspec.Struct, frozen=True):
             return stored.started_anew(self.fingerprint)
         return ExperimentProgress(self.config.name, self.fingerprint)
 
-    def advanced(self, progress: Progress, seconds: float, rng: Random) -> Progress:
-        """The progress after some seconds."""
+    def advanced(self, progress: Progress, seconds: float, rng: Random, shadow: Judgement = "undecided") -> Progress:
+        """The progress after some seconds. `shadow` is the verdict about the answers of copies."""
         config = self.config
         if isinstance(config, RolloutConfig):
             assert isinstance(progress, RolloutProgress)
-            return rollouts.advance(config, progress, seconds)
+            return rollouts.advance(config, progress, seconds, shadow)
         assert isinstance(progress, ExperimentProgress)
         return experiments.advance(config, self.metrics[config.metric], progress, seconds, rng)
 
@@ -76,8 +80,11 @@ def planned_of(config: Config) -> tuple[Planned, ...]:
     """Every rollout and every experiment of a file."""
     pools = {pool.name: pool for pool in config.pools}
     metrics = {metric.name: metric for metric in config.feedback}
+    shadows = {plan.name: plan.identity for plan in shadows_planned(config)}
     own = (compared for _, compared in comparisons_of(config.models))
-    return tuple(Planned(compared, fingerprint(compared, pools), metrics) for compared in own)
+    return tuple(
+        Planned(compared, fingerprint(compared, pools), metrics, shadows.get(compared.name, "")) for compared in own
+    )
 
 
 def shown(progress: Progress) -> tuple[object, ...]:

@@ -21,11 +21,14 @@ from gateway.rollouts.planned import Planned, Progress, Verb, shown
 from gateway.rollouts.schema import batches, create_tables, experiments, points, rollouts, subjects
 from gateway.rollouts.subjects import ASSIGNMENT, SubjectOwner, forget_subjects, new_subjects
 from gateway.rollouts.values import ValueRow, count_values, covariate_of, forget_values, sweep_values, write_values
+from gateway.shadow.schema import create_tables as create_shadow_tables
+from gateway.shadow.store import forget_shadow, read_progress
 from policies.experiments.progress import ExperimentProgress
 from policies.experiments.report import is_due, point
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ArmTally, StratumTally
+from policies.shadowing.verdict import Judgement, verdict
 
 _TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
 _BATCH_SECONDS = 86400.0
@@ -51,6 +54,8 @@ class RolloutStore:
         self._database = StateDatabase(url, pepper)
         with self._database.transaction() as connection:
             create_tables(connection)
+        with self._database.transaction() as connection:
+            create_shadow_tables(connection)
 
     def read(self) -> dict[str, Progress]:
         """Every rollout and experiment that the database has, also those that are no longer in a file."""
@@ -147,7 +152,7 @@ class RolloutStore:
             if config.baseline and past and progress.covariate is None:
                 progress.covariate = covariate_of(connection, progress, config.metric)
         count_values(connection, plan, progress)
-        progress = plan.advanced(progress, seconds, self._rng)
+        progress = plan.advanced(progress, seconds, self._rng, judgement_of(connection, plan))
         if isinstance(config, ExperimentConfig) and isinstance(progress, ExperimentProgress) and is_due(progress):
             progress.pointed_at = progress.elapsed
             shown_point = msgspec.json.encode(point(config, plan.metrics[config.metric], progress)).decode()
@@ -175,6 +180,7 @@ class RolloutStore:
         if before is not None and before.generation != after.generation:
             forget_subjects(connection, after.name)
             forget_values(connection, after.name)
+            forget_shadow(connection, after.name)
             connection.execute(delete(points).where(points.c.name == after.name))
         if verb is None and before is not None and shown(before) == shown(after):
             return
@@ -182,6 +188,15 @@ class RolloutStore:
         anew = before is None or before.generation != after.generation
         action = f"{kind}.{verb or ('start' if anew else after.status)}"
         append(connection, self._pepper, Act(by, action, after.name, detail=plan.audited(after)), self._wall())
+
+
+def judgement_of(connection: Connection, plan: Planned) -> Judgement:
+    """The verdict about the answers of copies before a rollout's first step."""
+    config = plan.config
+    if isinstance(config, ExperimentConfig) or config.shadow_first is None:
+        return "undecided"
+    progress = read_progress(connection, (config.name, plan.shadow))
+    return "undecided" if progress is None else verdict(config.shadow_first, progress.tally).judgement
 
 
 def _copied(progress: Progress) -> Progress:

@@ -29,8 +29,10 @@ from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
 from gateway.telemetry.events import cached
 from policies.comparison.differences import Differences
+from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.shadowing.live import LiveShadow
+from policies.shadowing.planned import ShadowPlan
 
 MOST_ANSWER = 4 * 1024 * 1024
 """Bytes of an answer that is compared."""
@@ -133,11 +135,20 @@ class ShadowCopies:
 
     # ── behind a request ──────────────────────────────────────────────────────────────────────────────────
 
-    def observe(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, *, stored: bool = False) -> Answer:
-        """The answer to a drawn request, whose copy is sent when the answer has ended. `stored`: the request stores its
-        response, or continues a stored one."""
-        reason = self._refusal(request, answer, stored=stored)
-        if reason:
+    def observe(
+        self,
+        shadow: LiveShadow,
+        comparison: LiveComparison | None,
+        request: CopiedRequest,
+        answer: Answer,
+        *,
+        stored: bool = False,
+    ) -> Answer:
+        """The answer to a request. If the request is drawn, its copy is sent when the answer has ended. `comparison`:
+        the rollout of its route. `stored`: the request stores its response, or continues a stored one."""
+        if not shadow.draws(self._rng, comparison):
+            return answer
+        if reason := self._refusal(request, answer, stored=stored):
             shadow.drop(reason)
             return answer
         copy = ShadowCopy(shadow, request, answer, self.budget)
@@ -193,14 +204,15 @@ class ShadowCopies:
             raise NotCompared("size")
         if reason := exclusion(request.received):
             raise NotCompared(reason)
-        primary = RolloutArmConfig(pool=copy.answer.pool)
-        if shadow.to.pool == copy.answer.pool and shadow.to.version is None and shadow.to.rewrite is None:
+        to = shadow.plan.to
+        primary = shadow.plan.source or RolloutArmConfig(pool=copy.answer.pool)
+        if to.pool == copy.answer.pool and to.version is None and to.rewrite is None:
             raise NotCompared("same")
         second: WholeAnswer | None = None
         if shadow.repeats(self._rng):
-            other, second = await self._both(self._answer(copy, shadow.to), self._answer(copy, primary, repeats=True))
+            other, second = await self._both(self._answer(copy, to), self._answer(copy, primary, repeats=True))
         else:
-            other = await self._answer(copy, shadow.to)
+            other = await self._answer(copy, to)
         differences = await self._differences(copy, first, other)
         repeat_differs = None if second is None else bool(await self._differences(copy, first, second))
         shadow.count(tuple(differences), repeat_differs)
@@ -226,7 +238,7 @@ class ShadowCopies:
         """The whole answer of a target, or its refusal of the request. Raises `NotCompared` without an answer."""
         request, shadow = copy.request, copy.shadow
         try:
-            sent = request.sent if repeats else await _prepared(request, to)
+            sent = request.sent if repeats else await _prepared(request, shadow.plan)
             answer = await self._called(to, sent, self._call_of(request, sent, to))
             data = await _read(answer)
         except InferenceError as error:
@@ -264,12 +276,12 @@ class ShadowCopies:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _prepared(request: CopiedRequest, to: RolloutArmConfig) -> ModelRequest:
-    """The request as the target receives it: a target with a rewrite replaces that of the route."""
-    sent = request.sent
-    if to.rewrite is not None:
-        sent = await rewritten(Rewrite(to.rewrite), request.received)
-    return sent if to.version is None else replace(sent, version=to.version)
+async def _prepared(request: CopiedRequest, plan: ShadowPlan) -> ModelRequest:
+    """The request as the target receives it. The rewrite of a target replaces that of the route."""
+    sent, rewrite = request.received, plan.to.rewrite or plan.rewrite
+    if rewrite is not None:
+        sent = await rewritten(Rewrite(rewrite), sent)
+    return sent if plan.to.version is None else replace(sent, version=plan.to.version)
 
 
 async def _read(answer: Answer) -> bytes:

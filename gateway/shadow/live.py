@@ -19,13 +19,13 @@ class LiveShadows:
         configured: dict[str, LiveShadow] = {}
         for plan in planned(config):
             live = self.by_name.get(plan.name)
-            if live is None or live.identity != plan.identity:
-                live = LiveShadow(plan.name, plan.model, plan.to, plan.config, plan.identity)
-            live.configure(plan.config, config.workers)
+            if live is None or live.plan.identity != plan.identity:
+                live = LiveShadow(plan)
+            live.configure(plan, config.workers)
             configured[plan.name] = live
         self.by_name = configured
 
     def take(self) -> dict[tuple[str, str], PairTally]:
         """The counts since the last report, by name and identity."""
         taken = ((live, live.take()) for live in self.by_name.values())
-        return {(live.name, live.identity): tally for live, tally in taken if tally is not None}
+        return {(live.name, live.plan.identity): tally for live, tally in taken if tally is not None}

@@ -100,6 +100,11 @@ def read_progress(connection: Connection, key: Key) -> ShadowProgress | None:
     return None if text is None else _decoder.decode(text)
 
 
+def forget_shadow(connection: Connection, name: str) -> None:
+    """Delete the counts of a name: its rollout starts anew."""
+    connection.execute(delete(shadows).where(shadows.c.name == name))
+
+
 def audited(evidence: ShadowVerdict) -> dict[str, object]:
     """The facts of a verdict, for the audit log."""
     return {

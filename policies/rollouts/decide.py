@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from config.schema.rollout import RolloutConfig
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
-from policies.rollouts.progress import RolloutProgress, Stratum
+from policies.rollouts.progress import SHADOW, RolloutProgress, Stratum
+from policies.shadowing.verdict import Judgement
 
 OperatorVerb = Literal["pause", "on", "back"]
 PAUSED, UNPROVEN, SAMPLE_RATIO, OPERATOR = "paused", "unproven", "sample ratio", "operator"
@@ -16,14 +17,19 @@ class OrderRefused(Exception):
     """An operator's order that the rollout cannot follow. The message has the reason and an alternative."""
 
 
-def advance(config: RolloutConfig, progress: RolloutProgress, seconds: float) -> RolloutProgress:
-    """The rollout after some seconds in which nothing but its counts has changed.
+def advance(
+    config: RolloutConfig, progress: RolloutProgress, seconds: float, shadow: Judgement = "undecided"
+) -> RolloutProgress:
+    """The rollout after some seconds in which nothing but its counts has changed. `shadow` is the verdict about the
+    answers of copies.
 
     An alarm takes it back at any time, also while it is paused. A wrong sample ratio suspends every verdict.
     """
     progress = replace(progress, elapsed=progress.elapsed + seconds)
     if progress.status in ("back", "done"):
         return progress
+    if needs_shadow(config, progress):
+        return _shadowed(progress, shadow)
     progress = _as_configured(config, progress)
     if not progress.counting and progress.elapsed >= config.warmup:
         fresh = Stratum(progress.share, progress.step)
@@ -40,6 +46,22 @@ def advance(config: RolloutConfig, progress: RolloutProgress, seconds: float) ->
     if config.unproven == "back":
         return _back(progress, UNPROVEN)
     return replace(progress, status="held", reason=UNPROVEN)
+
+
+def needs_shadow(config: RolloutConfig, progress: RolloutProgress) -> bool:
+    """Whether the answers of copies must agree before the first step, which has not begun."""
+    begun = progress.shadowed or progress.share or progress.strata
+    return config.shadow_first is not None and progress.status in ("running", "held") and not begun
+
+
+def _shadowed(progress: RolloutProgress, shadow: Judgement) -> RolloutProgress:
+    if shadow == "differs":
+        return _back(progress, SHADOW)
+    if progress.reason == PAUSED:
+        return progress
+    if shadow == "agrees":
+        return replace(progress, status="running", reason="", shadowed=True, elapsed=0.0)
+    return replace(progress, status="running", reason=SHADOW)
 
 
 def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb) -> RolloutProgress:
@@ -64,6 +86,8 @@ def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb
         return replace(running, subjects_from=len(progress.strata))
     if reason == PAUSED:
         return replace(progress, status="running", reason="")
+    if needs_shadow(config, progress):
+        return replace(progress, reason="", shadowed=True, elapsed=0.0)
     return _next_step(config, progress)
 
 

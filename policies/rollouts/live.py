@@ -49,6 +49,8 @@ class LiveComparison:
         self.generation = 0
         self.shares: tuple[float, ...] = ()
         self.stratum: int | None = None
+        self.shadows = False
+        """Whether requests are copied, before the first step of a rollout."""
         self.arms: Arms = ()
         self.signer = signer
         """Signs the ids of requests; None for a comparison without feedback."""
@@ -81,6 +83,7 @@ class LiveComparison:
                 stratum.tally = None
             self._strata, self._subjects = {}, {}
         self.put_shares(order.shares)
+        self.shadows = order.shadows
         self.stratum, self._bounds = order.stratum, order.bounds
         self._counts = () if order.stratum is None else self._stratum(order.stratum).counts
 

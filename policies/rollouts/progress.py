@@ -7,8 +7,9 @@ import msgspec
 from policies.rollouts.tally import ArmCounts, ShareOrder
 
 RolloutStatus = Literal["running", "held", "back", "done"]
+SHADOW = "shadow"
 Reason = str
-"""Why a rollout has its status: ``paused``, ``unproven``, ``sample ratio``, or the key of an event."""
+"""Why a rollout has its status: ``shadow``, ``paused``, ``unproven``, ``sample ratio``, or the key of an event."""
 
 
 class Stratum(msgspec.Struct):
@@ -43,13 +44,16 @@ class RolloutProgress(msgspec.Struct):
     """The first stratum of the sample-ratio test: an operator has accepted the strata before."""
     subjects: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of counted subjects, by the key of their event."""
+    shadowed: bool = False
+    """Whether the answers of copies agree, so that the first step may begin."""
     read: int = 0
     """The number of the last value of clients that counts."""
 
     def order(self) -> ShareOrder:
         """The state that every process applies."""
         stratum = len(self.strata) - 1 if self.counting else None
-        return ShareOrder(self.name, self.fingerprint, self.generation, (1 - self.share, self.share), stratum)
+        shares, shadows = (1 - self.share, self.share), (self.status, self.reason) == ("running", SHADOW)
+        return ShareOrder(self.name, self.fingerprint, self.generation, shares, stratum, shadows=shadows)
 
     def started_anew(self, fingerprint: str) -> "RolloutProgress":
         """The same rollout before its first step."""

@@ -75,3 +75,5 @@ class ShareOrder(msgspec.Struct, frozen=True):
     """None: nothing is counted, such as during a warm-up."""
     bounds: dict[str, float] = {}
     """Seconds that are frozen at the begin of the stratum, by the key of an event."""
+    shadows: bool = False
+    """Whether requests are copied, before the first step of a rollout."""

@@ -170,7 +170,7 @@ def _of_pipeline(name: str, pipeline: PipelineConfig) -> Decision:
 def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: Rollouts, shadows: Shadows) -> Pick:
     """The function that selects one of a route's decisions. Each arm has a decision."""
     if route.comparison is not None:
-        return _compared(model, index, route, route.comparison, target, rollouts)
+        return _compared(model, index, route, route.comparison, target, rollouts, shadows)
     rewrite = None if route.rewrite is None else Rewrite(route.rewrite)
     shadow = None if route.shadow is None else shadows.get(route.shadow.label)
 
@@ -194,6 +194,7 @@ def _compared(
     config: RolloutConfig | ExperimentConfig,
     target: Target,
     rollouts: Rollouts,
+    shadows: Shadows,
 ) -> Pick:
     """The function that selects the decision of an arm, by the shares that are in force then."""
     live = rollouts.get(config.name) or LiveComparison(config, "", model)
@@ -206,6 +207,8 @@ def _compared(
             where = replace(where, pool=None, model=arm.model)
         decision = _decision(model, index, route, where, arm.label, rewrite)
         decisions.append(replace(decision, comparison=live, side=side, version=arm.version or ""))
+    if isinstance(config, RolloutConfig) and config.shadow_first is not None:
+        decisions[0] = replace(decisions[0], shadow=shadows.get(config.name))
     choose = live.choose
     return lambda facts, rng: decisions[choose(facts, rng)]
 

@@ -3,9 +3,10 @@
 from collections import Counter
 from random import Random
 
-from config.schema.config import CopiesConfig, RolloutArmConfig
 from policies.limits.limits import TokenBucket
+from policies.rollouts.live import LiveComparison
 from policies.shadowing.pairs import PairTally
+from policies.shadowing.planned import ShadowPlan
 
 REASONS = (
     "rate", "concurrency", "memory", "size", "state", "effects", "cached", "same", "broken", "busy", "unavailable",
@@ -17,33 +18,31 @@ REASONS = (
 class LiveShadow:
     """One shadow. A reload that compares the same preserves it."""
 
-    def __init__(self, name: str, model: str, to: RolloutArmConfig, config: CopiesConfig, identity: str) -> None:
-        self.name = name
-        self.model = model
-        """The model of its route."""
-        self.to = to
-        self.identity = identity
+    def __init__(self, plan: ShadowPlan) -> None:
+        self.name = plan.name
+        self.plan = plan
         self.running = 0
         self.copies: Counter[str] = Counter()
         """Copies by their end: `equal`, `differing`, or a reason of `REASONS`."""
         self.tokens: Counter[str] = Counter()
         """Tokens of the copies, on the operator's bill: `prompt` and `completion`."""
-        self.config = config
+        self.config = plan.config
         self._bucket: TokenBucket | None = None
         self._tally = PairTally()
         self._most = 1
 
-    def configure(self, config: CopiesConfig, workers: int) -> None:
-        """Apply shares and bounds. `workers` processes have equal parts of the bounds."""
+    def configure(self, plan: ShadowPlan, workers: int) -> None:
+        """Apply shares and bounds of the same comparison. `workers` processes have equal parts of the bounds."""
+        config, self.plan = plan.config, plan
         if self._bucket is None or config.at_most != self.config.at_most:
             amount, period = config.at_most.requests
             self._bucket = TokenBucket(max(amount / workers, 1.0), period * max(workers / amount, 1.0), 0.0)
         self.config = config
         self._most = max(config.at_most.concurrency // workers, 1)
 
-    def draws(self, rng: Random) -> bool:
-        """Whether a request is copied."""
-        return rng.random() < self.config.share
+    def draws(self, rng: Random, comparison: LiveComparison | None) -> bool:
+        """Whether a request is copied: of a rollout, only before its first step."""
+        return (comparison is None or comparison.shadows) and rng.random() < self.config.share
 
     def repeats(self, rng: Random) -> bool:
         """Whether the primary answers the copy once more."""

@@ -39,3 +39,13 @@ class CopiesConfig(Section):
     ``differs`` when fewer agree for certain. Without it the verdict is ``differs`` as soon as any difference is."""
     answers: int = Field(100, ge=1, le=1_000_000_000)
     """Fewest compared answers before the verdict ``agrees``."""
+
+
+class ShadowFirstConfig(CopiesConfig):
+    """Copies of the requests of ``from`` to ``to`` before the first step of a rollout."""
+
+    agree: Annotated[Percent, AfterValidator(share_of_requests)] = 0.98
+    """Share of the answers that must agree, beyond the noise. The first step begins when this is certain, and the
+    rollout goes back when fewer agree for certain."""
+    answers: int = Field(500, ge=1, le=1_000_000_000)
+    """Fewest compared answers before the first step."""

@@ -141,3 +141,22 @@ def test_a_target_with_effects_is_refused(complaints: Complaints) -> None:
     file = FILE.replace("shadow: {to: t2}", "shadow: {to: {model: caller}}")
     message = "leads to the step `own`, whose call may have effects: copies must not"
     assert f"15: {TENSORS}.to.model: {message}" in complaints(file)
+
+
+ROLLOUT = "rollout: {name: r, from: v1, to: v2, steps: [{weight: 1%}], shadow_first: {share: 5%}}"
+
+
+def test_a_rollout_may_begin_with_copies(complaints: Complaints) -> None:
+    file = valid().replace("to: v1\n        shadow: {to: v2}", ROLLOUT)
+    assert complaints(file) == []
+    assert complaints(file.replace("{share: 5%}", "{share: 5%, answers: 1000}")) == []
+    named = file.replace("name: r,", "name: t2,")
+    message = 'has the name "t2", as the shadow on line 10 has: give it one'
+    assert complaints(named) == [f"14: {TENSORS}: {message}"]
+
+
+def test_the_arms_of_a_rollout_with_copies_have_no_effects(complaints: Complaints) -> None:
+    rollout = ROLLOUT.replace("from: v1, to: v2", "from: t1, to: {model: caller}")
+    message = "leads to the step `own`, whose call may have effects: copies must not"
+    file = FILE.replace("to: t1\n        shadow: {to: t2}", rollout)
+    assert f"14: models[1].routes[0].rollout.to.model: {message}" in complaints(file)

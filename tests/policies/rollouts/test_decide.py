@@ -221,3 +221,41 @@ def test_the_report_has_the_evidence_that_times_differ() -> None:
     times = described(config, progress)["first_byte"]
     assert times["differ"]["p50"]["e_value"] > 1e6
     assert times["from"]["p50"]["seconds"] < times["to"]["p50"]["seconds"]
+
+
+def test_the_answers_of_copies_agree_before_the_first_step() -> None:
+    config = plan(shadow_first={"share": "5%"})
+    waiting = advance(config, RolloutProgress("r", "f"), 5.0)
+    assert (waiting.status, waiting.reason, waiting.share, waiting.order().shadows) == ("running", "shadow", 0.0, True)
+    waiting = advance(config, waiting, 1e6)
+    assert (waiting.reason, waiting.share, waiting.counting) == ("shadow", 0.0, False)
+    passed = advance(config, waiting, 1.0, "agrees")
+    assert (passed.status, passed.reason, passed.share, passed.order().shadows) == ("running", "", 0.0, False)
+    first = advance(config, passed, 1.0, "differs")
+    assert (first.share, first.step, first.counting, first.order().shadows) == (0.05, 0, False, False)
+
+
+def test_differing_answers_take_the_rollout_back_also_while_it_is_paused() -> None:
+    config = plan(shadow_first={"share": "5%"})
+    waiting = advance(config, RolloutProgress("r", "f"), 5.0)
+    for progress in (waiting, ordered(config, waiting, "pause")):
+        back = advance(config, progress, 1.0, "differs")
+        assert (back.status, back.reason, back.share, back.order().shadows) == ("back", "shadow", 0.0, False)
+    anew = advance(config, ordered(config, back, "on"), 1.0)
+    assert (anew.generation, anew.reason) == (2, "shadow")
+
+
+def test_an_operator_pauses_copies_and_passes_over_them() -> None:
+    config = plan(shadow_first={"share": "5%"})
+    waiting = advance(config, RolloutProgress("r", "f"), 5.0)
+    paused = advance(config, ordered(config, waiting, "pause"), 1.0, "agrees")
+    assert (paused.status, paused.reason, paused.order().shadows) == ("held", "paused", False)
+    again = advance(config, ordered(config, paused, "on"), 1.0)
+    assert (again.status, again.reason, again.order().shadows) == ("running", "shadow", True)
+    passed = advance(config, ordered(config, again, "on"), 1.0)
+    assert (passed.share, passed.step) == (0.05, 0)
+
+
+def test_copies_that_are_added_to_a_running_rollout_do_not_stop_it() -> None:
+    running = counted(begun(plan()), 95, 5)
+    assert advance(plan(shadow_first={"share": "5%"}), running, 1.0).share == 0.05
