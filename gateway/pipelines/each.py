@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from adapters.errors import CallerError
 from config.schema.pipelines.pipeline import MAX_ROWS, StepConfig
@@ -11,6 +12,25 @@ from gateway.pipelines.no_rows import NoRows
 from gateway.pipelines.rows import gathered, row_count, rows_of
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
 from gateway.pipelines.values import UnusableValueError, Values
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def for_each(rows: Sequence[T], run: Callable[[T], Awaitable[R]], at_once: int) -> list[R]:
+    """The results of all rows in their order, `at_once` at a time. Raises the first failure, which ends the others."""
+    places = asyncio.Semaphore(at_once)
+
+    async def one(row: T) -> R:
+        async with places:
+            return await run(row)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(row)) for row in rows]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 class EachNode:
@@ -40,27 +60,15 @@ class EachNode:
             raise CallerError(f"The step `{scope.path}` cannot use its input: {error}.") from None
         if not rows:
             return await self._no_rows.output(scope)
-        outputs = await self._run(rows, scope)
+
+        async def of_row(row: Values) -> Values:
+            return await (await self._node.run(scope.inner(inputs=row))).read()
+
+        outputs = await for_each(rows, of_row, self._at_once)
         try:
             return Output(await gathered(outputs))
         except UnusableValueError as error:
             raise scope.fail(error) from None
-
-    async def _run(self, rows: Sequence[Values], scope: StepScope) -> list[Values]:
-        places, outputs = asyncio.Semaphore(self._at_once), list[Values](({},) * len(rows))
-
-        async def one(index: int, row: Values) -> None:
-            async with places:
-                output = await self._node.run(scope.inner(inputs=row))
-                outputs[index] = await output.read()
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for index, row in enumerate(rows):
-                    group.create_task(one(index, row))
-        except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return outputs
 
     def _check(self, count: int, inputs: Values) -> None:
         if count > self._most:

@@ -30,7 +30,18 @@ MODEL: dict[str, Any] = {
             },
         }
     ],
-    "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}],
+    "models": [
+        {"name": "smollm2", "routes": [{"to": "smollm2"}]},
+        {
+            "name": "echo",
+            "pipeline": {
+                "steps": [
+                    {"name": "t", "in": {"text": "request.text"}, "tokenize": {"model": "smollm2"}},
+                    {"name": "d", "in": {"ids": "t.ids"}, "detokenize": {"model": "smollm2"}},
+                ]
+            },
+        },
+    ],
     "tenants": [
         {"name": "demo", "models": ["*"], "limits": {"concurrency": 64}},
         {"name": "other", "models": ["*"]},
@@ -88,7 +99,14 @@ async def test_the_official_client_gets_sensible_english(running: tuple[GatewayP
         )
         assert received[-1].usage is not None
         assert received[-1].usage.total_tokens == answer.usage.total_tokens
-        assert [m.id async for m in sdk.models.list()] == ["smollm2"]
+        assert [m.id async for m in sdk.models.list()] == ["smollm2", "echo"]
+    await running[0].until_idle()
+
+
+async def test_a_pipeline_encodes_with_the_tokenizer_of_the_model(running: tuple[GatewayProcess, str]) -> None:
+    async with client(running) as sdk:
+        answer = await sdk.chat.completions.create(model="echo", messages=CAPITAL)
+        assert answer.choices[0].message.content == CAPITAL[0]["content"]
     await running[0].until_idle()
 
 

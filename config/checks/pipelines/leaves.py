@@ -10,10 +10,13 @@ from config.problem import Problem, closest
 from config.schema.pipelines.outputs import TakesTensors
 from config.schema.pipelines.pipeline import StepConfig
 
+_RUNTIMES = {"tensor": "the bundled tensor runtime", "llm": "the bundled LLM runtime"}
+
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report inputs that a node lacks or never reads, and models that cannot do its work."""
-    configured, tensors, hosts = model_names(root), takes_tensors(root), _hosted(root)
+    configured, tensors = model_names(root), takes_tensors(root)
+    hosts = {kind: _hosted(root, kind) for kind in _RUNTIMES}
 
     def takes(name: str) -> bool:
         return model_of(name, configured) is not None and tensors(name)
@@ -22,7 +25,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         for entry in nodes(pipeline):
             yield from _inputs(doc, entry)
             yield from _drafts(doc, entry, takes)
-            yield from _call(doc, entry, configured, hosts)
+            yield from _bundled(doc, entry, configured, hosts)
             score = entry.node.rerank.score if entry.node.rerank is not None else None
             if score is not None and model_of(score, configured) is not None and not takes(score):
                 yield doc.problem((*entry.place, "rerank", "score"), "does not take tensors: use `embed`")
@@ -44,18 +47,23 @@ def _inputs(doc: Document, entry: Placed) -> Iterator[Problem]:
                 yield doc.problem((*entry.place, "in"), f"`{kind}` needs the input `{name}`")
 
 
-def _call(doc: Document, entry: Placed, configured: Mapping[str, str], hosts: Container[str]) -> Iterator[Problem]:
-    """Report a call of a model that the bundled tensor runtime does not serve."""
-    called = None if entry.node.call is None else entry.node.call.model
-    model = None if called is None else model_of(called, configured)
-    if model is not None and model not in hosts:
-        message = "is not served by the bundled tensor runtime alone: each of its pools needs `runtime: {kind: tensor}`"
-        yield doc.problem((*entry.place, "call"), message)
+def _bundled(
+    doc: Document, entry: Placed, configured: Mapping[str, str], hosts: Mapping[str, Container[str]]
+) -> Iterator[Problem]:
+    """Report models that the bundled runtime of their node's kind does not serve."""
+    for kind, runtime in (("call", "tensor"), ("tokenize", "llm"), ("detokenize", "llm")):
+        section = getattr(entry.node, kind)
+        model = None if section is None or section.model is None else model_of(section.model, configured)
+        if model is not None and model not in hosts[runtime]:
+            message = (
+                f"is not served by {_RUNTIMES[runtime]} alone: each of its pools needs `runtime: {{kind: {runtime}}}`"
+            )
+            yield doc.problem((*entry.place, kind), message)
 
 
-def _hosted(root: Node) -> frozenset[str]:
-    """The models whose pools are all bundled tensor runtimes."""
-    pools = {pool["name"].text for pool in root["pools"] if pool["runtime"]["kind"].text == "tensor"}
+def _hosted(root: Node, kind: str) -> frozenset[str]:
+    """The models whose pools are all bundled runtimes of a kind."""
+    pools = {pool["name"].text for pool in root["pools"] if pool["runtime"]["kind"].text == kind}
     hosted = set[str]()
     for model in root["models"]:
         used = [pool.text for route in model["routes"] for pool in targets(route)]

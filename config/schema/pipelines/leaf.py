@@ -27,6 +27,10 @@ class LeafConfig(Section):
         """Whether the step of the node must have inputs."""
         return False
 
+    def sends_values(self) -> bool:
+        """Whether the models receive requests like those of the pipeline: of tensors, or chats."""
+        return True
+
     def answering_model(self) -> str | None:
         """The model whose answer has the form of the node's; None if no model's has."""
         return None

@@ -130,7 +130,7 @@ def request_of(pipeline: PipelineConfig, takes_tensors: TakesTensors) -> NodeOut
     """The values of a client's request: declared inputs, any tensors, or the fields of a chat."""
     if pipeline.inputs:
         return NodeOutputs(_of_tensors(pipeline.inputs))
-    return TENSORS if all(map(takes_tensors, pipeline.models())) else NodeOutputs(_CHAT, is_open=True)
+    return TENSORS if all(map(takes_tensors, pipeline.typed_models())) else NodeOutputs(_CHAT, is_open=True)
 
 
 def own_values(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:

@@ -69,6 +69,16 @@ class NodeConfig(LeafKinds):
         for node in self.nodes():
             yield from node.models()
 
+    def typed_models(self) -> Iterator[str]:
+        """The models of `models` that receive requests of tensors or chats, and not only texts to encode."""
+        if self.model is not None:
+            yield self.model
+        for _, leaf in self.placed_leaves():
+            if leaf.sends_values():
+                yield from (model for _, model in leaf.placed_models())
+        for node in self.nodes():
+            yield from node.typed_models()
+
     def answering(self) -> NodeConfig | None:
         """The inner node whose answer has the form of this node's; None without one."""
         nodes = [node for node in self.nodes() if node.guard is None]
@@ -88,7 +98,7 @@ class NodeConfig(LeafKinds):
     def deciding_models(self) -> tuple[str, ...]:
         """The models that decide whether the node takes tensors: the answering one, or else all."""
         answering = self.answering_model()
-        return tuple(self.models()) if answering is None else (answering,)
+        return tuple(self.typed_models()) if answering is None else (answering,)
 
     def nodes(self) -> Iterator[NodeConfig]:
         """The nodes directly inside this one."""

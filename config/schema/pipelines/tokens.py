@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, Self
 
 from pydantic import Field as Bounds
+from pydantic import model_validator
 
 from config.schema.embeddings import Tokenizer
-from config.schema.pipelines.leaf import LeafConfig
+from config.schema.pipelines.leaf import LeafConfig, Place
+from config.schema.text import Name
 
 
-class TokenizeConfig(LeafConfig):
+class TokenizerConfig(LeafConfig):
+    """A tokenizer: of a file, or of a language model."""
+
+    tokenizer: Tokenizer | None = None
+    """A ``tokenizer.json`` or its folder, relative to the working directory, or ``hf:ORG/NAME``."""
+    model: Name | None = None
+    """Model whose pools all have ``runtime: {kind: llm}``, instead of ``tokenizer``: its servers encode and decode."""
+
+    @model_validator(mode="after")
+    def _one_tokenizer(self) -> Self:
+        if (self.tokenizer is None) == (self.model is None):
+            raise ValueError("give one of `tokenizer` and `model`")
+        return self
+
+    def placed_models(self) -> Iterator[tuple[Place, str]]:
+        if self.model is not None:
+            yield ("model",), self.model
+
+    def sends_values(self) -> bool:
+        return False
+
+
+class TokenizeConfig(TokenizerConfig):
     """Texts as tokens. The input is ``text``; outputs are ``ids``, ``mask``, ``types`` and ``count``, all of INT64."""
 
-    tokenizer: Tokenizer
-    """A ``tokenizer.json`` or its folder, relative to the working directory, or ``hf:ORG/NAME``."""
     max_tokens: int = Bounds(512, ge=1, le=1_000_000)
     """Longest text in tokens, special tokens included."""
     too_long: Literal["refuse", "cut"] = "refuse"
@@ -28,11 +51,9 @@ class TokenizeConfig(LeafConfig):
         return frozenset(("text",))
 
 
-class DetokenizeConfig(LeafConfig):
+class DetokenizeConfig(TokenizerConfig):
     """Tokens as a text. The input is ``ids``, the output ``text``: a list of texts for several rows."""
 
-    tokenizer: Tokenizer
-    """A ``tokenizer.json`` or its folder, relative to the working directory, or ``hf:ORG/NAME``."""
     skip_special: bool = True
     """Whether special tokens are left out of the text."""
 

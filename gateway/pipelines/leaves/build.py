@@ -28,12 +28,7 @@ def compile_leaf(config: NodeConfig) -> PipelineNode:
 
         return DecodeNode(config.decode)
     if config.tokenize is not None or config.detokenize is not None:
-        from gateway.pipelines.leaves import tokens
-
-        if config.tokenize is not None:
-            return tokens.TokenizeNode(config.tokenize)
-        assert config.detokenize is not None
-        return tokens.DetokenizeNode(config.detokenize)
+        return _tokens(config)
     if config.call is not None:
         from gateway.pipelines.leaves.call import CallNode
 
@@ -42,3 +37,22 @@ def compile_leaf(config: NodeConfig) -> PipelineNode:
 
     assert config.agree is not None
     return AgreeNode(config.agree)
+
+
+def _tokens(config: NodeConfig) -> PipelineNode:
+    """A node with the tokenizer of a file, or with that of a model's servers."""
+    section = config.tokenize or config.detokenize
+    assert section is not None
+    if section.model is not None:
+        from gateway.pipelines.leaves.served_tokens import ServedDetokenizeNode, ServedTokenizeNode
+
+        if config.tokenize is not None:
+            return ServedTokenizeNode(config.tokenize)
+        assert config.detokenize is not None
+        return ServedDetokenizeNode(config.detokenize)
+    from gateway.pipelines.leaves.tokens import DetokenizeNode, TokenizeNode
+
+    if config.tokenize is not None:
+        return TokenizeNode(config.tokenize)
+    assert config.detokenize is not None
+    return DetokenizeNode(config.detokenize)

@@ -35,7 +35,7 @@ def prepare(config: Config) -> None:
 def _load(node: NodeConfig) -> None:
     """Compile a node, so that compiling it again when the configuration takes effect cannot fail."""
     for section in (node.tokenize, node.detokenize):
-        if section is not None:
+        if section is not None and section.tokenizer is not None:
             from gateway.pipelines.leaves.tokens import load  # needs an extra
 
             load(section.tokenizer)

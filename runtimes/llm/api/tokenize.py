@@ -35,4 +35,4 @@ def text_of(body: DetokenizeBody, tokenizer: Tokenizer) -> str:
         if name is None:
             message = f"`tokens` has {body.tokens[place]}, which is no token of this model."
             raise CallerError(message, param=f"tokens[{place}]")
-    return tokenizer.decode(body.tokens, special=True)
+    return tokenizer.decode(body.tokens, special=not body.skip_special_tokens)

@@ -32,10 +32,11 @@ class TokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DetokenizeBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Token ids to decode. A control token is decoded to its name."""
+    """Token ids to decode. A control token is decoded to its name, or left out with `skip_special_tokens`."""
 
     tokens: Annotated[list[Annotated[int, Meta(ge=0, le=2**32 - 1)]], Meta(max_length=MAX_TOKENS)]
     model: str | None = None
+    skip_special_tokens: bool = False
 
 
 Body = TypeVar("Body", TokenizeBody, DetokenizeBody)

@@ -113,3 +113,38 @@ def test_a_mistake_has_its_line(complaints: Complaints, old: str, new: str, prob
     assert old in RIGHT
     reported = complaints(RIGHT.replace(old, new, 1))
     assert any(problem in each for each in reported), reported
+
+
+SERVED = RIGHT.replace(
+    "pools:\n", 'pools:\n  - {name: lm, runtime: {kind: llm, model: "bundled:smollm2-135m-instruct"}}\n'
+).replace(
+    "tenants:",
+    """\
+  - {name: language, routes: [{to: lm}]}
+  - name: served
+    pipeline:
+      steps:
+        - {name: tok2, in: {text: request.text}, tokenize: {model: language}}
+        - {name: out2, in: {ids: tok2.ids}, detokenize: {model: language}}
+tenants:""",
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("", "", ""),
+        ("tokenize: {model: language}}\n        - {name: out2", "tokenize: {model: langage}}\n        - {name: out2",
+         'tokenize.model: no model is named "langage" (did you mean "language"?)'),
+        ("detokenize: {model: language}", "detokenize: {model: small}",
+         "detokenize: is not served by the bundled LLM runtime alone: each of its pools needs `runtime: {kind: llm}`"),
+        (" tokenize: {model: language}", " tokenize: {model: served}", "calls itself: served → served"),
+        (" tokenize: {model: language}", " tokenize: {model: language, tokenizer: a.json}",
+         "tokenize: give one of `tokenizer` and `model`"),
+        ("detokenize: {model: language}", "detokenize: {}", "detokenize: give one of `tokenizer` and `model`"),
+    ],
+)  # fmt: skip
+def test_tokenizers_of_models(complaints: Complaints, old: str, new: str, problem: str) -> None:
+    assert old in SERVED
+    reported = complaints(SERVED.replace(old, new))
+    assert any(each.endswith(problem) for each in reported) if problem else reported == []

@@ -16,6 +16,7 @@ from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
 from gateway.pipelines.leaves import resources
+from gateway.pipelines.leaves.token_rows import rows_of
 from gateway.pipelines.leaves.tokens import DetokenizeNode, TokenizeNode
 from gateway.pipelines.values import elements_of
 from gateway.traffic.member import FleetError
@@ -125,4 +126,4 @@ def test_a_tokenizer_that_cannot_be_loaded_is_refused_before_it_is_in_force(tmp_
 def test_decoding_restores_every_batch(file: str, rows: list[list[str]]) -> None:
     made = TokenizeNode(TokenizeConfig(tokenizer=file, pad_id=7))._encoded([" ".join(row) for row in rows])
     node = DetokenizeNode(DetokenizeConfig(tokenizer=file))
-    assert node._decoded(node._rows(made["ids"])) == [" ".join(row) for row in rows]
+    assert node._decoded(rows_of(made["ids"])) == [" ".join(row) for row in rows]
