@@ -66,5 +66,5 @@ def _service(message: bytes) -> str:
     try:
         service: str = health.HealthCheckRequest.FromString(message).service
     except DecodeError:
-        raise GrpcError(Code.INVALID_ARGUMENT, "The message is no HealthCheckRequest.") from None
+        raise GrpcError(Code.INVALID_ARGUMENT, "The message is not a HealthCheckRequest.") from None
     return service

@@ -65,6 +65,6 @@ def make(pool: PoolConfig, address: Address) -> Adapter:
     except ImportError:
         if name not in OVER_GRPC:
             raise
-        raise MissingExtra(f"{name} needs more than is installed: pip install 'headrace[grpc]'") from None
+        raise MissingExtra(f"{name} needs an extra: pip install 'headrace[grpc]'") from None
     maker: Make = module.make
     return maker(pool, address)

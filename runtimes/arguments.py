@@ -5,7 +5,7 @@ from argparse import Action, ArgumentDefaultsHelpFormatter, ArgumentParser, Argu
 from config.schema.units import HELD_COPIES, format_size, parse_duration, parse_size, parse_size_or_share
 
 MAX_HELD_HELP = (
-    f"memory for request bodies, of which each counts {HELD_COPIES} times; 2GiB, or room for eight of the largest"
+    f"memory for request bodies; each counts {HELD_COPIES} times; 2GiB, or the memory of eight of the largest"
     " bodies, if not given"
 )
 

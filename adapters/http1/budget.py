@@ -69,13 +69,13 @@ class Budget:
             return TooLarge(f"The body does not fit in the {self.limit // COPIES} bytes that requests may hold here.")
         if self._tenant:
             return LimitExceeded(
-                f"{self._tenant} holds as many bytes of requests and answers at once as a tenant may: "
+                f"{self._tenant} has reached the limit of bytes of requests and answers for a tenant: "
                 f"{self.limit}. Try again in {RETRY_SECONDS:.0f} s.",
                 limit="memory",
                 retry_after=RETRY_SECONDS,
             )
         return Overloaded(
-            f"The server holds as many bytes of requests and answers at once as it may: {self.limit}. "
+            f"The server has reached its limit of bytes of requests and answers: {self.limit}. "
             f"Try again in {RETRY_SECONDS:.0f} s.",
             retry_after=RETRY_SECONDS,
         )

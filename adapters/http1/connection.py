@@ -211,7 +211,7 @@ class Connection(RequestReceiver):
         if self.phase == "head":
             self._refuse(408, "request_timeout", "The request head took too long.")
         elif self.phase == "body" and self._incoming is not None:
-            self._incoming.error = CallerError("The request body came too slowly.", code="request_timeout")
+            self._incoming.error = CallerError("The request body arrived too slowly.", code="request_timeout")
             self._arrived.wake()
         elif self.phase in ("idle", "linger"):
             self._close()

@@ -54,7 +54,7 @@ def check(version: str, method: bytes, fields: Fields) -> bool:
     if b"expect" in fields and fields[b"expect"].lower() != b"100-continue":
         raise HeadRefused(417, "expectation_failed", "The only expectation is 100-continue.")
     if method == b"CONNECT":
-        raise HeadRefused(400, "bad_target", "This server is no proxy.")
+        raise HeadRefused(400, "bad_target", "This server is not a proxy.")
     return http11
 
 

@@ -217,7 +217,7 @@ class Accepted(Connection[RequestHead]):
         """Announce the close, then refuse new calls, then close after the last call: no call is lost in transit."""
         if self._phase == "open":
             self._phase = "draining"
-            self.outlet.write(frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the server is leaving"))
+            self.outlet.write(frames.goaway(frames.MAX_STREAM_ID, ErrorCode.NO_ERROR, "the server is shutting down"))
             self.outlet.write(frames.frame(frames.PING, 0, 0, DRAIN_PING))
             self._wait_until(self.loop.time() + self.server.limits.lull)
 
@@ -242,7 +242,7 @@ class Accepted(Connection[RequestHead]):
 
     def _leave(self) -> None:
         self._phase = "leaving"
-        self.outlet.write(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server is leaving"))
+        self.outlet.write(frames.goaway(self._last, ErrorCode.NO_ERROR, "the server is shutting down"))
         self._wait_until(self.loop.time() + self.server.limits.ping_interval)
         if not self.streams:
             self.close_gently()
@@ -290,4 +290,4 @@ class Accepted(Connection[RequestHead]):
             self.drain()
 
     def _lost(self) -> Exception:
-        return GrpcError(Code.CANCELLED, "The client has left.")
+        return GrpcError(Code.CANCELLED, "The client has disconnected.")

@@ -273,7 +273,7 @@ class GrpcCall(Http2Stream):
             self._message_due = self._next_look(now)
             if self._message_due <= now:
                 self._message_due = NEVER
-                self.refuse(GrpcError(Code.DEADLINE_EXCEEDED, "The request message came too slowly."))
+                self.refuse(GrpcError(Code.DEADLINE_EXCEEDED, "The request message arrived too slowly."))
         return min(due, self._ends, self._message_due)
 
     def _next_look(self, now: float) -> float:

@@ -114,7 +114,7 @@ class Connection(ControlFrames, Generic[Head]):
 
     def _on_continuation(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not self._gathering or stream_id != self._block_stream:
-            raise Violation(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION that continues nothing")
+            raise Violation(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION without a header block")
         self._block.append(payload)
         self._continuations += 1
         if self._continuations > MAX_CONTINUATIONS or sum(map(len, self._block)) > MAX_OTHER_FRAME:

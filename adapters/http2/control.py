@@ -90,7 +90,7 @@ class ControlFrames(Framing):
         increment = frames.WORD.unpack(payload)[0] & frames.MAX_WINDOW
         if stream_id == 0:
             if increment == 0:
-                raise Violation(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")
+                raise Violation(ErrorCode.PROTOCOL_ERROR, "a window update of zero")
             self.outlet.widen(increment)
             return
         stream = self.streams.get(stream_id)
@@ -143,7 +143,7 @@ class ControlFrames(Framing):
         """Count `size` bytes other than DATA for a peer that does not read. Raises `Violation` above the limit."""
         self._backlog += size
         if self._backlog > MAX_BACKLOG:
-            raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "what was answered is not read")
+            raise Violation(ErrorCode.ENHANCE_YOUR_CALM, "responses are not read")
 
 
 def check_connection_frame(stream_id: int, *, fits: bool) -> None:

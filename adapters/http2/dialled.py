@@ -133,7 +133,7 @@ class Dialled(Connection[AnswerHead]):
         last, _ = frames.GOAWAY_HEAD.unpack_from(payload)
         self.retire()
         for stream in [stream for id_, stream in self.streams.items() if id_ > last & frames.MAX_STREAM_ID]:
-            stream.close(Unprocessed("The upstream is leaving."))
+            stream.close(Unprocessed("The upstream is shutting down."))
 
     def retire(self) -> None:
         """Accept no further calls, and close after the last call."""

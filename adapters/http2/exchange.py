@@ -119,7 +119,7 @@ class Exchange(Http2Stream):
         message = await self.read()
         if message is None or self.inbox.messages:
             count = "no message" if message is None else "several messages"
-            raise Unreadable(Code.UNIMPLEMENTED, f"The upstream answered with {count}, where one is due.")
+            raise Unreadable(Code.UNIMPLEMENTED, f"The upstream answered with {count}instead of one message.")
         return message
 
     async def _inflated(self, message: bytes) -> bytes:
@@ -201,11 +201,11 @@ class Exchange(Http2Stream):
         elif code == ErrorCode.ENHANCE_YOUR_CALM:
             self.close(GrpcError(Code.RESOURCE_EXHAUSTED, "The upstream refuses more requests (ENHANCE_YOUR_CALM)."))
         else:
-            self.close(BackendError("The upstream broke the call off."))
+            self.close(BackendError("The upstream aborted the call."))
 
     def stalled(self) -> None:
         """Fail the call because the upstream does not read the request; see `Stream`."""
-        self.refuse(UpstreamTimeout("The upstream did not take the request in time."))
+        self.refuse(UpstreamTimeout("The upstream did not accept the request in time."))
 
     def check(self, now: float) -> float:
         """Check the deadlines; see `Stream`. A connection without any input for the whole time gets no further call."""

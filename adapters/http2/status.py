@@ -83,7 +83,7 @@ def encode_metadata(metadata: Metadata) -> list[Field]:
     fields = []
     for name, value in metadata:
         if not NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of metadata")
+            raise ValueError(f"{name!r} is not a name of metadata")
         if name.endswith("-bin"):
             data = value if isinstance(value, bytes) else value.encode()
             fields.append((name.encode(), base64.b64encode(data).rstrip(b"=")))

@@ -45,7 +45,7 @@ def field_of(content_type: str, body: bytes, name: str) -> FormField | None:
         if given != name:
             continue
         if form_field is not None or "filename" in options or end - head_end > MAX_NAME:
-            raise _unreadable(f"`{name}` is there twice, or as a file, or too long")
+            raise _unreadable(f"`{name}` occurs twice, is a file, or is too long")
         try:
             form_field = FormField(body[head_end + 4 : end].decode(), head_end + 4, end)
         except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def _disposition(head: bytes) -> dict[str, str]:
     for line in head.decode("latin-1").split("\r\n"):
         name, colon, value = line.partition(":")
         if not colon or name != name.strip() or "\n" in line or "\r" in line:
-            raise _unreadable("a part's head is no list of fields")
+            raise _unreadable("a part's head is not a list of fields")
         if name.lower() == "content-disposition":
             values.append(value.strip())
     if len(values) != 1 or values[0].partition(";")[0].strip().lower() != "form-data":
@@ -111,7 +111,7 @@ def _parameters(text: str) -> dict[str, str]:
     while at < len(text.rstrip()):
         match = _PARAMETER.match(text, at)
         if match is None or match[1].lower() in values:
-            raise _unreadable("a parameter is there twice, or none")
+            raise _unreadable("a parameter occurs twice, or is missing")
         value = match[2]
         values[match[1].lower()] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
         at = match.end()

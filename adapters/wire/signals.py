@@ -174,7 +174,7 @@ def _parsed(text: str) -> Iterator[tuple[str, _Sample]]:
     for family in families:
         for sample in family.samples:
             if not 0 <= sample.value < float("inf"):  # also excludes NaN
-                raise ValueError(f"{sample.name} is no number of requests")
+                raise ValueError(f"{sample.name} is not a number of requests")
             yield sample.name, _Sample(sample.labels, sample.value)
 
 
@@ -201,13 +201,13 @@ def _iterations(body: bytes) -> ServerLoad:
     try:
         steps = _decode(body)
     except decoding.MALFORMED_JSON:
-        raise ValueError("is no list of iterations") from None
+        raise ValueError("is not a list of iterations") from None
     if not steps:
         return ServerLoad(0.0, 0.0, 0.0)
     last, cache = steps[-1], steps[-1].kv_cache_stats or _Cache()
     encoded: list[Any] = [last.num_active_requests, last.num_queued_requests, *msgspec.structs.astuple(cache)]
     if not all(0 <= number < 2**53 for number in encoded):
-        raise ValueError("holds a number below zero, or none")
+        raise ValueError("has a negative number, or none")
     used = cache.used_num_blocks / cache.max_num_blocks if cache.max_num_blocks else 0.0
     blocks = int(cache.tokens_per_block), int(cache.max_num_blocks)
     return ServerLoad(last.num_active_requests, last.num_queued_requests, min(used, 1.0), frozenset(), *blocks)
@@ -221,5 +221,5 @@ def _workers(body: bytes) -> ServerLoad:
     try:
         versions = torchserve.decode_described(body)
     except BackendError:
-        raise ValueError("is no description of a model") from None
+        raise ValueError("is not a description of a model") from None
     return ServerLoad(0.0, float(sum(version.pending for version in versions)), 0.0)

@@ -78,7 +78,7 @@ def _shadowed(doc: Document, model: Node) -> Iterator[Problem]:
         for j, earlier in enumerate(routes[:i]):
             if covers_when(earlier["when"], route["when"]):
                 line = doc.line(earlier.place)
-                yield doc.problem(route.place, f"is never reached: routes[{j}] on line {line} takes all that it would")
+                yield doc.problem(route.place, f"is never reached: routes[{j}] on line {line} matches all its requests")
                 break
 
 
@@ -93,7 +93,7 @@ def _split(doc: Document, split: Node) -> Iterator[Problem]:
     weights = [arm["weight"] for arm in split["arms"]]
     for weight in weights:
         if weight.value == 0:
-            yield doc.problem(weight.place, "is parked: it gets no request")
+            yield doc.problem(weight.place, "is parked: it receives no request")
     total = sum(weight.value for weight in weights if isinstance(weight.value, int | float))
     if round(total) in _LOOKS_LIKE_PERCENT and abs(total - 100) >= 0.5:
         yield doc.problem(split["arms"].place, f"weights look like percentages and add up to {total:g}")

@@ -64,7 +64,7 @@ def _redis(doc: Document, root: Node) -> Iterator[Problem]:
         yield doc.problem(limit["count"].place, "needs state.redis: only the workers of a host count without it")
     for limit in limits:
         if "on_redis_failure" in limit and limit not in counted:
-            message = "has no effect: Redis counts what is `count: exact` or `leased`"
+            message = "has no effect: Redis counts only `count: exact` and `leased`"
             yield doc.problem_with_key(limit["on_redis_failure"].place, message)
     if not away and not counted:
         message = "has no effect: no limit is `count: exact` or `leased`"

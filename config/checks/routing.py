@@ -115,7 +115,7 @@ def _fallback(doc: Document, target: Node, passed: frozenset[str] = frozenset())
     for entry in target["fallback"]:
         pool = pool_of(entry)
         if pool.text in passed:
-            yield doc.problem(pool.place, f'has no effect: "{pool.text}" is where the route goes already')
+            yield doc.problem(pool.place, f'has no effect: "{pool.text}" is already a target of the route')
         if {"transport", "timeout"} <= set(entry["on"].texts()):
             yield doc.problem(entry["on"].place, "lists timeout without effect: transport includes it")
         yield from _fallback(doc, entry, passed)

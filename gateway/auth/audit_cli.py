@@ -46,7 +46,7 @@ def verify(
     with plain_errors():
         result = open_store(settings_of(config)).verify_audit(head)
     if result.problem:
-        stop(f"the audit log is not whole: {result.problem}", status=1)
+        stop(f"the audit log is not intact: {result.problem}", status=1)
     print_status(f"{result.entries} entries, each follows the one before it.")
     if result.unchecked:
         print_status(

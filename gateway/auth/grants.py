@@ -63,7 +63,7 @@ def parse_end(text: str | None, now: float) -> float | None:
         reason = f"expected a day such as 2027-06-30 or a duration such as 90d, got {text[:40]!r}"
         raise WrongGrant("expires", reason) from None
     if ends <= now:
-        raise WrongGrant("expires", f"{text} is over already")
+        raise WrongGrant("expires", f"{text} has already passed")
     if ends > _LAST_MOMENT:
         raise WrongGrant("expires", f"{text} ends after the year 9999; leave it out for a key without an end")
     return ends

@@ -100,7 +100,7 @@ class Policy:
         if not self.allowed[tenant].allows(name):
             raise _RefusedError(NotFound.code, f'the tenant\'s `models` do not have "{name[:MAX_SHOWN]}"')
         if scope is not None and not scope.allows_model(name):
-            raise _RefusedError(NotFound.code, f'the scopes of its key do not have the model "{name[:MAX_SHOWN]}"')
+            raise _RefusedError(NotFound.code, f'the scopes of its key do not include the model "{name[:MAX_SHOWN]}"')
         return resolved
 
     def _led(
@@ -112,10 +112,10 @@ class Policy:
             return self._piped(explanation, model, model.pipeline, request, facts)
         last = explanation.routes[-1]
         if not last.matches:
-            raise _RefusedError(NotFound.code, "no route takes it, and there is no `else`")
+            raise _RefusedError(NotFound.code, "no route matches it, and there is no `else`")
         route = model.routes[last.route]
         if principal.scope is not None and not principal.scope.allows_route(route.name):
-            raise _RefusedError(NotFound.code, f"the scopes of its key do not have routes[{last.route}]")
+            raise _RefusedError(NotFound.code, f"the scopes of its key do not include routes[{last.route}]")
         to, arms = explain.sides_of(model, last.route, facts)
         try:
             request = _rewritten(request, route, to)

@@ -22,7 +22,7 @@ from gateway.telemetry import Record
 PATH = b"/v1/conversations"
 MOST_AT_ONCE = 20
 _TARGET = re.compile(rb"/v1/conversations/([A-Za-z0-9_-]{1,128})(?:/(items)(?:/([A-Za-z0-9_-]{1,128}))?)?")
-_UNKNOWN = "Unknown path. Of conversations this gateway serves /v1/conversations/ID and /v1/conversations/ID/items/ID."
+_UNKNOWN = "Unknown path. For conversations this gateway serves /v1/conversations/ID and /v1/conversations/ID/items/ID."
 _NONE = "This gateway stores no conversations: send the whole conversation in `input`."
 
 

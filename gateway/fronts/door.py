@@ -120,7 +120,7 @@ class Door:
         if http.query and _KEY_IN_URL.search(http.query):
             raise CallerError(
                 "A key must not be in the URL, where it is logged. Send it as `Authorization: Bearer KEY`, "
-                "and revoke the one you sent.",
+                "and revoke the key that you sent.",
                 code="key_in_url",
             )
         # `api-key` is the header of Azure's clients.

@@ -49,7 +49,7 @@ _OF_A_SERVER = re.compile(
     r"/v2/(?:(?:system|cuda)sharedmemory(?:/region/[^/]+)?/(?:status|register|unregister)|trace/setting|logging)"
 )
 _WHOLE = frozenset({"/v2", "/v2/models", _STATISTICS})
-_NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2/models/NAME and what is below these."
+_NOT_FOUND = "Unknown path. The Open Inference Protocol has /v2, /v2/health, /v2/models/NAME and the paths below them."
 _KINDS: frozenset[str] = frozenset(get_args(InferKind))
 _LENGTH = "Inference-Header-Content-Length"
 LONGEST_PATH = 1024

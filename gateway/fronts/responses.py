@@ -26,7 +26,7 @@ from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 
 PATH = b"/v1/responses"
-_UNKNOWN = "Unknown path. Of Responses this gateway serves /v1/responses and what is below it."
+_UNKNOWN = "Unknown path. This gateway serves /v1/responses and the paths below it."
 
 
 _encode = msgspec.json.Encoder().encode

@@ -92,7 +92,7 @@ class SharedTable:
         magic, workers, few, many = memoryview(os.pread(fd, 32, 0).ljust(32, b"\0")).cast("Q")
         if magic != _MAGIC:
             os.close(fd)
-            raise ValueError("this is no table of limits")
+            raise ValueError("this is not a table of limits")
         if not 0 <= worker < workers:
             os.close(fd)
             raise ValueError(f"the table is for workers 0 to {workers - 1}")

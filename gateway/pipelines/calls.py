@@ -149,7 +149,7 @@ class ClientModelCalls:
         facts = facts_of(self._principal, request, resolved, call.headers, call.id, services.wall())
         decision = resolved.rules.decide(facts, services.rng)
         if decision is None:
-            raise NotFound(f"No route of the model `{resolved.rules.model}` takes the request of this step.")
+            raise NotFound(f"No route of the model `{resolved.rules.model}` matches the request of this step.")
         return facts, decision
 
     def _further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:

@@ -51,7 +51,7 @@ async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -
         assert isinstance(request, GenerateRequest)
         return _generated(request, text_of(_only(values, "text")), usage)
     except UnusableValueError as error:
-        raise StepFailed(f"The outputs of the pipeline are no answer to this operation: {error}.") from None
+        raise StepFailed(f"The outputs of the pipeline do not fit this operation: {error}.") from None
 
 
 async def _inferred(incoming: PipelineRequest, request: InferRequest, values: Values, usage: Usage) -> Answer:
@@ -69,7 +69,7 @@ def _embedded(request: EmbeddingRequest, values: Values, usage: Usage) -> Answer
         width = len(flat) // max(rows, 1)
         value = [flat[at : at + width] for at in range(0, len(flat), width or 1)]
     if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
-        raise UnusableValueError("they are no vectors")
+        raise UnusableValueError("they are not vectors")
     declared = TensorMetadata("embedding", "FP32", (-1,))
     data = [vectors.Vector(bytes(tensor_of("embedding", row, declared).data), ()) for row in value]
     body = vectors.encode(data, model=request.model, tokens=usage.prompt_tokens, in_base64=fields.base64)

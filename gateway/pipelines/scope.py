@@ -118,7 +118,7 @@ class StepScope:
         if self.inputs is None:
             return await self.request.value(name)
         if name not in self.inputs:
-            raise StepFailed(f"The steps around have no input `{name}`.", step=self.path)
+            raise StepFailed(f"The enclosing steps have no input `{name}`.", step=self.path)
         return self.inputs[name]
 
     def fail(self, error: UnusableValueError) -> StepFailed:

@@ -29,7 +29,7 @@ class SwitchNode:
                 if scope.call.step is not None:
                     scope.call.step.branch = index
                 return await node.run(scope)
-        raise StepFailed(f"No branch of the step `{scope.path}` takes the request: add `else: true`.", step=scope.path)
+        raise StepFailed(f"No branch of the step `{scope.path}` matches: add `else: true`.", step=scope.path)
 
     def bound(self, estimate: Estimate) -> Bound:
         bound = Bound()

@@ -87,7 +87,7 @@ def _vllm_program(venv: str | None) -> Path:
     beside = Path(sys.executable).parent / "vllm"
     executable = str(beside) if os.access(beside, os.X_OK) else shutil.which("vllm")
     if executable is None:
-        advice = f"{advice}, in an environment of its own that `venv` names"
+        advice = f"{advice}, in a separate environment that `venv` names"
         raise CannotLaunch(f"vLLM is not installed beside {sys.executable}, nor in the PATH: {advice}")
     return Path(executable).absolute()
 

@@ -209,7 +209,7 @@ class Fleet:
         try:
             members = self._gather(config, listed, new)
         except FleetError as error:
-            log.error("pool %s keeps its endpoints: %s", name, error)
+            log.error("pool %s: the endpoints are unchanged: %s", name, error)
             for member in new:
                 self._members.retire(member)
             return [member.endpoint for member in self._members if member.pool == name and not member.drained]

@@ -52,7 +52,7 @@ def operate(fleet: Fleet, operation: Operation) -> PoolMember | None:
     if pool is None:
         raise NotDone(404, "no_such_pool", f"no pool is named {operation.pool[:128]!r}")
     if pool.runtime is not None:
-        raise NotDone(409, "bundled_runtime", "the pool is a runtime, whose one endpoint is the gateway's own")
+        raise NotDone(409, "bundled_runtime", "the pool is a runtime, and the gateway manages its endpoint")
     overrides = fleet.overrides[pool.name]
     if operation.verb == "add":
         _add(fleet, operation, overrides)
@@ -120,7 +120,7 @@ def _change(fleet: Fleet, operation: Operation, overrides: Overrides) -> None:
 def _check_last(fleet: Fleet, member: PoolMember, *, force: bool) -> None:
     others = [m for m in fleet.members_of(member.pool) if m is not member and not m.drained]
     if not others and not member.drained and not force:
-        message = "no other endpoint of the pool takes requests: add ?force=true to leave it without one"
+        message = "no other endpoint of the pool accepts requests: add ?force=true to leave it without one"
         raise NotDone(409, "last_endpoint", message)
 
 

@@ -62,7 +62,7 @@ class Scraper:
         try:
             report = signals.read(await _fetch(http, self._url), self.config.server)
             if report is None:
-                raise SignalError("holds none of the metrics looked for")
+                raise SignalError("has none of the expected metrics")
         except (SignalError, ValueError, aiohttp.ClientError, OSError, TimeoutError) as error:
             if not self.error:
                 log.warning("signals of %s: %s", self._endpoint.id, error or type(error).__name__)

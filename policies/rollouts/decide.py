@@ -69,15 +69,17 @@ def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb
     status, reason = progress.status, progress.reason
     if verb == "back":
         if status == "back":
-            raise OrderRefused("the rollout is back already")
+            raise OrderRefused("the rollout has already gone back")
         if status == "done" and progress.elapsed > config.keep:
-            raise OrderRefused("`keep` is over, so `from` may not be able to serve: start a rollout with another name")
+            raise OrderRefused(
+                "`keep` has passed, so `from` may not be able to serve: start a rollout with another name"
+            )
         return _back(progress, OPERATOR)
     if status == "done":
         raise OrderRefused("the rollout is done: `to` has all requests, and only `back` is possible")
     if verb == "pause":
         if status == "back":
-            raise OrderRefused("the rollout is back, so there is nothing to pause")
+            raise OrderRefused("the rollout has gone back and cannot be paused")
         return replace(progress, status="held", reason=PAUSED)
     if status == "back":
         return progress.started_anew(progress.fingerprint)

@@ -99,7 +99,7 @@ def _check_cache(engine: AsyncEngine) -> None:
     try:
         engine.check_idle()
     except AssertionError as error:
-        log.error("the KV cache is not whole: %s", error)
+        log.error("the KV cache is not intact: %s", error)
     else:
         log.info("idle: all %d pages of the KV cache are free or cached", stats.kv_blocks_total)
 

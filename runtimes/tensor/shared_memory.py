@@ -70,7 +70,7 @@ class SharedMemory:
 
     def _file_name(self, key: str) -> str:
         if not self._allowed:
-            raise Forbidden("Shared memory is off: the operator can allow it with --shared-memory.")
+            raise Forbidden("Shared memory is disabled: the operator can allow it with --shared-memory.")
         name = key.removeprefix("/")
         if not name or "/" in name or "\0" in name or name in (".", "..") or len(name.encode()) > 255:
             raise CallerError("A shared memory key is a name such as /input, without another slash.", param="key")
@@ -136,7 +136,7 @@ class SharedMemory:
         offset, size = parameters.get(OFFSET, 0), parameters.get(BYTE_SIZE)
         if type(offset) is not int or type(size) is not int or offset < 0 or size < 0:
             raise CallerError(
-                f"`{name}` lies in shared memory: give its `{BYTE_SIZE}`, and its `{OFFSET}` if not 0, as numbers.",
+                f"`{name}` is in shared memory: give its `{BYTE_SIZE}`, and its `{OFFSET}` if not 0, as numbers.",
                 param=name,
             )
         if offset + size > region.byte_size:
@@ -155,7 +155,7 @@ def _open(path: Path, key: str) -> int:
         raise CallerError(f"The shared memory `{key}` cannot be opened: {error.strerror}.", param="key") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise CallerError(f"`{key}` is no shared memory.", param="key")
+        raise CallerError(f"`{key}` is not shared memory.", param="key")
     return descriptor
 
 

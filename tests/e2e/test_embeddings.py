@@ -88,7 +88,7 @@ async def test_the_llm_runtime_makes_them_too(tmp_path: Path) -> None:
                 "/tokenize", body={"model": "minilm", "prompt": SENTENCES[0]}, cast_to=dict[str, Any]
             )
             assert response.usage.prompt_tokens > counted["count"] == len(counted["tokens"]) == 10
-            with pytest.raises(openai.BadRequestError, match="makes embeddings and no text"):
+            with pytest.raises(openai.BadRequestError, match="only embeds texts"):
                 await client.chat.completions.create(model="minilm", messages=[{"role": "user", "content": "hi"}])
             with pytest.raises(openai.BadRequestError, match="256"):
                 await client.embeddings.create(model="minilm", input="water " * 300)

@@ -31,7 +31,7 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
     if status == 404 and request.version:
         raise oip_refusals.no_such_version(request)
     if status == 501:
-        raise Unsupported(message or "The model's server does not do this.")
+        raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:
         oip_refusals.check_ready(request, message)
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
@@ -49,7 +49,7 @@ def check(request: InferRequest, body: bytes, encoding: str | None = None) -> No
         raise decoding.bad_response("The upstream's response is not JSON.")
     if body.startswith(oip_responses.ERROR):
         if request.kind == "generate":
-            raise Unsupported(oip_responses.error_of(body) or "The model gives no single response.")
+            raise Unsupported(oip_responses.error_of(body) or "The model does not return a single response.")
         raise model_failures.failed(oip_responses.error_of(body))
 
 

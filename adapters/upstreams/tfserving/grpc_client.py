@@ -190,7 +190,7 @@ class TfServingGrpcAdapter:
         try:
             ParseDict(oip_bodies.decode_object(load.config.encode()), message.config)
         except ParseError as error:
-            raise CallerError(f"The `config` is no ModelServerConfig: {error}.", param="config") from None
+            raise CallerError(f"The `config` is not a ModelServerConfig: {error}.", param="config") from None
         if not message.config.model_config_list.config:
             raise CallerError(WHOLE, param="config")
         answer = await self._unary(

@@ -175,7 +175,7 @@ async def _refuse(request: ModelRequest, response: ClientResponse) -> NoReturn:
     if status == 404 and request.version:
         raise oip_refusals.no_such_version(request)
     if status == 501:
-        raise Unsupported(message or "The model's server does not do this.")
+        raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:
         raise (TooLarge if status == 413 else CallerError)(message or "The upstream refused the request.")
     raise model_failures.failed(message) if status == 500 else upstream_error(status, response.headers)

@@ -62,7 +62,7 @@ class _File(_Part, tag="file"):
     def block(self) -> Object:
         data = self.file.file_data
         if self.file.file_id is not None or data is None:
-            raise ValueError("has a file that is not here: send it as `file_data`.")
+            raise ValueError("has a file that the gateway does not store: send it as `file_data`.")
         block: Object = {"type": "document", "source": _source(data)}
         if self.file.filename:
             block["title"] = self.file.filename

@@ -31,7 +31,7 @@ def tensor_of(value: Any, name: str, datatype: str = "") -> Tensor:
     """
     dims, flat = _flattened(value)
     if flat is None and datatype not in ("", "BYTES"):
-        raise decoding.bad_response(f"The upstream's output `{name}` is no array of {datatype}.")
+        raise decoding.bad_response(f"The upstream's output `{name}` is not an array of {datatype}.")
     if flat is None:
         return Tensor(name, "BYTES", (1,), join_bytes([_encode(value)]))
     kinds = frozenset(map(type, flat))

@@ -78,7 +78,7 @@ def _named(value: Any, outputs: Sequence[TensorMetadata]) -> Mapping[str, Any]:
         return value
     if len(outputs) == 1:
         return {outputs[0].name: value}
-    raise ValueError("it is no object")
+    raise ValueError("it is not an object")
 
 
 def _undeclared(words: str) -> BackendError:

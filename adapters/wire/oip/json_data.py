@@ -166,7 +166,7 @@ def _integer(value: float, datatype: str, name: str) -> int:
         return value
     if value.is_integer() and abs(value) <= _EXACT:
         return int(value)
-    raise CallerError(f"The data of `{name}` is not {datatype}: {value:.16g} is no whole number.", param=name)
+    raise CallerError(f"The data of `{name}` is not {datatype}: {value:.16g} is not a whole number.", param=name)
 
 
 def _depth(raw: Raw) -> int:

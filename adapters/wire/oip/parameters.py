@@ -36,10 +36,10 @@ def _is_id(value: Any) -> bool:
     return _is_count(value) or _is_text(value)
 
 
-_FLAG, _COUNT, _TEXT = (_is_flag, "true or false"), (_is_count, "a whole number from 0 on"), (_is_text, "a string")
+_FLAG, _COUNT, _TEXT = (_is_flag, "true or false"), (_is_count, "a whole number of 0 or more"), (_is_text, "a string")
 _MEMORY = {SHARED_MEMORY: _TEXT, "shared_memory_byte_size": _COUNT, "shared_memory_offset": _COUNT}
 OF_A_REQUEST: Mapping[str, tuple[Fits, str]] = {
-    "sequence_id": (_is_id, "a whole number from 0 on, or a string"),
+    "sequence_id": (_is_id, "a whole number of 0 or more, or a string"),
     "sequence_start": _FLAG,
     "sequence_end": _FLAG,
     "priority": _COUNT,

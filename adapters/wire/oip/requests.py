@@ -127,7 +127,7 @@ def _plain(item: _Input, parameters: Parameters | None) -> bytes:
     if item.data and not elsewhere:
         return oip_data.read(item.data, item.datatype, item.shape, item.name)
     if item.data:
-        raise CallerError(f"Input `{item.name}` lies in shared memory and has `data` too. Send one.", param=item.name)
+        raise CallerError(f"Input `{item.name}` is in shared memory and has `data` too. Send one.", param=item.name)
     if elsewhere:
         return b""
     raise CallerError(

@@ -40,7 +40,7 @@ def decode(fields: dict[str, Raw]) -> EmbeddingFields:
     """Decode a request. Raises `CallerError` that names the field at fault."""
     inputs = _inputs(fields["input"])
     if len(inputs) > MAX_INPUTS:
-        raise CallerError(f"`input` has {len(inputs)} entries, and {MAX_INPUTS} at most are taken.", param="input")
+        raise CallerError(f"`input` has {len(inputs)} entries, and {MAX_INPUTS} at most are accepted.", param="input")
     if not inputs or not all(inputs):
         raise CallerError("`input` is empty, or has an empty entry.", param="input")
     format_ = _field(fields, "encoding_format", _format)

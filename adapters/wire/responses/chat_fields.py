@@ -162,7 +162,7 @@ def _tools(request: ResponsesBody) -> dict[str, Any]:
 
 def _function(tool: _Tool, index: int) -> dict[str, Any]:
     if tool.type != "function":
-        raise unsupported(f"tools[{index}].type", f"is {tool.type!r}: the model's servers know functions only")
+        raise unsupported(f"tools[{index}].type", f"is {tool.type!r}: the model's servers support functions only")
     if tool.name is None:
         raise CallerError(f"`tools[{index}].name` is missing.", param=f"tools[{index}].name")
     function: dict[str, Any] = {"name": tool.name}

@@ -37,7 +37,7 @@ _OF_OTHERS = {
     "image": ("is not possible in a chat", _NOTHING),
     "moderation": ("is not possible in a chat", _NOTHING),
     "prompt": (_NOT_STORED, _NOTHING),
-    "truncation": ("is not possible: nothing is left out of a chat", _NOTHING | {b'"disabled"'}),
+    "truncation": ("is not possible: a chat is never truncated", _NOTHING | {b'"disabled"'}),
 }
 """The same for fields that only servers with the Responses API support."""
 _CHATS_OWN = frozenset({
@@ -79,7 +79,9 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
     fields = {name: raw for name, raw in given.items() if name not in _TAKEN}
     if foreign := sorted(fields.keys() & _CHATS_OWN):
         raise CallerError(
-            f"`{foreign[0]}` is a chat's: Responses has none.", param=foreign[0], code="unknown_parameter"
+            f"`{foreign[0]}` is a field of chats, not of Responses.",
+            param=foreign[0],
+            code="unknown_parameter",
         )
     hints = IgnoredFields()
     chat = {"messages": messages_of(decoded.input, decoded.instructions), **chat_fields(decoded, hints)}

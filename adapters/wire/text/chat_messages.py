@@ -47,7 +47,7 @@ def for_template(raw: Raw, *, parts: bool = False) -> list[dict[str, Any]]:
 def _template_fields(message: TemplateMessage, parts: bool) -> dict[str, Any]:
     if message.tool_calls or message.function_call is not None or message.role in ("tool", "function"):
         raise CallerError(
-            "The model's servers know no tools: no message calls one or answers for one.", param="messages"
+            "The model's servers do not support tools: no message may contain a call or its result.", param="messages"
         )
     fields: dict[str, Any] = {"role": _ALIASES.get(message.role, message.role), "content": _content(message, parts)}
     if message.name is not None:
@@ -71,5 +71,5 @@ def _content(message: TemplateMessage, parts: bool) -> str | list[dict[str, str]
 
 def _text(part: Part) -> str:
     if part.type not in ("text", "input_text", "refusal") or part.text is None:
-        raise CallerError(f"The model's servers take text only, and no `{part.type[:32]}`.", param="messages")
+        raise CallerError(f"The model's servers accept text only, not `{part.type[:32]}`.", param="messages")
     return part.text

@@ -124,7 +124,7 @@ def options(request: GenerateRequest, supported: Container[str], ignored: Ignore
     """
     request.payload.report(ignored)
     if request.n > 1:
-        raise Unsupported("`n` must be 1: this model's servers give one answer a request.", param="n")
+        raise Unsupported("`n` must be 1: this model's servers return one answer for each request.", param="n")
     given = dict[str, Raw]()
     for name, raw in request.fields.items():
         if name in _ACCOUNTING or (name in _CHAT if isinstance(request, ChatRequest) else name == "prompt"):
@@ -163,4 +163,4 @@ def prompt(request: CompletionRequest) -> str:
         given = given[0]
     if isinstance(given, str):
         return given
-    raise Unsupported("`prompt` must be one text: this model's servers take no tokens and no lists.", param="prompt")
+    raise Unsupported("`prompt` must be one text: this model's servers accept no tokens and no lists.", param="prompt")

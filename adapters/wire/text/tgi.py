@@ -113,7 +113,7 @@ def _prompt_details(options: Options, stream: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if options.best_of is not None and options.best_of > 1:
         if stream:
-            raise Unsupported("`best_of` is not for streams.", param="best_of")
+            raise Unsupported("`best_of` is not supported in streams.", param="best_of")
         fields["best_of"] = options.best_of
     if options.echo and options.tops is not None:
         if stream:

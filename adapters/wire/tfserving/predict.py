@@ -36,7 +36,7 @@ def decode(kind: Any, message: bytes) -> Any:
     try:
         return kind.FromString(message)
     except DecodeError:
-        raise CallerError(f"The message is no {kind.DESCRIPTOR.name}.", code="invalid_message") from None
+        raise CallerError(f"The message is not a {kind.DESCRIPTOR.name}.", code="invalid_message") from None
 
 
 def decode_answer(kind: Any, message: bytes) -> Any:

@@ -37,10 +37,10 @@ def decode_request(message: bytes) -> PredictionsRequest:
         rest, model, inputs = proto_fields.split(message, _FIRST, _THIRD)
         _, version, _ = proto_fields.split(rest, _SECOND, 0)
         if len(inputs) != 1:
-            raise CallerError("Send one `input`: servers behind a gateway may take nothing but a body.", param="input")
+            raise CallerError("Send one `input`: servers behind a gateway may accept only a body.", param="input")
         _, _, bodies = proto_fields.split(bytes(inputs[0]), _FIRST, _SECOND)
     except proto_fields.MalformedMessage:
-        raise CallerError("The message is no PredictionsRequest.", code="invalid_message") from None
+        raise CallerError("The message is not a PredictionsRequest.", code="invalid_message") from None
     return PredictionsRequest(model, version, bytes(bodies[-1]) if bodies else b"")
 
 

@@ -87,9 +87,9 @@ def _sizes(
 ) -> Iterator[Problem]:
     depth, width = _measure(pipeline.config, configured, all_)
     if depth > MAX_DEPTH:
-        yield doc.problem(pipeline.place, f"has {depth} steps one after the other: {MAX_DEPTH} are the most")
+        yield doc.problem(pipeline.place, f"has {depth} steps one after the other: the maximum is {MAX_DEPTH}")
     if width > MAX_WIDTH:
-        yield doc.problem(pipeline.place, f"calls {width} models at the same time: {MAX_WIDTH} are the most")
+        yield doc.problem(pipeline.place, f"calls {width} models at the same time: the maximum is {MAX_WIDTH}")
 
 
 def _measure(

@@ -54,7 +54,7 @@ def _given(doc: Document, place: Place, reference: str, given: frozenset[str]) -
     """Report a reference to an input that the step around does not have. The client's own inputs are not known."""
     step, _, name = reference.partition(".")
     if step == REQUEST and given and name not in given:
-        message = f'the step around has no input "{name}": it has {", ".join(sorted(given))}'
+        message = f'the enclosing step has no input "{name}": it has {", ".join(sorted(given))}'
         yield doc.problem(place, message, closest(name, given))
 
 

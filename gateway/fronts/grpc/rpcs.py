@@ -91,4 +91,4 @@ def read(kind: Any, message: bytes) -> Any:
     try:
         return kind.FromString(message)
     except DecodeError:
-        raise CallerError(f"The message is no {kind.DESCRIPTOR.name}.", code="invalid_message") from None
+        raise CallerError(f"The message is not a {kind.DESCRIPTOR.name}.", code="invalid_message") from None

@@ -34,7 +34,7 @@ from gateway.telemetry import Record
 
 _SIGNATURES = "signature_def"
 _UNAVAILABLE = 14
-_ALONE = "Send each task in a request of its own, with Classify or Regress."
+_ALONE = "Send each task in a separate request, with Classify or Regress."
 _CONFIGURED = "The gateway's configuration defines its models. Send this request to the server itself."
 
 

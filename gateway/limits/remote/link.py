@@ -75,7 +75,7 @@ class Link:
                 self.is_up.set()
                 if self._lost:
                     self._lost = False
-                    log.info("Redis answers again: limits are counted there")
+                    log.info("Redis responds again and counts the limits")
                 await self._broken.wait()
             except LinkDown:
                 pass
@@ -147,7 +147,7 @@ class Link:
             self.error = why
             if not self._lost and not is_end:
                 self._lost = True
-                log.warning("Redis is lost (%s): each limit's `on_redis_failure` applies until it answers", why)
+                log.warning("Redis is unavailable (%s): each limit's `on_redis_failure` applies until it responds", why)
         waiting, self._waiting = self._waiting, deque()
         for future in waiting:
             if not future.done():

@@ -34,7 +34,7 @@ def rank_embedded(body: bytes, count: int, best: int) -> list[Ranked]:
     try:
         data = sorted(_body(body).data, key=lambda entry: entry.index)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _unusable(f"it is no answer of embeddings: {error}") from None
+        raise _unusable(f"it is not a response with embeddings: {error}") from None
     if len(data) != count + 1:
         raise _unusable(f"it has {len(data)} vectors for {count + 1} texts")
     if len({len(entry.embedding) for entry in data}) > 1:

@@ -138,7 +138,7 @@ async def body_of(
 def finished(vectors: NDArray[np.float32], config: EmbeddingConfig, dimensions: int | None) -> NDArray[np.float32]:
     """Truncated vectors, normalized if the model's are, or if they were truncated: [texts, hidden] → [texts, size]."""
     if not np.isfinite(vectors).all():
-        raise BackendError("The model made numbers that are infinite or none: load it with another dtype.")
+        raise BackendError("The model computed numbers that are not finite: load it with another dtype.")
     if dimensions is not None:
         if dimensions > vectors.shape[1]:
             message = f"`dimensions` is above the model's {vectors.shape[1]}."

@@ -63,7 +63,7 @@ class Answering:
         except InferenceError as error:
             await self._pieces.put(error)
         except Exception as error:
-            failure = BackendError("The answer's text could not be made from its tokens.")
+            failure = BackendError("The answer's tokens could not be decoded.")
             failure.__cause__ = error
             await self._pieces.put(failure)
 
@@ -174,7 +174,7 @@ class AnswerStream:
             self._ended = True
             return self._closing()
         except InferenceError as error:
-            log.error("a stream broke off", exc_info=error)
+            log.error("a stream was interrupted", exc_info=error)
             self._ended, self.failure = True, error
             return sse.encode(openai.encode_error(error, "server_error"))
         return self._events(piece)

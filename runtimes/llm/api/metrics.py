@@ -28,12 +28,12 @@ class ServerMetrics:
         self._registry = CollectorRegistry()
         self._registry.register(_EngineCollector(stats))
         self._finished = Counter(
-            f"{_PREFIX}_request_finished", "Choices by how they ended.", ["finished_reason"], registry=self._registry
+            f"{_PREFIX}_request_finished", "Choices by finish reason.", ["finished_reason"], registry=self._registry
         )
         self._refused = Counter(
             f"{_PREFIX}_request_refused", "Requests answered with an error.", ["code"], registry=self._registry
         )
-        self._first_token = self._seconds("time_to_first_token", "From the whole request to its first text.")
+        self._first_token = self._seconds("time_to_first_token", "Seconds from the whole request to its first text.")
         self._latency = self._seconds("e2e_request_latency", "Seconds from the whole request to the end of its answer.")
 
     def _seconds(self, name: str, meaning: str) -> prometheus_client.Histogram:
@@ -72,13 +72,13 @@ class _EngineCollector(Collector):
             yield _gauge("kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1.", used, prefix)
             # Endpoint pickers of Kubernetes' Inference Extension read the cache from an info metric's labels.
             labels = {"block_size": str(stats.block_size), "num_gpu_blocks": str(stats.kv_blocks_total)}
-            info = GaugeMetricFamily(f"{prefix}cache_config_info", "How the KV cache is cut.", labels=list(labels))
+            info = GaugeMetricFamily(f"{prefix}cache_config_info", "Pages of the KV cache.", labels=list(labels))
             info.add_metric(list(labels.values()), 1)
             yield info
             yield _counter("prefix_cache_queries", "Prompt tokens of accepted requests.", stats.prompt_tokens, prefix)
-            yield _counter("prefix_cache_hits", "Of those, found in it.", stats.cached_prompt_tokens, prefix)
-        yield _histogram("request_queue_time", "From a request's coming to its first step.", stats.waits)
-        yield _histogram("inter_token_latency", "Between two tokens of an answer.", stats.intervals)
+            yield _counter("prefix_cache_hits", "Prompt tokens found in the cache.", stats.cached_prompt_tokens, prefix)
+        yield _histogram("request_queue_time", "Seconds from a request's arrival to its first step.", stats.waits)
+        yield _histogram("inter_token_latency", "Seconds between two tokens of an answer.", stats.intervals)
         yield _counter("prompt_tokens", "Prompt tokens of accepted requests.", stats.prompt_tokens)
         yield _counter("generation_tokens", "Generated tokens.", stats.generated_tokens)
         yield _counter("num_preemptions", "Sequences that were preempted to free their pages.", stats.preemptions)

@@ -74,7 +74,7 @@ class ResponseEventStream:
             out = events.take(await anext(self._chat))
         except StopAsyncIteration:
             self._ended = True
-            return events.fail(self._chat.failure or BackendError("The answer broke off."), Usage())
+            return events.fail(self._chat.failure or BackendError("The answer was interrupted."), Usage())
         if events.done:
             self._ended = True
             out += events.end(Usage())

@@ -87,7 +87,7 @@ class App:
             raise CallerError(f"{path} takes {allowed[0]}, not {request.method}.", code="method_not_allowed")
         if path.startswith("/v1/models/"):
             raise self._unknown_model(path.removeprefix("/v1/models/"))
-        raise CallerError(f"There is nothing at {path}.", code="unknown_path")
+        raise CallerError(f"Unknown path: {path}.", code="unknown_path")
 
     # ── generation ────────────────────────────────────────────────────────────────────────────────────
 
@@ -255,7 +255,7 @@ class App:
     def _answering(self, name: str | None) -> LoadedModel:
         model = self._ready(name)
         if not model.answers:
-            message = f"The model `{self.served_name}` makes embeddings and no text: use /v1/embeddings."
+            message = f"The model `{self.served_name}` only embeds texts: use /v1/embeddings."
             raise Unsupported(message, param="model")
         return model
 

@@ -150,7 +150,7 @@ class Engine:
         Raises QueueFull, PromptTooLong, TooLate, or ValueError for an empty prompt or a token outside the vocabulary.
         """
         if pooling is not None and self._pooler is None:
-            raise ValueError("this engine embeds nothing")
+            raise ValueError("this engine does not embed texts")
         token_ids = list(prompt)
         if not token_ids:
             raise ValueError("the prompt is empty: it must have one token at least")

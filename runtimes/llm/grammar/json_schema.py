@@ -23,7 +23,7 @@ def json_text(schema: dict[str, Any], param: str, *, strict: bool, whitespace: s
     try:
         schema = exact(schema, strict=strict)
     except Rounded as error:
-        raise GrammarInvalid(f"`{param}` cannot be held to: {error}.", param=param) from None
+        raise GrammarInvalid(f"`{param}` cannot be enforced: {error}.", param=param) from None
     reading: dict[str, Any] = {"lenient": not strict}
     reading |= {"whitespace_pattern": whitespace} if whitespace else {"whitespace_flexible": False}
     return _encode({**schema, "x-guidance": reading}).decode()

@@ -47,7 +47,9 @@ def embedding_config(
     if (path / "modules.json").is_file():
         modules = {_type(module): path / Path(module["path"]).name for module in _list(path / "modules.json")}
         if unknown := modules.keys() - {"Transformer", "Pooling", "Normalize"}:
-            raise UnsupportedModel(f"modules.json lists {min(unknown)}; Transformer, Pooling and Normalize are known")
+            raise UnsupportedModel(
+                f"modules.json lists {min(unknown)}; supported are Transformer, Pooling and Normalize"
+            )
         normalize, prompt = "Normalize" in modules, _prompt(path)
         if "Pooling" in modules:
             own = _pooling(_object(modules["Pooling"] / "config.json"), prompt)

@@ -120,8 +120,8 @@ def make_executor(
             )
         except NativeUnavailable as error:
             if name == "native":
-                raise ValueError(f"the native step is not to be had: {error}") from None
-            log.info("torch computes, and not the native step: %s", error)
+                raise ValueError(f"the native step is not available: {error}") from None
+            log.info("torch replaces the native step: %s", error)
     return TorchExecutor(model, num_blocks, block_size, context_length=context_length, kv_dtype=kv_dtype)
 
 

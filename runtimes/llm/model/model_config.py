@@ -132,7 +132,7 @@ def _check_rope(rope: Rope, head_dim: int) -> None:
             message = f"{2 * len(frequencies)} dimensions of a head cannot be turned: it has {head_dim}"
             raise UnsupportedModel(f"the configuration's rope is not valid: {message}")
         if not all(map(isfinite, frequencies)):
-            raise UnsupportedModel("the configuration's rope has frequencies that are infinite or none")
+            raise UnsupportedModel("the configuration's rope has frequencies that are not finite")
     if len(set(map(len, lists))) > 1:
         raise UnsupportedModel("the configuration's rope has more frequencies for one context than for the other")
     _check_number("rope attention factor", rope.attention_factor)

@@ -33,7 +33,7 @@ def read_encoder(
     try:
         config = encoder_config(json_object(folder / "config.json"))
     except (TypeError, ArithmeticError) as error:
-        raise UnsupportedModel(f"the configuration of {folder.name} makes no sense: {error!r}") from None
+        raise UnsupportedModel(f"the configuration of {folder.name} is not valid: {error!r}") from None
     files = SafetensorsFiles(folder)
 
     def tensor(name: str, shape: tuple[int, ...]) -> Weight:

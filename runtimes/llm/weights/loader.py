@@ -74,13 +74,13 @@ def load_model(
 def check_weight(name: str, weight: Weight, shape: tuple[int, ...]) -> None:
     """Raises UnsupportedModel for a tensor that does not fit its name."""
     if tuple(weight.shape) != shape:
-        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration says {list(shape)}")
+        raise UnsupportedModel(f"tensor {name} is {list(weight.shape)}; the configuration requires {list(shape)}")
     if not weight.dtype.is_floating_point:
-        raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is no weight's")
+        raise UnsupportedModel(f"tensor {name} is of {weight.dtype}, which is not a type of weights")
     numbers = [weight.scales, weight.offsets] if isinstance(weight, GroupQuantized) else [weight]
     # A sum is infinite or none if one of its terms is, and costs no memory.
     if not all(bool(one.sum(dtype=torch.float32).isfinite()) for one in numbers if one is not None):
-        raise UnsupportedModel(f"tensor {name} holds numbers that are infinite or none: the file is damaged")
+        raise UnsupportedModel(f"tensor {name} has numbers that are not finite: the file is damaged")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
@@ -93,7 +93,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
         if path.suffix == ".gguf":
             return GgufCheckpoint(path)
     except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
-        raise UnsupportedModel(f"the configuration of {path.name} makes no sense: {error!r}") from error
+        raise UnsupportedModel(f"the configuration of {path.name} is not valid: {error!r}") from error
     raise UnsupportedModel(f"{path.name} is neither a *.gguf file nor a folder of safetensors")
 
 

@@ -141,7 +141,7 @@ def _not_one(count: str, model: str) -> CallerError:
 
 def _wrong(request: Request, route: PathMatch) -> CallerError:
     if not route.operation:
-        return CallerError(f"There is nothing at {request.path[:256]}.", code="unknown_path")
+        return CallerError(f"Unknown path: {request.path[:256]}.", code="unknown_path")
     return CallerError(
         f"{request.path[:256]} takes {' or '.join(route.methods)}, not {request.method}.", code="method_not_allowed"
     )

@@ -53,7 +53,7 @@ class LogSettings(logging.Filter):
 
 def _check(name: str, value: Any) -> None:
     if name == "log_file":
-        raise CallerError("The log's file is the operator's to choose, not a client's.", param=name)
+        raise CallerError("Only the operator can set the log's file.", param=name)
     if name == "log_format":
         if value not in _FORMATS:
             raise CallerError(f"The log's format is one of {', '.join(_FORMATS)}.", param=name)

@@ -31,9 +31,17 @@ _COUNTERS: tuple[tuple[str, str, Callable[[ModelStatistics], Number]], ...] = (
     ("nv_inference_compute_infer_duration_us", "Time that requests were computed.", lambda s: _us(s.infer)),
     ("nv_inference_compute_output_duration_us", "Always 0: splitting is part of infer.", lambda _: 0),
     ("nv_cache_num_hits_per_model", "Requests that the cache answered.", lambda s: s.cache_hits),
-    ("nv_cache_num_misses_per_model", "Requests that it did not.", lambda s: s.cache_misses),
-    ("nv_cache_hit_duration_per_model", "Time of finding answers, in us.", lambda s: _us(s.hit_seconds)),
-    ("nv_cache_miss_duration_per_model", "Time of looking in vain, in us.", lambda s: _us(s.miss_seconds)),
+    ("nv_cache_num_misses_per_model", "Requests that the cache did not answer.", lambda s: s.cache_misses),
+    (
+        "nv_cache_hit_duration_per_model",
+        "Time of look-ups with a response, in us.",
+        lambda s: _us(s.hit_seconds),
+    ),
+    (
+        "nv_cache_miss_duration_per_model",
+        "Time of look-ups without one, in us.",
+        lambda s: _us(s.miss_seconds),
+    ),
 )
 
 
@@ -73,7 +81,7 @@ class Metrics:
         self._cpu = (total, idle)
         memory, free = _memory()
         return [
-            *_family("nv_cpu_utilization", "gauge", "Of all cores since the last scrape, 0 to 1.", [
+            *_family("nv_cpu_utilization", "gauge", "Use of all cores since the last scrape, 0 to 1.", [
                 ({}, round(1 - rested / spent, 4) if spent else 0)
             ]),
             *_family("nv_cpu_memory_total_bytes", "gauge", "Of the machine.", [({}, memory)]),
@@ -98,23 +106,23 @@ def _states(records: Iterable[tuple[Labels, VersionRecord]]) -> list[str]:
         *_family("nv_inference_pending_request_count", "gauge", "Waiting requests.", [
             (at, one.scheduler.waiting) for at, one in served
         ]),
-        *_family("headrace_tensor_in_flight", "gauge", "Requests that have come and are not answered.", [
+        *_family("headrace_tensor_in_flight", "gauge", "Requests in flight.", [
             (at, one.leases) for at, one in served
         ]),
-        *_family("nv_model_load_duration_secs", "gauge", "Of the version in service.", [
+        *_family("nv_model_load_duration_secs", "gauge", "Load time of the version in service.", [
             (at, round(one.load_seconds, 3)) for at, one in served
         ]),
-        *_family("headrace_tensor_model_ready", "gauge", "Whether it answers, perhaps after loading.", [
+        *_family("headrace_tensor_model_ready", "gauge", "1 if the version serves requests, perhaps after a load.", [
             (at, int(record.usable)) for at, record in records
         ]),
-        *_family("headrace_tensor_model_memory_bytes", "gauge", "What a loaded version takes.", [
+        *_family("headrace_tensor_model_memory_bytes", "gauge", "Memory of a loaded version.", [
             (at, one.memory_bytes) for at, one in served
         ]),
         *_family("headrace_tensor_instance_restarts_total", "counter", "Copies that died or hung.", restarts),
         *_family("headrace_tensor_model_loads_total", "counter", "Loads that succeeded.", [
             (at, record.loads) for at, record in records
         ]),
-        *_family("headrace_tensor_model_load_failures_total", "counter", "Loads that did not.", [
+        *_family("headrace_tensor_model_load_failures_total", "counter", "Loads that failed.", [
             (at, record.failures) for at, record in records
         ]),
     ]  # fmt: skip

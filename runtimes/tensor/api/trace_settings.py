@@ -65,9 +65,7 @@ class TraceSettings:
         `CallerError`."""
         read = {name: _read(name, value) for name, value in changes.items()}
         if "trace_level" in read and read["trace_level"] and not self.file:
-            raise CallerError(
-                "Traces have no file to go to: the operator can give one with --trace-file.", param="trace_level"
-            )
+            raise CallerError("Traces have no file: the operator can set it with --trace-file.", param="trace_level")
         current = self._models.get(model, {}) if model else self._server
         settings = {name: value for name, value in {**current, **read}.items() if value is not None}
         if model and settings:
@@ -94,7 +92,7 @@ def _read(name: str, value: Any) -> Any:
     if name not in FIELDS:
         raise CallerError(f"There is no trace setting `{name[:64]}`: expected {', '.join(FIELDS)}.", param=name)
     if name == "trace_file":
-        raise CallerError("The trace's file is the operator's to choose, not a client's.", param=name)
+        raise CallerError("Only the operator can set the traces' file.", param=name)
     # gRPC gives lists, of one for what has one value, and none to go back to what was.
     if value is None or value == []:
         return None

@@ -77,7 +77,7 @@ def _column(name: str, value: Any, spec: TensorSpec) -> Array:
     elif array.dtype.kind in "biuf":
         array = array.astype(DTYPES[spec.datatype], copy=False)
     else:
-        raise ModelFailed(f"output `{name}` is {spec.datatype}, and the model answered {datatype_of(array.dtype)}")
+        raise ModelFailed(f"output `{name}` is {spec.datatype}, and the model returned {datatype_of(array.dtype)}")
     shape = spec.dims if spec.reshape is None else spec.reshape
     one_a_row = array.ndim in (1, 2) and array.size == len(array)
     return array.reshape(len(array), *shape) if one_a_row and shape in ((), (1,)) else array

@@ -74,7 +74,7 @@ class TorchModel:
         elif isinstance(answer, Sequence):
             named = dict(zip(self._outputs, answer, strict=False))
         else:
-            raise ModelFailed(f"the model answered a {type(answer).__name__}, not tensors")
+            raise ModelFailed(f"the model returned a {type(answer).__name__}, not tensors")
         return {name: self._array(name, value) for name, value in named.items()}
 
     def _array(self, name: str, value: Any) -> Array:

@@ -25,7 +25,9 @@ def check_batch_parts(config: ModelConfig) -> Iterator[Complaint]:
     for i, cut in enumerate(config.batch_outputs):
         for name in cut.target_name:
             if names and name not in names:
-                yield Complaint(("batch_outputs", i, "target_name"), "is no output of this model", closest(name, names))
+                yield Complaint(
+                    ("batch_outputs", i, "target_name"), "is not an output of the model", closest(name, names)
+                )
     yield from _alone(config)
 
 
@@ -35,7 +37,7 @@ def _source(config: ModelConfig, spec: BatchInput | BatchOutput, kind: str, i: i
         yield Complaint((kind, i, "source_input"), f"expected 1 input, and there are {len(spec.source_input)}")
     elif names and spec.source_input[0] not in names:
         suggestion = closest(spec.source_input[0], names)
-        yield Complaint((kind, i, "source_input"), "is no input of this model", suggestion)
+        yield Complaint((kind, i, "source_input"), "is not an input of the model", suggestion)
     if not spec.target_name:
         yield Complaint((kind, i, "target_name"), "is required")
 

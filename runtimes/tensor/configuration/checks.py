@@ -144,7 +144,7 @@ def _dynamic(config: ModelConfig, batching: DynamicBatching) -> Iterator[Complai
         yield Complaint((here, "default_priority_level"), f"must be between 1 and priority_levels, {levels}")
     for level in batching.priority_queue_policy:
         if not 1 <= level <= levels:
-            message = f"{level} is no level between 1 and priority_levels, {levels}"
+            message = f"{level} is not a level between 1 and priority_levels, {levels}"
             yield Complaint((here, "priority_queue_policy"), message)
     for name, lengths in batching.pad_to.items():
         if config.inputs and config.input(name) is None:
@@ -213,7 +213,7 @@ def _together(config: ModelConfig) -> Iterator[Complaint]:
 
 
 def _unknown(place: Place, name: str, specs: Sequence[TensorSpec]) -> Complaint:
-    return Complaint(place, "is no input of this model", closest(name, [spec.name for spec in specs]))
+    return Complaint(place, "is not an input of the model", closest(name, [spec.name for spec in specs]))
 
 
 def _repeated(names: Iterable[str], place: Callable[[int], Place]) -> Iterator[Complaint]:

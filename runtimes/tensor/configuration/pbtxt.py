@@ -44,7 +44,7 @@ def parse(text: str, file: str) -> tuple[Any, Document]:
     except text_format.ParseError as error:
         raise ConfigError([_problem(error, file)]) from None
     except (ValueError, RecursionError, Warning) as error:
-        raise ConfigError([Problem(file, None, "", f"is no protobuf text: {error}")]) from None
+        raise ConfigError([Problem(file, None, "", f"is not protobuf text: {error}")]) from None
     doc = Document(file)
     _Scan(text, doc.lines).fields(message.DESCRIPTOR, (), "")
     return message, doc

@@ -102,7 +102,7 @@ class Dependents:
             await self._loads.bring(name, ensemble.override)
         except InferenceError as error:
             if self._table.is_usable(name):
-                await self._loads.suspend(name, f"it does not fit its models any more: {error.message}")
+                await self._loads.suspend(name, f"it no longer fits its models: {error.message}")
 
     def _state(self, members: Collection[str]) -> str:
         """A value that changes when a version of any of these models is loaded or leaves service."""

@@ -54,7 +54,7 @@ class Program:
             async with asyncio.timeout_at(None if due == inf else due):
                 await room.acquire()
         except TimeoutError:
-            raise DeadlineError("The request's time is up; its turn had not come.") from None
+            raise DeadlineError("The request's deadline passed before its turn.") from None
         try:
             yield
         finally:

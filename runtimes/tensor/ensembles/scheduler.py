@@ -110,7 +110,7 @@ class EnsembleScheduler:
         timeout = number_of(inference, TIMEOUT) * _MICROSECOND if inference.parameters else 0.0
         due = min(deadline, now + timeout) if timeout else deadline
         if due <= now:
-            raise DeadlineError("The request's time was up when it came.")
+            raise DeadlineError("The request arrived after its deadline.")
         return EnsembleRun(
             self._program, CheckedRequest(inference, self._plan(requested), requested, due, timeout > 0)
         ), prepared.rows

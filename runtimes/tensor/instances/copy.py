@@ -118,7 +118,7 @@ class Copy:
         if self._closed:
             return
         self.ready = False
-        log.warning("instance %s %s; another takes its place", self.name, reason)
+        log.warning("instance %s %s; a replacement starts", self.name, reason)
         self._replacing = self._loop.create_task(self._replace(), name=f"replace {self.name}")
         self._fail(InstanceLost(f"the copy of the model that computed this {reason}"))
 

@@ -35,15 +35,15 @@ class Outputs:
         """Check outputs. Returns contiguous arrays by name; `rows` None is any number. Raises `ModelFailed`, which
         names the output."""
         if not isinstance(answer, Mapping):
-            raise ModelFailed(f"the model must answer a dict of its outputs, and answered a {type(answer).__name__}")
+            raise ModelFailed(f"the model must return a dict of its outputs, and returned a {type(answer).__name__}")
         checked = {}
         for output in self._outputs:
             if (value := answer.get(output.name)) is None:
-                raise ModelFailed(f"the model answered without its output `{output.name}`")
+                raise ModelFailed(f"the model did not return its output `{output.name}`")
             checked[output.name] = output.checked(value, rows)
         if len(answer) != self._count:
             extra = next(name for name in answer if name not in checked)
-            raise ModelFailed(f"the model answered `{extra}`, which is none of its outputs")
+            raise ModelFailed(f"the model returned `{extra}`, which is not one of its outputs")
         return checked
 
 
@@ -75,7 +75,7 @@ class _Output:
             array = self._binaries(array)
         elif array.dtype != self._dtype:
             raise ModelFailed(
-                f"output `{self.name}` is {self._datatype}, and the model answered {datatype_of(array.dtype)}"
+                f"output `{self.name}` is {self._datatype}, and the model returned {datatype_of(array.dtype)}"
             )
         if self._any_shape:
             return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -86,7 +86,7 @@ class _Output:
                 raise ModelFailed(f"output `{self.name}` has {have} rows for a batch of {rows}")
             shape = shape[1:]
         if shape != self._own and not self._fits(shape):
-            raise ModelFailed(f"output `{self.name}` is {_format(self._own)}, and the model answered {_format(shape)}")
+            raise ModelFailed(f"output `{self.name}` is {_format(self._own)}, and the model returned {_format(shape)}")
         if self._outer is not None:
             array = array.reshape(array.shape[: self._batched] + reshaped(shape, self._own, self._outer))
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
@@ -105,7 +105,7 @@ class _Output:
 
     def _binaries(self, array: Array) -> Array:
         if array.dtype.kind not in "OSU":
-            raise ModelFailed(f"output `{self.name}` is BYTES, and the model answered {datatype_of(array.dtype)}")
+            raise ModelFailed(f"output `{self.name}` is BYTES, and the model returned {datatype_of(array.dtype)}")
         binaries = np.empty(array.size, dtype=object)
         binaries[:] = [self._binary(item) for item in array.ravel().tolist()]
         return binaries.reshape(array.shape)

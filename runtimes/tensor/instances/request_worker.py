@@ -120,7 +120,7 @@ class RequestWorker(ProcessWorker):
             self._reply(number, QueryReply(error=str(error) or type(error).__name__))
             return
         if len(self._queries) >= MAX_QUERIES:
-            self._reply(number, QueryReply(error="too many questions of one model to the server are unanswered"))
+            self._reply(number, QueryReply(error="too many queries of one model to the server are unanswered"))
             return
         task = asyncio.get_running_loop().create_task(self._answer_query(number, query))
         self._queries.add(task)

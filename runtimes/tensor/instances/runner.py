@@ -112,10 +112,10 @@ def _responses(source: Any) -> Iterator[Any]:
 
 def _row_errors(errors: Any, rows: int) -> dict[int, str]:
     if not isinstance(errors, Mapping):
-        raise ModelFailed("beside its outputs the model answered something that is no dict of row to error")
+        raise ModelFailed("beside its outputs the model must return a dict from rows to errors")
     failed = {}
     for row, error in errors.items():
         if not isinstance(row, int | np.integer) or not 0 <= row < rows:
-            raise ModelFailed(f"the model answered an error for row {row!r} of a batch of {rows}"[:MAX_MESSAGE])
+            raise ModelFailed(f"the model returned an error for row {row!r} of a batch of {rows}"[:MAX_MESSAGE])
         failed[int(row)] = str(error)[:MAX_MESSAGE] or type(error).__name__
     return failed

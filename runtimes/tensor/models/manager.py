@@ -173,7 +173,7 @@ class ModelManager:
         if poller is not None:
             self._rotation.spawn(poller.run(), "poll the model repository")
         if self.options.memory_budget:
-            self._rotation.spawn(self._rotation.residency.keep(), "keep to the memory budget")
+            self._rotation.spawn(self._rotation.residency.keep(), "enforce the memory budget")
         return failed
 
     def is_ready(self, name: str, version: str = "") -> bool:

@@ -40,7 +40,7 @@ def check_files(files: Mapping[str, bytes]) -> None:
         plain = name.isprintable() and "\\" not in name and len(name.encode(errors="replace")) <= 1024
         # An empty part is a slash at the beginning, which would be an absolute path, at the end, or a double one.
         if not plain or len(parts) > MAX_PARTS or any(not part or part.startswith(".") for part in parts):
-            raise RepositoryError(f"file:{name[:64]!r} is no path of a model's file: write file:VERSION/NAME")
+            raise RepositoryError(f"file:{name[:64]!r} is not a path of a model's file: write file:VERSION/NAME")
 
 
 _temporary: dict[Path, TemporaryFolder] = {}
@@ -58,7 +58,7 @@ def unpack(name: str, override: Override) -> ModelFolder:
         for file, content in override.files.items():
             path = (folder / file).resolve()
             if not path.is_relative_to(folder.resolve()):
-                raise RepositoryError(f"file:{file[:64]!r} is no path of a model's file: write file:VERSION/NAME")
+                raise RepositoryError(f"file:{file[:64]!r} is not a path of a model's file: write file:VERSION/NAME")
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         return model_at(folder, name)

@@ -76,7 +76,7 @@ class Residency:
         while (victims := self.budget.victims(size, self._idle())) != ():
             if victims is None and loop.time() >= until:
                 raise CapacityError(
-                    f"There is no room for {version}: the models that are loaded are all in use.",
+                    f"There is no memory for {version}: all loaded models are in use.",
                     retry_after=WAIT_SECONDS,
                 )
             if victims is None:

@@ -17,7 +17,7 @@ from runtimes.tensor.models.served_model import ServedModel
 from runtimes.tensor.models.table import ModelTable
 
 CLOSE_SECONDS = 30.0
-COLD = "cold: unloaded to make room, loaded again by the next request"
+COLD = "cold: unloaded to free memory, loaded again by the next request"
 COLD_RETRY_SECONDS = 10.0
 """Seconds before a failed load of a cold version is repeated."""
 log = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Rotation:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await served.aclose()
         except Exception as error:
-            log.error("%s version %s did not end well: %s", served.name, served.version, error or type(error).__name__)
+            log.error("%s version %s failed at its end: %s", served.name, served.version, error or type(error).__name__)
         finally:
             if served.hold is not None:
                 self.residency.give_back(served.hold)
@@ -244,7 +244,7 @@ class Rotation:
                 if served is not None and served.hold is hold and served.is_idle:
                     record.served, record.cold, record.reason = None, True, COLD
                     self._table.publish(model)
-                    log.info("%s version %d is unloaded to make room", model.name, record.number)
+                    log.info("%s version %d is unloaded to free memory", model.name, record.number)
                     await self._end(served)
                     return
 

@@ -78,7 +78,7 @@ class CustomMetrics:
     def family(self, name: str, description: str, kind: str) -> CustomFamily:
         """Reference a family, created on first use with its first description. Raises `MetricError`."""
         if kind not in _KINDS or not _NAME.fullmatch(name) or name.startswith(_OWN):
-            raise MetricError(f"`{name[:64]}` is no name of a metric that a model can define")
+            raise MetricError(f"`{name[:64]}` is not a name of a metric that a model can define")
         family = self._families.get(name)
         if family is None:
             if len(self._families) >= MAX_FAMILIES:

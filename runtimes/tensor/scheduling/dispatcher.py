@@ -201,7 +201,7 @@ class Dispatcher(ABC):
     def _no_copy(self) -> Unavailable:
         wait = max(0.0, min(self._stuck.values()) - self._clock())
         return Unavailable(
-            "The model's copies are lost and cannot be replaced now; the server's log says why.",
+            "The model's copies are lost and cannot be replaced now; the server's log has the reason.",
             code="model_not_ready",
             retry_after=wait,
         )
@@ -276,6 +276,6 @@ def overdue(pending: Pending, now: float) -> CapacityError | DeadlineError:
     if pending.due <= now:
         return DeadlineError("The request's deadline passed before its turn.")
     return CapacityError(
-        f"The request waited for {now - pending.arrived:.3g} s, as long as the model lets requests wait.",
+        f"The request waited for {now - pending.arrived:.3g} s, the longest wait that the model permits.",
         code="queue_timeout",
     )

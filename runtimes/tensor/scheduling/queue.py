@@ -71,7 +71,7 @@ class BatchQueue(Generic[W]):
         size = self._sizes.get(level, 0)
         if self.is_full(level):
             raise CapacityError(
-                f"{size} requests wait for this model already, and no more may; try again later.",
+                f"{size} requests wait for this model already, which is the maximum; try again later.",
                 code="queue_full",
                 retry_after=size / self.max_rows * self._curve.predict(self.max_rows),
             )
@@ -213,8 +213,8 @@ class BatchQueue(Generic[W]):
         wait = free_in + (self._wait_before(entry, now, left - free_in, copies) if left < inf else 0.0)
         if wait > left:
             raise CapacityError(
-                f"The request's turn would come in about {wait:.3g} s or more, and to be of use it had to come in"
-                f" {max(left, 0.0):.3g} s. Send it again later, or give it more time.",
+                f"The request would wait for {wait:.3g} s or more, and its deadline permits a wait of"
+                f" {max(left, 0.0):.3g} s. Send it again later, or with a later deadline.",
                 code="deadline_too_near",
                 retry_after=wait,
             )

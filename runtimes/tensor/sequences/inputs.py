@@ -49,7 +49,7 @@ class SequenceInputs:
         dtype = DTYPES[self._corrid.datatype]
         if isinstance(name, str):
             raise CallerError(
-                f"`sequence_id` must be a number for this model, which gets it as {self._corrid.datatype}.",
+                f"`sequence_id` must be a number for this model, which receives it as {self._corrid.datatype}.",
                 param="sequence_id",
             )
         if name > np.iinfo(dtype).max:
@@ -133,7 +133,7 @@ def _initial(state: SequenceState, batched: bool) -> Array:
         return elements.reshape(row)
     except (ValueError, CallerError) as error:
         raise ModelLoadError(
-            f"the first value of state `{state.input_name}` has {len(state.initial)} bytes, which is no"
+            f"the first value of state `{state.input_name}` has {len(state.initial)} bytes, which does not fit"
             f" {state.datatype} of shape {list(shape)}"
         ) from error
 

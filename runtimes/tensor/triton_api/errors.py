@@ -28,7 +28,7 @@ class TritonError:
         if not isinstance(message, str):
             raise TypeError(f"the message of a TritonError is a str, not {type(message).__name__}")
         if code not in CODES:
-            raise TypeError(f"{code!r} is no code of a TritonError")
+            raise TypeError(f"{code!r} is not a code of a TritonError")
         self._message = message
         self._code = int(code)
 

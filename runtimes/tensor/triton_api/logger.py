@@ -32,7 +32,7 @@ class BackendLogger:
     @staticmethod
     def log(message: str, level: enum.Enum = LogLevel.INFO) -> None:
         if not isinstance(level, LogLevel):
-            raise TypeError(f"{level!r} is no level of the Logger")
+            raise TypeError(f"{level!r} is not a level of the Logger")
         _send(message, level)
 
     @staticmethod

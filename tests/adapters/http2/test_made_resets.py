@@ -17,7 +17,7 @@ MOST_STREAMS = 2 * CALM
 PER_WRITE = 100
 
 FAULTS: dict[str, Callable[[int], bytes]] = {
-    "a window that grows by nothing": lambda number: frames.window_update(number, 0),
+    "a window update of zero": lambda number: frames.window_update(number, 0),
     "a window that overflows": lambda number: frames.window_update(number, frames.MAX_WINDOW),
     "data behind the end": lambda number: frame(frames.DATA, 0, number, framed(b"more")),
     "a second head": lambda number: frame(frames.HEADERS, END_HEADERS | END_STREAM, number, HANG),

@@ -25,21 +25,21 @@ def warnings(tmp_path: Path, text: str) -> list[str]:
         (
             f"{TO}\n",
             f"{TO}\n      - {TO}\n",
-            ["11: models[0].routes[1]: is never reached: routes[0] on line 10 takes all that it would"],
+            ["11: models[0].routes[1]: is never reached: routes[0] on line 10 matches all its requests"],
         ),
         (
             TO,
             f"{TO}\n        when: {{stream: true}}\n      - {TO}\n        when: {{stream: true, tenant: [acme]}}",
-            ["12: models[0].routes[1]: is never reached: routes[0] on line 10 takes all that it would"],
+            ["12: models[0].routes[1]: is never reached: routes[0] on line 10 matches all its requests"],
         ),
         (
             TO,
             f"{TO}\n        when: {{prompt_tokens: '>10'}}\n      - {TO}\n        when: {{prompt_tokens: '>20'}}",
-            ["12: models[0].routes[1]: is never reached: routes[0] on line 10 takes all that it would"],
+            ["12: models[0].routes[1]: is never reached: routes[0] on line 10 matches all its requests"],
         ),
         (TO, f"{TO}\n        when: {{stream: true}}\n      - {TO}\n        when: {{tenant: [acme]}}", []),
         ("        fallback: [spare]\n", "", ["5: pools[1].name: no route leads here"]),
-        (TO, SPLIT.format(1, 0), ["10: models[0].routes[0].split.arms[1].weight: is parked: it gets no request"]),
+        (TO, SPLIT.format(1, 0), ["10: models[0].routes[0].split.arms[1].weight: is parked: it receives no request"]),
         (TO, SPLIT.format(90, 10), []),
         (TO, SPLIT.format(3, 1), []),
         (

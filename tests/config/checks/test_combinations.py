@@ -277,12 +277,12 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "[spare]",
             "[spare, vllm]",
-            '11: models[0].routes[0].fallback[1]: has no effect: "vllm" is where the route goes already',
+            '11: models[0].routes[0].fallback[1]: has no effect: "vllm" is already a target of the route',
         ),
         (
             TO,
             "split: {arms: [{pool: vllm, weight: 0}, {pool: spare, weight: 1}]}",
-            '11: models[0].routes[0].fallback[0]: has no effect: "spare" is where the route goes already',
+            '11: models[0].routes[0].fallback[0]: has no effect: "spare" is already a target of the route',
         ),
         (
             TO,

@@ -123,7 +123,7 @@ def test_the_counter_is_configured_at_the_limit(complaints: Complaints, text: st
         ),
         (
             f"{PRICED}    limits: {{requests: 5/s, on_redis_failure: refuse}}\n",
-            "16: tenants[0].limits.on_redis_failure: has no effect: Redis counts what is `count: exact` or `leased`",
+            "16: tenants[0].limits.on_redis_failure: has no effect: Redis counts only `count: exact` and `leased`",
         ),
         (REDIS, "2: state.redis: has no effect: no limit is `count: exact` or `leased`"),
         (

@@ -144,19 +144,19 @@ ROUTES = "routes:\n      - "
         (
             "[spare]",
             "[{pool: spare, fallback: [spare]}]",
-            '11: models[0].routes[0].fallback[0].fallback[0]: has no effect: "spare" is where the route goes already',
+            '11: models[0].routes[0].fallback[0].fallback[0]: has no effect: "spare" is already a target of the route',
         ),
         (
             "[spare]",
             "[{pool: spare, fallback: [vllm]}]",
-            '11: models[0].routes[0].fallback[0].fallback[0]: has no effect: "vllm" is where the route goes already',
+            '11: models[0].routes[0].fallback[0].fallback[0]: has no effect: "vllm" is already a target of the route',
         ),
         (
             TO,
             "split: {arms: [{name: a, pool: vllm, weight: 1, fallback: [{pool: spare, fallback: [vllm]}]}, "
             "{pool: spare, weight: 1}]}",
             "10: models[0].routes[0].split.arms[0].fallback[0].fallback[0]: has no effect: "
-            '"vllm" is where the route goes already',
+            '"vllm" is already a target of the route',
         ),
         (
             "[spare]",

@@ -196,7 +196,7 @@ def test_a_changed_record_is_reported(keys: Keys, tmp_path: Path) -> None:
     raw.close()
     changed = verify("--head", head)
     assert (changed.exit_code, changed.stdout) == (1, "")
-    assert changed.stderr == "error: the audit log is not whole: entry 1 was changed\n"
+    assert changed.stderr == "error: the audit log is not intact: entry 1 was changed\n"
 
 
 def test_a_hash_is_printed_by_create_yaml_only(keys: Keys) -> None:
@@ -286,12 +286,12 @@ def test_a_list_fits_80_columns_and_cuts_nothing(tenant: str, label: str, status
     [
         (["--tenant", "acmee"], "--tenant: no tenant 'acmee' in the configuration; did you mean 'acme'?"),
         (["--tenant", "zzz"], "--tenant: no tenant 'zzz' in the configuration"),
-        (["--tenant", "acme", "--expires", "2020-01-01"], "--expires: 2020-01-01 is over already"),
+        (["--tenant", "acme", "--expires", "2020-01-01"], "--expires: 2020-01-01 has already passed"),
         (
             ["--tenant", "acme", "--expires", "99999999d"],
             "--expires: 99999999d ends after the year 9999; leave it out for a key without an end",
         ),
-        (["--tenant", "acme", "--expires", "0s"], "--expires: 0s is over already"),
+        (["--tenant", "acme", "--expires", "0s"], "--expires: 0s has already passed"),
         (
             ["--tenant", "acme", "--expires", "2027-02-30"],
             "--expires: expected a day such as 2027-06-30 or a duration such as 90d, got '2027-02-30'",

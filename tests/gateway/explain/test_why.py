@@ -124,8 +124,8 @@ def test_the_cost_is_that_of_the_sent_request() -> None:
 @pytest.mark.parametrize(
     ("scope", "refused", "because"),
     [
-        (Scope(models=["other"]), "model_not_found", 'the scopes of its key do not have the model "chat"'),
-        (Scope(routes=["long"]), "model_not_found", "the scopes of its key do not have routes[4]"),
+        (Scope(models=["other"]), "model_not_found", 'the scopes of its key do not include the model "chat"'),
+        (Scope(routes=["long"]), "model_not_found", "the scopes of its key do not include routes[4]"),
         (Scope(fronts=["models"]), "not_in_scope", "the scopes of its key are not for chat"),
         (Scope(models=["chat"]), None, None),
     ],
@@ -145,7 +145,7 @@ def test_scopes_count(scope: Scope, refused: str | None, because: str | None) ->
         ({"tenant": "acm"}, 'no tenant is named "acm" (did you mean "acme"?)'),
         ({"model": "chta"}, 'no model has the name "chta" (did you mean "chat"?)'),
         ({"model": "x" * 256}, f'no model has the name "{"x" * 128}"'),
-        ({"front": "text_completion"}, "no route takes it, and there is no `else`"),
+        ({"front": "text_completion"}, "no route matches it, and there is no `else`"),
     ],
 )
 def test_an_explained_refusal_has_the_reason_that_clients_do_not_see(question: dict[str, Any], because: str) -> None:

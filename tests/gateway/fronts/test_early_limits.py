@@ -124,13 +124,13 @@ async def test_a_full_budget_refuses_the_body_before_it_arrives(path: str) -> No
         await until(lambda: memory.of("acme").held == COPIES * 900_000)
         reply = await refused(d, path, LENGTH)
         assert reply.status == 429
-        assert "holds as many bytes" in message_of(reply.decoded)
+        assert "has reached the limit of bytes" in message_of(reply.decoded)
         holder.close()
         await until(lambda: memory.process.held == 0)
         memory.process.force(6_500_000)
         reply = await refused(d, path, LENGTH)
         assert reply.status in (503, 529)  # which is Anthropic's
-        assert "The server holds as many bytes" in message_of(reply.decoded)
+        assert "The server has reached its limit of bytes" in message_of(reply.decoded)
         memory.process.force(-6_500_000)
 
 

@@ -28,7 +28,7 @@ async def test_operators_get_an_explanation(admin_door: OpenDoor) -> None:
 async def test_an_issued_key_counts_with_its_scopes(admin_door: OpenDoor) -> None:
     async with admin_door() as d:
         key = id_of(d.backend.key(scopes={"models": ["other"]}))
-        assert (await explain(d, key=key))["because"] == 'the scopes of its key do not have the model "chat"'
+        assert (await explain(d, key=key))["because"] == 'the scopes of its key do not include the model "chat"'
         beta = id_of(d.backend.key("beta/eu", scopes={"models": ["other"]}))
         assert "refused" not in await explain(d, key=beta)  # the key of another tenant has no effect here
         assert "refused" not in await explain(d, key="nobodys")

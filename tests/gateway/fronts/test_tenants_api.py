@@ -141,7 +141,7 @@ async def test_a_tenant_is_shown_with_its_usage(admin_door: OpenDoor) -> None:
             {"expires": "soon"}, 400, "expires",
             "expected a day such as 2027-06-30 or a duration such as 90d, got 'soon'",
         ),
-        ({"expires": "2020-01-01"}, 400, "expires", "2020-01-01 is over already"),
+        ({"expires": "2020-01-01"}, 400, "expires", "2020-01-01 has already passed"),
         ({"role": "root"}, 400, "role", "expected 'user', 'tenant-admin' or 'operator'"),
         (
             {"scopes": {"models": ["cat"]}}, 400, "scopes.models",

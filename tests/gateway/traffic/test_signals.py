@@ -88,9 +88,9 @@ async def test_reports_are_read_again_and_again_with_the_pool_s_key() -> None:
     ("text", "status", "error"),
     [
         ("", 500, "status 500"),
-        ("up 1\n", 200, "none of the metrics"),
+        ("up 1\n", 200, "none of the expected metrics"),
         ("vllm:num_requests_running many\n", 200, ""),
-        ("vllm:num_requests_running NaN\n", 200, "no number"),
+        ("vllm:num_requests_running NaN\n", 200, "not a number"),
         ("x" * (5 * 1024**2), 200, "larger than"),
     ],
 )

@@ -160,7 +160,7 @@ def test_an_operator_goes_on_and_back() -> None:
         ordered(config, advance(config, done, 3601.0), "back")
     with pytest.raises(OrderRefused, match="already"):
         ordered(config, back, "back")
-    with pytest.raises(OrderRefused, match="nothing to pause"):
+    with pytest.raises(OrderRefused, match="cannot be paused"):
         ordered(config, back, "pause")
     anew = ordered(config, back, "on")
     assert (anew.generation, anew.status, anew.strata, anew.step) == (back.generation + 1, "running", [], 0)

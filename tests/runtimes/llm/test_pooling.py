@@ -143,7 +143,7 @@ def test_an_engine_without_hidden_states_refuses_embeddings(ours: Llama) -> None
 
     scheduler = engine(ours)._scheduler
     plain = Engine(scheduler, TokensOnly(), vocab_size=96, eos_token_ids=frozenset())
-    with pytest.raises(ValueError, match="embeds nothing"):
+    with pytest.raises(ValueError, match="does not embed texts"):
         plain.add([1], ONE, pooling="mean")
 
 

@@ -180,7 +180,7 @@ async def test_an_answer_with_a_failed_text_ends_alone(monkeypatch: pytest.Monke
         neighbour = asyncio.ensure_future(post(running, "/v1/completions", COMPLETION | {"prompt": "Hello!"}))
         status, _, answer = await post(running, "/v1/completions", COMPLETION)
         assert status == 500
-        assert "text could not be made" in answer["error"]["message"]
+        assert "tokens could not be decoded" in answer["error"]["message"]
         assert (await neighbour)[2]["choices"][0]["text"] == " and so on"
         async with (
             aiohttp.ClientSession() as session,
@@ -188,6 +188,6 @@ async def test_an_answer_with_a_failed_text_ends_alone(monkeypatch: pytest.Monke
         ):
             events = (await response.read()).decode()
         assert '"text":"H"' in events
-        assert "text could not be made" in events
+        assert "tokens could not be decoded" in events
         assert "[DONE]" not in events
         await until_idle(running.engine)

@@ -76,7 +76,7 @@ def test_links_and_pipes_are_not_followed(memory: SharedMemory, folder: Path) ->
     (folder / "in-link").symlink_to(folder / "secret")
     os.mkfifo(folder / "in-pipe")
     for key in ("in-link", "in-pipe", "in-absent"):
-        with pytest.raises(CallerError, match=r"cannot be opened|is no shared memory"):
+        with pytest.raises(CallerError, match=r"cannot be opened|is not shared memory"):
             memory.register("r", key, 0, 8)
 
 

@@ -229,7 +229,7 @@ def _leave(requests: list[OpenExecution]) -> bool:
     """Requests whose clients have disconnected take no further step. Whether there are any."""
     left = [request for request in requests if request.cancelled and request.failure is None]
     for request in left:
-        request.failure = WHOLE, ClientGone("The client has left.")
+        request.failure = WHOLE, ClientGone("The client has disconnected.")
     return bool(left)
 
 

@@ -100,11 +100,11 @@ def test_fields_with_an_effect_are_accepted(complaints: Complaints, pipeline: st
         ("{model: small, budget: {tokens: 8x}}", "budget.tokens: expected a number such as 500, 8k or 1.5M"),
         (
             "{steps: [{name: a, in: {image: request.image}, steps: [{name: b, model: det, in: {x: request.imge}}]}]}",
-            'steps[0].steps[0].in.x: the step around has no input "imge": it has image (did you mean "image"?)',
+            'steps[0].steps[0].in.x: the enclosing step has no input "imge": it has image (did you mean "image"?)',
         ),
         (
             "{steps: [{name: a, in: {image: request.x}, steps: [{name: b, model: det}], out: {x: request.imag}}]}",
-            'steps[0].out.x: the step around has no input "imag": it has image (did you mean "image"?)',
+            'steps[0].out.x: the enclosing step has no input "imag": it has image (did you mean "image"?)',
         ),
         (
             "{deadline: 1s, steps: [{name: a, model: small, at_least: 2s}]}",

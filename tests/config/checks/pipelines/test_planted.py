@@ -280,7 +280,7 @@ def test_a_graph_is_at_most_16_deep(complaints: Complaints) -> None:
         )
 
     assert complaints(chain(16)) == []
-    assert complaints(chain(17)) == ["16: models[3].pipeline: has 17 steps one after the other: 16 are the most"]
+    assert complaints(chain(17)) == ["16: models[3].pipeline: has 17 steps one after the other: the maximum is 16"]
 
 
 def test_a_graph_is_at_most_64_wide(complaints: Complaints) -> None:
@@ -291,4 +291,4 @@ def test_a_graph_is_at_most_64_wide(complaints: Complaints) -> None:
         return RIGHT.replace("  - name: other\n    pipeline: {model: whole}\n", pipeline)
 
     assert complaints(wide(64)) == []
-    assert complaints(wide(65)) == ["16: models[3].pipeline: calls 65 models at the same time: 64 are the most"]
+    assert complaints(wide(65)) == ["16: models[3].pipeline: calls 65 models at the same time: the maximum is 64"]

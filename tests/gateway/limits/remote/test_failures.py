@@ -64,8 +64,8 @@ async def test_a_loss_of_redis_is_logged_once_and_so_is_its_return(
             await redis.start(keep=True)
             await one.until(up=True)
             assert len(caplog.messages) == 2 * losses
-            assert caplog.messages[-2].startswith("Redis is lost (")
-            assert caplog.messages[-1].startswith("Redis answers again")
+            assert caplog.messages[-2].startswith("Redis is unavailable (")
+            assert caplog.messages[-1].startswith("Redis responds again")
     assert len(caplog.messages) == 4
 
 

@@ -95,8 +95,8 @@ async def test_no_candidates_need_no_model() -> None:
     [
         (vectors((0, 1), (0, 2)), "2 vectors for 4 texts"),
         (vectors((0, 1), (0, 2), (1,), (1, 2)), "differ in length"),
-        (vectors((0, 1), *[(float("nan"), 0.0)] * 3), "no answer of embeddings"),
-        (FakeAdapter(Script(chunks=(b"{}",))), "no answer of embeddings"),
+        (vectors((0, 1), *[(float("nan"), 0.0)] * 3), "not a response with embeddings"),
+        (FakeAdapter(Script(chunks=(b"{}",))), "not a response with embeddings"),
     ],
 )
 async def test_an_answer_that_cannot_order_is_the_servers_fault(server: FakeAdapter, message: str) -> None:

@@ -134,7 +134,7 @@ def test_the_context_is_that_of_the_model(tmp_path: Path) -> None:
         ({"is_decoder": True}, "is_decoder"),
         ({"hidden_act": "silu"}, "silu"),
         ({"num_attention_heads": 5}, "multiple"),
-        ({"hidden_size": 64}, r"is \[64, 32\]; the configuration says"),
+        ({"hidden_size": 64}, r"is \[64, 32\]; the configuration requires"),
         ({"num_hidden_layers": 3}, r"encoder\.layer\.2"),
         ({"vocab_size": None}, "tensor"),
     ],

@@ -173,11 +173,11 @@ def test_the_backend_is_inferred_from_the_file(tmp_path: Path) -> None:
         ),
         (
             "dynamic_batching:\n  priority_queues: {3: {}}",
-            "2: dynamic_batching.priority_queues: 3 is no level between 1 and priority_levels, 0",
+            "2: dynamic_batching.priority_queues: 3 is not a level between 1 and priority_levels, 0",
         ),
         (
             "inputs: [{name: A, datatype: FP32, dims: [-1]}]\ndynamic_batching: {pad_to: {B: [4]}}",
-            "2: dynamic_batching.pad_to.B: is no input of this model",
+            "2: dynamic_batching.pad_to.B: is not an input of the model",
         ),
         (
             "inputs: [{name: A, datatype: FP32, dims: [-1], ragged: true}]\ndynamic_batching: {pad_to: {A: [4]}}",

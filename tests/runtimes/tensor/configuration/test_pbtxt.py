@@ -180,7 +180,7 @@ def test_sequences(tmp_path: Path) -> None:
         (
             "response_cache",
             'batch_input { data_type: TYPE_INT32 target_name: "N" source_input: "INPUT9" } #',
-            "31: batch_input[0].source_input: is no input of this model (did you mean",
+            "31: batch_input[0].source_input: is not an input of the model (did you mean",
         ),
         (
             "response_cache",
@@ -190,7 +190,7 @@ def test_sequences(tmp_path: Path) -> None:
         (
             "response_cache",
             'batch_output { target_name: "OUTPUT9" source_input: "INPUT1" } #',
-            "31: batch_output[0].target_name: is no output of this model (did you mean",
+            "31: batch_output[0].target_name: is not an output of the model (did you mean",
         ),
         ("response_cache", "model_repository_agents {} #", "31: model_repository_agents: are not run by this runtime"),
         ("batch_size: 1\n", "batch_size: 9\n", "27: model_warmup[0].batch_size: must be at most 8, the largest batch"),

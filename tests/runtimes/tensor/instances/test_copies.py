@@ -80,12 +80,12 @@ async def test_a_model_may_write_into_its_inputs_if_it_is_given_them_alone(kind:
         ("raise MemoryError", "^MemoryError$"),
         ("raise ValueError('x' * 100_000)", "^ValueError: x{900,}$"),
         ("raise ValueError(chr(0xD800))", "^ValueError: "),
-        ("return None", "must answer a dict"),
-        ("return {}", "without its output `y`"),
+        ("return None", "must return a dict"),
+        ("return {}", "did not return its output `y`"),
         ("return {'y': inputs['x'][:0]}", "output `y` has 0 rows for a batch of 1"),
-        ("return {'y': inputs['x'].astype('f8')}", "output `y` is FP32, and the model answered FP64"),
+        ("return {'y': inputs['x'].astype('f8')}", "output `y` is FP32, and the model returned FP64"),
         ("return {'y': inputs['x']}, {5: 'no'}", "an error for row 5 of a batch of 1"),
-        ("return {'y': inputs['x']}, ['no']", "no dict of row to error"),
+        ("return {'y': inputs['x']}, ['no']", "a dict from rows to errors"),
     ],
 )
 async def test_any_mistake_of_a_model_is_reported_and_the_next_batch_is_answered(

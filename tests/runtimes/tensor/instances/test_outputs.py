@@ -35,16 +35,16 @@ def test_texts_of_numpys_own_types_are_bytes() -> None:
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "must answer a dict of its outputs, and answered a NoneType"),
-        ({"y": Y}, "without its output `t`"),
-        ({"y": Y, "t": T, "z": Y}, "answered `z`, which is none of its outputs"),
-        ({"y": Y.astype(np.float64), "t": T}, "output `y` is FP32, and the model answered FP64"),
-        ({"y": Y.astype(np.complex64), "t": T}, "output `y` is FP32, and the model answered complex64"),
+        (None, "must return a dict of its outputs, and returned a NoneType"),
+        ({"y": Y}, "did not return its output `t`"),
+        ({"y": Y, "t": T, "z": Y}, "returned `z`, which is not one of its outputs"),
+        ({"y": Y.astype(np.float64), "t": T}, "output `y` is FP32, and the model returned FP64"),
+        ({"y": Y.astype(np.complex64), "t": T}, "output `y` is FP32, and the model returned complex64"),
         ({"y": Y[:2], "t": T}, "output `y` has 2 rows for a batch of 3"),
         ({"y": np.float32(1), "t": T}, "output `y` has no rows for a batch of 3"),
-        ({"y": Y[:, :1], "t": T}, r"output `y` is \[2\], and the model answered \[1\]"),
-        ({"y": Y, "t": T[:, 0]}, r"output `t` is \[-1\], and the model answered \[\]"),
-        ({"y": Y, "t": Y}, "output `t` is BYTES, and the model answered FP32"),
+        ({"y": Y[:, :1], "t": T}, r"output `y` is \[2\], and the model returned \[1\]"),
+        ({"y": Y, "t": T[:, 0]}, r"output `t` is \[-1\], and the model returned \[\]"),
+        ({"y": Y, "t": Y}, "output `t` is BYTES, and the model returned FP32"),
         ({"y": Y, "t": [[1], [2], [3]]}, "output `t` is BYTES, and one of its elements is a int"),
         ({"y": [["a", "b"]] * 3, "t": T}, "output `y` is no FP32 array"),
         ({"y": [[1], [1, 2], []], "t": T}, "output `y` is no FP32 array"),
@@ -65,5 +65,5 @@ def test_a_sequences_state_is_an_output_too() -> None:
     states = (SequenceState("s", "s_next", "INT64", (1,)),)
     config = ModelConfig("model", "python", outputs=(), sequence_batching=SequenceBatching(states=states))
     assert list(Outputs(config).checked({"s_next": np.zeros(1, np.int64)}, None)) == ["s_next"]
-    with pytest.raises(ModelFailed, match="without its output `s_next`"):
+    with pytest.raises(ModelFailed, match="did not return its output `s_next`"):
         Outputs(config).checked({}, None)

@@ -491,7 +491,7 @@ OUTSIDE = "headrace-test-outside"
 def test_a_file_that_leads_elsewhere_is_refused(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     name = name.replace("ABSOLUTE", str(tmp_path / OUTSIDE))
-    with pytest.raises(RepositoryError, match="is no path of a model"):
+    with pytest.raises(RepositoryError, match="is not a path of a model"):
         unpack("m", Override("{}", {name: b"x"}))
     assert list(tmp_path.iterdir()) == []
 
@@ -502,13 +502,13 @@ def test_nor_is_it_written_where_the_check_of_names_is_wrong(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("runtimes.tensor.models.override.check_files", lambda _: None)
-    with pytest.raises(RepositoryError, match="is no path of a model"):
+    with pytest.raises(RepositoryError, match="is not a path of a model"):
         unpack("m", Override("{}", {name.replace("ABSOLUTE", str(tmp_path / OUTSIDE)): b"x"}))
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_load_with_such_a_file_is_refused(manager: ModelManager) -> None:
-    with pytest.raises(CallerError, match="is no path of a model's file: write file:VERSION/NAME"):
+    with pytest.raises(CallerError, match="is not a path of a model's file: write file:VERSION/NAME"):
         await manager.load("m", Override('{"backend": "python"}', {f"../{OUTSIDE}": b""}))
     assert not (Path(tempfile.gettempdir()) / OUTSIDE).exists()
 

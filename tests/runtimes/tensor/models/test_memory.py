@@ -86,7 +86,7 @@ async def test_the_one_that_was_not_used_for_longest_makes_room_and_comes_back(
     assert manager.lease("b", "") is None
     assert memory_used(manager) == 80
     entry = next(entry for entry in await manager.index() if entry.name == "b")
-    assert (entry.state, entry.reason) == ("READY", "cold: unloaded to make room, loaded again by the next request")
+    assert (entry.state, entry.reason) == ("READY", "cold: unloaded to free memory, loaded again by the next request")
     assert manager.table.is_ready("b")
     assert manager.table.describe("b")[1].name == "b"
     workshop.loaded.clear()
@@ -126,7 +126,7 @@ async def test_one_in_use_is_left_alone(tmp_path: Path, manager: ModelManager, m
     a, b = manager.lease("a", ""), manager.lease("b", "")
     assert a is not None
     assert b is not None
-    with pytest.raises(CallerError, match="no room for c version 1: the models that are loaded are all in use"):
+    with pytest.raises(CallerError, match="no memory for c version 1: all loaded models are in use"):
         await manager.load("c")
     waiting = asyncio.create_task(manager.load("c"))
     await until(lambda: "c" in manager.table.models)
@@ -144,7 +144,7 @@ async def test_an_open_sequence_is_use(manager: ModelManager, monkeypatch: pytes
         assert served is not None
         scheduler_of(served).sequences.add(1)
         served.release()
-    with pytest.raises(CallerError, match="no room"):
+    with pytest.raises(CallerError, match="no memory"):
         await manager.load("c")
     assert manager.lease("a", "") is not None
 
@@ -256,7 +256,7 @@ async def test_no_room_for_a_cold_model_is_an_overload(manager: ModelManager, mo
         await manager.load(name)
     monkeypatch.setattr(residency, "WAIT_SECONDS", 0.0)
     b, c = manager.lease("b", ""), manager.lease("c", "")
-    with pytest.raises(CapacityError, match="There is no room for a version 1"):
+    with pytest.raises(CapacityError, match="There is no memory for a version 1"):
         await manager.wait_for("a", "", None)
     for served in (b, c):
         assert served is not None

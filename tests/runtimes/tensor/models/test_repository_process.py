@@ -150,7 +150,7 @@ def test_a_model_can_be_sent_whole_and_leads_nowhere_else(http: client.Inference
     assert infer(http, "sent", 1) == ("3", 4)
     assert http.get_model_config("sent")["max_batch_size"] == 4
     for name in (f"../{OUTSIDE}", f"1/../../{OUTSIDE}", str(tmp_path / OUTSIDE), f"/{tmp_path / OUTSIDE}"):
-        with pytest.raises(InferenceServerException, match="is no path of a model") as caught:
+        with pytest.raises(InferenceServerException, match="is not a path of a model") as caught:
             http.load_model("sent", config=config, files={f"file:{name}": b"x"})
         assert caught.value.status() == "400"
     assert list(tmp_path.rglob(OUTSIDE)) == []
