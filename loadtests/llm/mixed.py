@@ -191,7 +191,7 @@ class Clients:
             document = await response.json()
         _expect((response.status, bool(document["error"]["message"])), (status, True))
 
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────
 
     def _text(self, least: int, most: int) -> str:
         count = int(least * (most / least) ** self._rng.random())  # short ones are as frequent as long ones

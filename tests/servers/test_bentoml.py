@@ -21,8 +21,18 @@ from adapters.errors import (
 from adapters.requests import AppRequest, ChatRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, RequestedOutput, Tensor
 from adapters.wire.openai.request_codec import OpenAIPayload
-from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, text_of, texts, within
 from tests.servers.bentoml import bentoml
+from tests.servers.pool_adapters import (
+    PATIENCE,
+    adapting,
+    infer_request,
+    outputs,
+    prompted,
+    streamed,
+    text_of,
+    texts,
+    within,
+)
 from tests.servers.shared import shared
 from tests.servers.started import Started
 

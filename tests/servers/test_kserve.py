@@ -12,8 +12,17 @@ from adapters.errors import BackendError, CallerError, ModelFailed, NotFound, Un
 from adapters.requests import AppRequest, InferRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.wire.tfserving import predict_v1_view
-from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, with_body, within
 from tests.servers.kserve import kserve
+from tests.servers.pool_adapters import (
+    PATIENCE,
+    adapting,
+    infer_request,
+    outputs,
+    prompted,
+    streamed,
+    with_body,
+    within,
+)
 from tests.servers.shared import shared
 from tests.servers.started import Started
 

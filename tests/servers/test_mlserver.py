@@ -18,7 +18,8 @@ from adapters.errors import (
 )
 from adapters.requests import ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
-from tests.servers.asking import (
+from tests.servers.mlserver import mlserver
+from tests.servers.pool_adapters import (
     PATIENCE,
     adapting,
     infer_request,
@@ -30,7 +31,6 @@ from tests.servers.asking import (
     with_body,
     within,
 )
-from tests.servers.mlserver import mlserver
 from tests.servers.shared import shared
 from tests.servers.started import Started
 

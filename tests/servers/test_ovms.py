@@ -15,8 +15,8 @@ from adapters.wire.oip import ovms
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of
 from adapters.wire.openai import chat as openai
-from tests.servers.asking import PATIENCE, adapting, infer_request, outputs, prompted, streamed, within
 from tests.servers.ovms import ovms as serving
+from tests.servers.pool_adapters import PATIENCE, adapting, infer_request, outputs, prompted, streamed, within
 from tests.servers.shared import shared
 from tests.servers.started import Started
 from tests.support.gateways import config

@@ -29,7 +29,7 @@ from adapters.requests import AppRequest, ModelOrder, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
 from adapters.wire.torchserve import proto as wire
-from tests.servers.asking import adapting, infer_request, outputs, within
+from tests.servers.pool_adapters import adapting, infer_request, outputs, within
 from tests.servers.torchserve import QUEUE, TorchServe, torchserve
 from tests.support.processes import gateway
 

@@ -221,7 +221,7 @@ async def test_writing_to_a_client_that_has_left_ends() -> None:
         peer.h2.reset_stream(stream_id, ErrorCode.CANCEL)
         peer.flush()
         await until(lambda: len(errors) == 1)
-    assert "left" in str(errors[0])
+    assert "disconnected" in str(errors[0])
 
 
 # ── handlers ──────────────────────────────────────────────────────────────────────────────────────────────

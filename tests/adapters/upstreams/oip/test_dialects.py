@@ -16,7 +16,7 @@ from adapters.tensors import Inference, Tensor
 from adapters.wire import compression
 from adapters.wire.oip import requests as oip
 from adapters.wire.oip.request_view import request_of
-from tests.servers.asking import adapting, infer_request, within
+from tests.servers.pool_adapters import adapting, infer_request, within
 
 ONE = Tensor("x", "FP32", (1,), bytes(4))
 ANSWER = {"model_name": "m", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.0]}]}

@@ -1,4 +1,4 @@
-"""Adapters before a real server, as a pool of the gateway's file has them made."""
+"""Adapters of real servers, created from the configuration of a pool, and requests for them."""
 
 import asyncio
 import json
