@@ -124,7 +124,7 @@ class Core:
         assignment = None
         if (comparison := decision.comparison) is not None:
             assignment = comparison.assign(decision.side, facts)
-            if assignment is not None and comparison.signer is not None:
+            if assignment is not None and comparison.signs:
                 record.sign(comparison.sign(assignment, facts), headers)
         standing, trace = snapshot.standings[principal.tenant], record.trace
         call = Call(

@@ -110,6 +110,8 @@ def _events(doc: Document, root: Node, compared: Node, name: str) -> Iterator[Pr
             yield doc.problem(condition.place, f"needs a bound: {metric} with slower_than, such as 2s")
         if metric is not None and metric not in TIMED and bound.value is not None:
             yield doc.problem_with_key(bound.place, f"has no effect: {metric} has no time")
+        if bound.text is not None and bound.text.startswith("p"):
+            yield from _quantile(doc, compared, metric, bound)
         yield from _reported(doc, root, condition)
         key = repr((bound.value, condition["of"].value, condition["worse_than"].value))
         if (metric, key) in seen:
@@ -117,6 +119,14 @@ def _events(doc: Document, root: Node, compared: Node, name: str) -> Iterator[Pr
         seen.add((metric, key))
         if (condition["above"].read(float) or 1.0) < 1:
             yield doc.problem(condition["above"].place, "is below 1x: a better arm would be taken back")
+
+
+def _quantile(doc: Document, compared: Node, metric: str | None, bound: Node) -> Iterator[Problem]:
+    """Report quantiles that are not measured: only the warm-up's times to the first byte are."""
+    if metric == "total":
+        yield doc.problem(bound.place, "is measured for first_byte only: give a time such as 5s")
+    if metric == "first_byte" and compared["warmup"].read(float) == 0 and not compared["baseline"].read(float):
+        yield doc.problem(bound.place, "is measured in the warm-up, which lasts 0s")
 
 
 def _reported(doc: Document, root: Node, condition: Node) -> Iterator[Problem]:

@@ -12,10 +12,10 @@ from config.schema.section import Section
 from config.schema.shadow.copies import ShadowFirstConfig
 from config.schema.target import ArmConfig, SplitConfig, Sticky, share_of_requests, small_alpha
 from config.schema.text import Name
-from config.schema.units import Delay, Duration, Factor, Percent, format_duration
+from config.schema.units import Delay, Duration, Factor, Percent, TimeBound, format_time_bound
 from config.schema.when import Version
 
-RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked", "feedback"]
+RolloutMetric = Literal["failures", "first_byte", "total", "retries", "rejections", "blocked", "refusals", "feedback"]
 TIMED: tuple[RolloutMetric, ...] = ("first_byte", "total")
 """Metrics whose event is a time above a bound."""
 
@@ -87,9 +87,12 @@ class EventConfig(Section):
     """``failures``: the arm did not answer, after its retries and before any fallback. ``first_byte`` and ``total``:
     the answer began, or ended, later than ``slower_than``. ``retries``: the arm needed more than one attempt.
     ``rejections``: the arm's server rejected the request as wrong. ``blocked``: a guard of the arm's pipeline blocked
-    it. ``feedback``: a client reported a bad value of the metric ``of``."""
-    slower_than: Duration | None = None
-    """Bound of ``first_byte`` and ``total``."""
+    it. ``refusals``: the answer of a language model refuses, by its field ``refusal``, its finish reason
+    ``content_filter`` or its first words in English. ``feedback``: a client reported a bad value of the metric ``of``.
+    """
+    slower_than: TimeBound | None = None
+    """Bound of ``first_byte`` and ``total``. Of ``first_byte`` also a quantile, p50 to p99: that of ``from``, or of the
+    control, which is measured in the warm-up and then fixed."""
     of: Name | None = None
     """Metric of ``feedback``. Bad is "down", and false, or true if lower is better."""
     worse_than: float | None = Field(None, allow_inf_nan=False)
@@ -100,7 +103,7 @@ class EventConfig(Section):
         """The name of the event in reports and metrics: ``first_byte>2s``."""
         if self.metric == "feedback":
             return f"feedback:{self.of}" if self.worse_than is None else f"feedback:{self.of}:{self.worse_than:g}"
-        return self.metric if self.slower_than is None else f"{self.metric}>{format_duration(self.slower_than)}"
+        return self.metric if self.slower_than is None else f"{self.metric}>{format_time_bound(self.slower_than)}"
 
 
 class BackConfig(EventConfig):

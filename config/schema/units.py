@@ -25,6 +25,7 @@ _PERIOD = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0,
     "h": 3600.0, "hour": 3600.0, "d": 86400.0, "day": 86400.0, "month": 30 * 86400.0,
 }  # fmt: skip
+QUANTILE = "p(50|75|90|95|99)"
 DURATION = rf"{_NUMBER}\s*({'|'.join(_SECONDS)})"
 _SIZE = rf"{_NUMBER}\s*({'|'.join(_BYTES)})"
 _COUNT = rf"{_NUMBER}\s*(k|M)?"
@@ -87,6 +88,21 @@ def parse_duration(value: object) -> float:
     """Parse a duration into seconds. A bare number is rejected, as its unit would be unclear."""
     m = _match(DURATION, value, "a duration such as 250ms, 10s, 5m or 1h")
     return float(m[1]) * _SECONDS[m[2]]
+
+
+def parse_time_bound(value: object) -> float | str:
+    """Parse a duration, or the name of a quantile of another arm's times."""
+    if isinstance(value, str) and re.fullmatch(QUANTILE, value.strip()):
+        return value.strip()
+    seconds = parse_duration(value) if isinstance(value, str) and re.fullmatch(DURATION, value.strip()) else 0.0
+    if seconds <= 0:
+        raise ValueError(f"expected a duration above 0s such as 2s, or a quantile such as p95, got {value!r}")
+    return seconds
+
+
+def format_time_bound(bound: float | str) -> str:
+    """The text of a bound."""
+    return bound if isinstance(bound, str) else format_duration(bound)
 
 
 def parse_size(value: object) -> int:
@@ -222,6 +238,12 @@ def _written_by(formatter: Callable[..., str]) -> PlainSerializer:
 
 Delay = Annotated[float, BeforeValidator(parse_duration), _written_by(format_duration), _as_text("10s", DURATION)]
 Duration = Annotated[Delay, Field(gt=0)]
+TimeBound = Annotated[
+    float | str,
+    BeforeValidator(parse_time_bound),
+    _written_by(format_time_bound),
+    _as_text("p95", f"{DURATION}|{QUANTILE}"),
+]
 Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0), _written_by(format_size), _as_text("10MiB", _SIZE)]
 SizeOrShare = Annotated[
     int | float,

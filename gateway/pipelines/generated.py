@@ -12,7 +12,7 @@ from adapters.stream import Stream
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
 from gateway.pipelines.values import Values
-from policies.pipelines.acceptance import FINISH_REASONS, GeneratedAnswer, values_of
+from policies.pipelines.acceptance import FINISH_REASONS, GeneratedAnswer, is_refusal, values_of
 
 Object = dict[str, Any]
 _object = msgspec.json.Decoder(Object).decode
@@ -69,6 +69,11 @@ class GeneratedText:
     def complete(self) -> bool:
         """Whether the answer has its finish reason."""
         return self._finish is not None
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the answer so far refuses."""
+        return is_refusal(GeneratedAnswer("".join(self._texts), self._finish, self._refusal or None))
 
     def values(self, tokens: int | None = None) -> Values:
         """The values of the answer. `tokens` is the server's count. An answer without its end counts as stopped."""

@@ -1,6 +1,7 @@
 """Rollouts: requests of a route move from one arm to another in steps, and back if the other arm is worse.
 
 arm.py        counts the end of each request at its arm; an arm that is another model
+refused.py    whether the answer of a language model refuses
 live.py       the rollouts of one process, across reloads
 schema.py     the tables in the state database
 planned.py    rollouts and experiments of a file, with the operations that differ

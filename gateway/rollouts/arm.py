@@ -7,6 +7,7 @@ from adapters.base import Answer, Upstream, as_inference_error
 from adapters.call import Call, Event
 from adapters.errors import ContentFiltered, InferenceError, Overloaded, Unsupported
 from adapters.requests import ModelRequest
+from gateway.rollouts.refused import RefusalReader, body_refuses, tapped
 from policies.rollouts.counting import Assignment
 from policies.rollouts.outcome import ArmOutcome
 
@@ -38,6 +39,8 @@ class ArmUpstream:
                 assignment.end(outcome._replace(retried=self._retried(events, trace.events)))
             raise
         first_byte, call.assignment = clock() - began, None
+        if assignment.count.stratum.reads:
+            return self._read(answer, assignment, first_byte, began, self._retried(events, trace.events))
         if answer.ended and answer.error is None and answer.status < 500 and trace.events is events:
             assignment.answered(first_byte, answer.usage.completion_tokens)
             return answer
@@ -46,6 +49,22 @@ class ArmUpstream:
         def ended(answer: Answer, error: BaseException | None) -> None:
             kind = _kind(error) if error is not None else "backend" if answer.status >= 500 else ""
             outcome = ArmOutcome(kind, first_byte, clock() - began, isinstance(error, ContentFiltered), retried)
+            assignment.end(outcome, None if kind else answer.usage.completion_tokens)
+
+        answer.when_ended(ended)
+        return answer
+
+    def _read(self, answer: Answer, assignment: Assignment, first_byte: float, began: float, retried: bool) -> Answer:
+        """The answer, whose end counts with whether it refuses."""
+        reader: RefusalReader | None = None
+        if answer.body is None and not answer.ended:
+            answer, reader = tapped(answer)
+
+        def ended(answer: Answer, error: BaseException | None) -> None:
+            kind = _kind(error) if error is not None else "backend" if answer.status >= 500 else ""
+            refused = not kind and (body_refuses(answer.body) if reader is None else reader.refused())
+            total, blocked = self._clock() - began, isinstance(error, ContentFiltered)
+            outcome = ArmOutcome(kind, first_byte, total, blocked, retried, refused)
             assignment.end(outcome, None if kind else answer.usage.completion_tokens)
 
         answer.when_ended(ended)

@@ -71,6 +71,8 @@ def _lines(view: dict[str, Any]) -> list[str]:
     if "steps" not in view:
         return lines
     lines.append(f"  step {view['step'] + 1} of {len(view['steps'])}, weight {view['weight']:.4g}")
+    if view["back_for_seconds"] is not None:
+        lines.append(f"  `back` is possible for {view['back_for_seconds']:.0f} s")
     lines.append(f"  requests: {view['requests']['from']} of {view['from']}, {view['requests']['to']} of {view['to']}")
     lines.append(f"  sample ratio: e {view['sample_ratio']['e_value']:.3g}, suspends at 1000")
     lines += [

@@ -27,7 +27,8 @@ from policies.experiments.progress import ExperimentProgress
 from policies.experiments.report import is_due, point
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
-from policies.rollouts.tally import ArmTally, StratumTally
+from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
+from policies.sequential.quantiles import merged
 from policies.shadowing.verdict import Judgement, verdict
 
 _TABLES = {RolloutProgress: rollouts, ExperimentProgress: experiments}
@@ -229,7 +230,10 @@ def _counted(connection: Connection, progress: Progress, counts: Sequence[Stratu
     """Add counts. Counts of strata that the progress does not have are dropped."""
     owner = SubjectOwner(progress.name, progress.generation)
     for each in counts:
-        if each.stratum < len(progress.strata):
+        if each.stratum == MEASURING:
+            times = each.tally.first_byte[0] if each.tally.first_byte else {}
+            progress.measured = dict(merged((progress.measured, times)))
+        elif each.stratum < len(progress.strata):
             stratum, tally = progress.strata[each.stratum], each.tally
             total = ArmTally(stratum.assigned, stratum.ended, stratum.events, {}, stratum.first_byte)
             total.add(msgspec.structs.replace(tally, subjects={}))

@@ -10,7 +10,10 @@ from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.experiments.feedback import FeedbackMetricConfig
 from policies.experiments.evidence import guard_alarms, mismatch, winner_of
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress, fresh_stratum
+from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.decide import PAUSED, OrderRefused
+from policies.rollouts.tally import MEASURING
+from policies.sequential.quantiles import Bins, merged
 from policies.sequential.thompson import Rewards, thompson_shares
 
 ExperimentVerb = Literal["pause", "on", "stop"]
@@ -35,8 +38,10 @@ def advance(
     progress = replace(progress, elapsed=progress.elapsed + seconds)
     if progress.status in ENDED:
         return progress
-    if progress.elapsed < config.warmup + config.baseline:
+    if progress.elapsed < config.warmup + config.baseline or not _is_measured(config, progress):
         return _before(config, progress)
+    if not progress.bounds:
+        progress = replace(progress, bounds=frozen_bounds(quantile_events(config.guards), _measured(progress)))
     progress = _shared(config, progress)
     if reason := mismatch(config, progress):
         return replace(progress, status="held", reason=reason)
@@ -81,11 +86,25 @@ def _before(config: ExperimentConfig, progress: ExperimentProgress) -> Experimen
     """The warm-up, then the two halves of the baseline: the control has all requests in the baseline."""
     first = config.first_shares
     strata = progress.strata or [fresh_stratum(first) for _ in range(FIRST_COMPARED)]
-    if config.baseline == 0:
-        return replace(progress, shares=config.shares, strata=strata)
     since = progress.elapsed - config.warmup
-    half = None if since < 0 else int(since >= config.baseline / 2)
-    return replace(progress, shares=first, strata=strata, stratum=half)
+    if config.baseline == 0 or since < 0:
+        shares = first if config.baseline else config.shares
+        measuring = MEASURING if quantile_events(config.guards) else None
+        return replace(progress, shares=shares, strata=strata, stratum=measuring)
+    return replace(progress, shares=first, strata=strata, stratum=int(since >= config.baseline / 2))
+
+
+def _measured(progress: ExperimentProgress) -> Bins:
+    """The times of the control before the comparison."""
+    baseline = (s.first_byte[0] for s in progress.strata[:FIRST_COMPARED] if s.first_byte)
+    return merged((progress.measured, *baseline))
+
+
+def _is_measured(config: ExperimentConfig, progress: ExperimentProgress) -> bool:
+    """Whether every bound that is a quantile has enough times."""
+    if progress.bounds or not quantile_events(config.guards):
+        return True
+    return sum(_measured(progress).values()) >= FEWEST_TIMES
 
 
 def _shared(config: ExperimentConfig, progress: ExperimentProgress) -> ExperimentProgress:

@@ -76,6 +76,10 @@ class ExperimentProgress(msgspec.Struct):
     """Arms that a guard has stopped, with the key of its event."""
     covariate: tuple[float, float] | None = None
     """Of the baseline: theta and the mean value; None without one, or before its end."""
+    measured: dict[int, int] = msgspec.field(default_factory=dict)
+    """The times of the control before the comparison, if a guard has a quantile of them as its bound."""
+    bounds: dict[str, float] = msgspec.field(default_factory=dict)
+    """Seconds that are events, by the key of such a guard."""
     read: int = 0
     """The number of the last value that counts."""
     pointed_at: float = 0.0
@@ -83,7 +87,7 @@ class ExperimentProgress(msgspec.Struct):
 
     def order(self) -> ShareOrder:
         """What every process applies."""
-        return ShareOrder(self.name, self.fingerprint, self.generation, self.shares, self.stratum)
+        return ShareOrder(self.name, self.fingerprint, self.generation, self.shares, self.stratum, self.bounds)
 
     def started_anew(self, fingerprint: str) -> "ExperimentProgress":
         """The same experiment before its begin."""

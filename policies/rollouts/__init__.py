@@ -5,6 +5,7 @@ tally.py        counts of one share of the arms: assigned and ended requests, ev
 live.py         a rollout or an experiment in one process: the arm of each request
 counting.py     the counts of one process under one set of shares
 progress.py     a rollout as it is stored: status, step, and the counts of each share
+bounds.py       bounds of times that are quantiles, measured in a warm-up
 evidence.py     e-values, proofs and intervals of the counts
 decide.py       the next status of a rollout: hold, next step, back
 report.py       a rollout for operators

@@ -6,8 +6,8 @@ from math import inf
 from typing import Protocol
 
 from config.schema.rollout import EventConfig
-from policies.rollouts.outcome import ArmOutcome, Occurs, bound_of, occurs
-from policies.rollouts.tally import ArmTally, add_counts
+from policies.rollouts.outcome import NO_BOUNDS, ArmOutcome, Occurs, bound_of, occurs
+from policies.rollouts.tally import MEASURING, ArmTally, add_counts
 from policies.sequential.quantiles import bin_of
 from policies.sequential.subexponential import WideSum
 
@@ -112,10 +112,21 @@ class Expected:
 class LiveStratum:
     """The counts of one process under one set of shares."""
 
-    __slots__ = ("_count_subject", "_events", "_expected", "counts", "number", "tally")
+    __slots__ = ("_bounds", "_count_subject", "_events", "_expected", "counts", "number", "reads", "tally")
 
-    def __init__(self, number: int, arms: int, expected: "Sequence[Expected]", count_subject: CountSubject) -> None:
+    def __init__(
+        self,
+        number: int,
+        arms: int,
+        expected: "Sequence[Expected]",
+        count_subject: CountSubject,
+        bounds: Mapping[str, float] = NO_BOUNDS,
+    ) -> None:
+        """`bounds` has the bounds of times that are quantiles, by the key of an event."""
         self.number = number
+        self.reads = False
+        """Whether answers are read, to count those that refuse."""
+        self._bounds = bounds
         self.tally: ArmTally | None = ArmTally()
         """Replaced at each report; None after a reset."""
         self.counts = tuple(ArmCount(self, arm, expected[arm] if expected else None) for arm in range(arms))
@@ -123,8 +134,10 @@ class LiveStratum:
         self._count_subject = count_subject
         self._events: tuple[tuple[str, Occurs], ...] = ()
 
-    def configure(self, events: Sequence[EventConfig], bounds: Mapping[str, float]) -> None:
-        """Count these events from now on. `bounds` has the bounds that are quantiles, by the key of an event."""
+    def configure(self, events: Sequence[EventConfig]) -> None:
+        """Count these events from now on. A stratum that measures counts times only."""
+        bounds, events = self._bounds, () if self.number == MEASURING else events
+        self.reads = any(event.metric == "refusals" for event in events)
         fast = min((bound_of(event, bounds) for event in events if event.slower_than is not None), default=inf)
         self._events = tuple((event.key, occurs(event, bounds)) for event in events)
         for count in self.counts:

@@ -5,6 +5,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from config.schema.rollout import RolloutConfig
+from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
 from policies.rollouts.progress import SHADOW, RolloutProgress, Stratum
 from policies.shadowing.verdict import Judgement
@@ -31,9 +32,8 @@ def advance(
     if needs_shadow(config, progress):
         return _shadowed(progress, shadow)
     progress = _as_configured(config, progress)
-    if not progress.counting and progress.elapsed >= config.warmup:
-        fresh = Stratum(progress.share, progress.step)
-        progress = replace(progress, counting=True, strata=[*progress.strata, fresh])
+    if not progress.counting:
+        progress = _warmed(config, progress)
     if has_mismatch(progress):
         return replace(progress, status="held", reason=SAMPLE_RATIO)
     alarm = next((alarm for alarm in alarms(config, progress) if alarm.is_certain), None)
@@ -64,6 +64,19 @@ def _shadowed(progress: RolloutProgress, shadow: Judgement) -> RolloutProgress:
     return replace(progress, status="running", reason=SHADOW)
 
 
+def _warmed(config: RolloutConfig, progress: RolloutProgress) -> RolloutProgress:
+    """The rollout in its warm-up, or with a new stratum after it.
+
+    Quantiles of `from` are measured in the warm-up, which lasts until there are enough times: a bound must not depend
+    on the events that it decides.
+    """
+    quantiles = quantile_events(config.events()) if progress.share < 1 else ()
+    if progress.elapsed < config.warmup or (quantiles and sum(progress.measured.values()) < FEWEST_TIMES):
+        return replace(progress, measuring=bool(quantiles))
+    fresh = Stratum(progress.share, progress.step, bounds=frozen_bounds(quantiles, progress.measured))
+    return replace(progress, counting=True, measuring=False, measured={}, strata=[*progress.strata, fresh])
+
+
 def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb) -> RolloutProgress:
     """The rollout after an operator's order. Raises `OrderRefused`."""
     status, reason = progress.status, progress.reason
@@ -84,7 +97,7 @@ def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb
     if status == "back":
         return progress.started_anew(progress.fingerprint)
     if reason == SAMPLE_RATIO:
-        running = replace(progress, status="running", reason="", counting=False, elapsed=0.0)
+        running = replace(_silent(progress), status="running", reason="", elapsed=0.0)
         return replace(running, subjects_from=len(progress.strata))
     if reason == PAUSED:
         return replace(progress, status="running", reason="")
@@ -99,7 +112,7 @@ def _as_configured(config: RolloutConfig, progress: RolloutProgress) -> RolloutP
     share = config.steps[step].weight
     if (step, share) == (progress.step, progress.share):
         return progress
-    return replace(progress, step=step, share=share, counting=False, elapsed=0.0)
+    return replace(_silent(progress), step=step, share=share, elapsed=0.0)
 
 
 def _is_over(config: RolloutConfig, progress: RolloutProgress) -> bool:
@@ -110,11 +123,16 @@ def _is_over(config: RolloutConfig, progress: RolloutProgress) -> bool:
 
 
 def _next_step(config: RolloutConfig, progress: RolloutProgress) -> RolloutProgress:
-    step, running = progress.step + 1, replace(progress, reason="", elapsed=0.0, counting=False)
+    step, running = progress.step + 1, replace(_silent(progress), reason="", elapsed=0.0)
     if step == len(config.steps):
         return replace(running, status="done", share=1.0)
     return replace(running, status="running", step=step, share=config.steps[step].weight)
 
 
 def _back(progress: RolloutProgress, reason: str) -> RolloutProgress:
-    return replace(progress, status="back", reason=reason, share=0.0, counting=False, elapsed=0.0)
+    return replace(_silent(progress), status="back", reason=reason, share=0.0, elapsed=0.0)
+
+
+def _silent(progress: RolloutProgress) -> RolloutProgress:
+    """The rollout while nothing counts."""
+    return replace(progress, counting=False, measuring=False, measured={})

@@ -11,7 +11,7 @@ from typing import Protocol
 from config.schema.rollout import EventConfig
 from policies.experiments.signed_ids import GENERATIONS, LARGEST_SUBJECT, IdSigner, SignedId
 from policies.rollouts.counting import ArmCount, Assignment, Expected, LiveStratum, SubjectAssignment
-from policies.rollouts.tally import ArmTally, ShareOrder, StratumTally
+from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder, StratumTally
 from policies.routing.facts import Facts
 from policies.routing.split import Arms, arm_for, steady_subject
 
@@ -73,7 +73,7 @@ class LiveComparison:
         """Apply a changed configuration of the same arms."""
         self._events = config.events()
         for stratum in self._strata.values():
-            stratum.configure(self._events, self._bounds)
+            stratum.configure(self._events)
 
     def apply(self, order: ShareOrder) -> None:
         """Put shares in force, for new requests."""
@@ -105,7 +105,7 @@ class LiveComparison:
         if not self._counts:
             return None
         count = self._counts[arm]
-        if self._draws and not facts.sequence:
+        if (self._draws and not facts.sequence) or self.stratum == MEASURING:
             count.assigned += 1
             return count
         number = self.subject_of(steady_subject(self._sticky, facts, facts) or facts.tenant)
@@ -116,6 +116,11 @@ class LiveComparison:
     def subject_of(self, subject: str) -> int:
         """The number of a subject."""
         return subject_number(subject, self.salt)
+
+    @property
+    def signs(self) -> bool:
+        """Whether the ids of requests that count are signed."""
+        return self.signer is not None and self.stratum != MEASURING
 
     def sign(self, assignment: Assignment, facts: Facts) -> str:
         """The id of a request with its arm. `signer` is not None."""
@@ -147,9 +152,9 @@ class LiveComparison:
         if stratum is None:
             while len(self._strata) >= MOST_STRATA:
                 self._strata.pop(next(iter(self._strata))).tally = None
-            stratum = LiveStratum(number, len(self._labels), self._expected, self._count_subject)
+            stratum = LiveStratum(number, len(self._labels), self._expected, self._count_subject, self._bounds)
             self._strata[number] = stratum
-            stratum.configure(self._events, self._bounds)
+            stratum.configure(self._events)
         return stratum
 
     def take(self) -> list[StratumTally]:

@@ -21,6 +21,8 @@ class ArmOutcome(NamedTuple):
     blocked: bool = False
     """Whether a guard of the arm's pipeline blocked the request or the answer."""
     retried: bool = False
+    refused: bool = False
+    """Whether the answer of a language model refuses, if that is counted."""
 
 
 Occurs = Callable[[ArmOutcome], bool]
@@ -29,7 +31,8 @@ NO_BOUNDS: Mapping[str, float] = {}
 
 def bound_of(event: EventConfig, bounds: Mapping[str, float]) -> float:
     """The bound of an event's time, in seconds. Without the bound of a quantile no time is an event."""
-    return bounds.get(event.key, inf) if event.slower_than is None else event.slower_than
+    slower = event.slower_than
+    return slower if isinstance(slower, float) else bounds.get(event.key, inf)
 
 
 def occurs(event: EventConfig, bounds: Mapping[str, float] = NO_BOUNDS) -> Occurs:
@@ -47,6 +50,7 @@ _PREDICATES: dict[str, Callable[[float], Occurs]] = {
     "total": lambda bound: lambda end: end.total > bound,
     "retries": lambda _: lambda end: end.retried,
     "rejections": lambda _: lambda end: end.kind == "caller" and not end.blocked,
+    "refusals": lambda _: lambda end: end.refused,
     "blocked": lambda _: lambda end: end.blocked,
 }
 """By the metric. The events of other metrics are not ends of requests: clients report them."""

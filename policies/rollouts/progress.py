@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from policies.rollouts.tally import ArmCounts, ShareOrder
+from policies.rollouts.tally import MEASURING, ArmCounts, ShareOrder
 
 RolloutStatus = Literal["running", "held", "back", "done"]
 SHADOW = "shadow"
@@ -21,6 +21,8 @@ class Stratum(msgspec.Struct):
     ended: ArmCounts = msgspec.field(default_factory=lambda: [0, 0])
     events: dict[str, ArmCounts] = msgspec.field(default_factory=dict)
     first_byte: list[dict[int, int]] = msgspec.field(default_factory=lambda: [{}, {}])
+    bounds: dict[str, float] = msgspec.field(default_factory=dict)
+    """Seconds that are events from then on, by the key of an event whose bound is a quantile of `from`."""
 
 
 class RolloutProgress(msgspec.Struct):
@@ -46,14 +48,19 @@ class RolloutProgress(msgspec.Struct):
     """The number of counted subjects, by the key of their event."""
     shadowed: bool = False
     """Whether the answers of copies agree, so that the first step may begin."""
+    measuring: bool = False
+    """Whether the times of a warm-up are counted, for the bounds of the next stratum."""
+    measured: dict[int, int] = msgspec.field(default_factory=dict)
+    """The times of `from` in this warm-up."""
     read: int = 0
     """The number of the last value of clients that counts."""
 
     def order(self) -> ShareOrder:
         """The state that every process applies."""
-        stratum = len(self.strata) - 1 if self.counting else None
+        stratum = len(self.strata) - 1 if self.counting else MEASURING if self.measuring else None
+        bounds = self.strata[-1].bounds if self.counting else {}
         shares, shadows = (1 - self.share, self.share), (self.status, self.reason) == ("running", SHADOW)
-        return ShareOrder(self.name, self.fingerprint, self.generation, shares, stratum, shadows=shadows)
+        return ShareOrder(self.name, self.fingerprint, self.generation, shares, stratum, bounds, shadows)
 
     def started_anew(self, fingerprint: str) -> "RolloutProgress":
         """The same rollout before its first step."""

@@ -27,6 +27,7 @@ def described(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any
         "weight": progress.share,
         "elapsed_seconds": round(progress.elapsed, 1),
         "counting": progress.counting,
+        "back_for_seconds": round(max(config.keep - progress.elapsed, 0.0), 1) if progress.status == "done" else None,
         "requests": _pair([stratum.ended for stratum in progress.strata]),
         "assigned": _pair([stratum.assigned for stratum in progress.strata]),
         "sample_ratio": {"e_value": finite(e_value(log_ratio_mismatch(progress)))},
@@ -88,6 +89,9 @@ def _event(config: RolloutConfig, progress: RolloutProgress, event: EventConfig)
         "events": {"from": total - to, "to": to},
         "ratio": list(_ratio(config, progress, event)),
     }
+    bound = next((s.bounds[event.key] for s in reversed(progress.strata) if event.key in s.bounds), None)
+    if bound is not None:
+        shown["slower_than"] = round(bound, 6)
     if config.sticky == "request":
         rates = [_rate(progress, event, arm) for arm in (0, 1)]
         shown["difference"] = [round(end, 6) for end in difference_interval(rates[0], rates[1], config.alpha)]

@@ -6,6 +6,8 @@ import msgspec
 
 from policies.sequential.subexponential import WideSum
 
+MEASURING = -1
+"""The number of the stratum that counts times only, in a warm-up: their quantiles are the bounds of events."""
 MOST_WAITING = 1_000_000
 """Subjects of an event that wait for the database; further ones do not count, in any arm."""
 ArmCounts = list[int]

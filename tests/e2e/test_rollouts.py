@@ -30,7 +30,8 @@ def configuration(v1: Upstream, v2: Upstream, workers: int = 1, **rollout: Any) 
 class Traffic:
     """Clients that repeat one request each until the end of the test."""
 
-    def __init__(self, g: GatewayProcess, key: str) -> None:
+    def __init__(self, g: GatewayProcess, key: str, **fields: Any) -> None:
+        self._fields = fields
         self._url = f"{g.url}/v1/chat/completions"
         self._headers = {"authorization": f"Bearer {key}"}
         self.statuses: dict[int, int] = {}
@@ -38,7 +39,7 @@ class Traffic:
         self._stopped = False
 
     async def _client(self, http: aiohttp.ClientSession) -> None:
-        body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+        body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}], **self._fields}
         while not self._stopped:
             async with http.post(self._url, json=body, headers=self._headers) as response:
                 await response.read()

@@ -78,12 +78,28 @@ def test_a_rollout_is_valid(complaints: Complaints) -> None:
             "to: v2",
             "to: v2\n          back_if: [{metric: failure}]",
             "13: PLACE.back_if[0].metric: expected failures or first_byte or total or retries or rejections or "
-            'blocked or feedback (did you mean "failures"?)',
+            'blocked or refusals or feedback (did you mean "failures"?)',
         ),
         (
             "to: v2",
             "to: v2\n          back_if: [{metric: first_byte}]",
             "13: PLACE.back_if[0]: needs a bound: first_byte with slower_than, such as 2s",
+        ),
+        (
+            "to: v2",
+            "to: v2\n          back_if: [{metric: total, slower_than: p95}]",
+            "13: PLACE.back_if[0].slower_than: is measured for first_byte only: give a time such as 5s",
+        ),
+        (
+            "to: v2",
+            "to: v2\n          warmup: 0s\n          back_if: [{metric: first_byte, slower_than: p95}]",
+            "14: PLACE.back_if[0].slower_than: is measured in the warm-up, which lasts 0s",
+        ),
+        (
+            "to: v2",
+            "to: v2\n          back_if: [{metric: first_byte, slower_than: p12}]",
+            "13: PLACE.back_if[0].slower_than: expected a duration above 0s such as 2s, or a quantile such as p95, "
+            "got 'p12'",
         ),
         (
             "to: v2",

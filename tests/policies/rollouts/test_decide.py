@@ -12,6 +12,8 @@ from policies.rollouts.decide import OrderRefused, advance, ordered
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
 from policies.rollouts.progress import RolloutProgress, Stratum
 from policies.rollouts.report import audited, described
+from policies.rollouts.tally import MEASURING
+from policies.sequential.quantiles import bin_of
 
 STEPS = [{"weight": "5%", "for": "10m"}, {"weight": "50%", "for": "30m"}]
 
@@ -259,3 +261,25 @@ def test_an_operator_pauses_copies_and_passes_over_them() -> None:
 def test_copies_that_are_added_to_a_running_rollout_do_not_stop_it() -> None:
     running = counted(begun(plan()), 95, 5)
     assert advance(plan(shadow_first={"share": "5%"}), running, 1.0).share == 0.05
+
+
+def test_a_quantile_is_measured_in_the_warm_up_and_then_fixed() -> None:
+    config = plan(back_if=[{"metric": "first_byte", "slower_than": "p95"}], warmup="10s")
+    progress = advance(config, RolloutProgress("r", "f"), 1.0)
+    assert progress.order().stratum == MEASURING
+    assert progress.strata == []
+    progress = advance(config, progress, 100.0)
+    assert not progress.counting  # too few times
+    progress.measured = {bin_of(0.1): 190, bin_of(1.0): 10}
+    progress = advance(config, progress, 1.0)
+    assert progress.counting
+    bounds = progress.order().bounds
+    assert bounds == {"first_byte>p95": pytest.approx(0.1, rel=0.06)}
+    progress.measured = {bin_of(9.0): 1000}
+    assert advance(config, progress, 1.0).order().bounds == bounds
+    back = ordered(config, progress, "back")
+    assert back.order().stratum is None
+
+
+def test_without_quantiles_nothing_is_measured() -> None:
+    assert advance(plan(warmup="10s"), RolloutProgress("r", "f"), 1.0).order().stratum is None

@@ -14,7 +14,7 @@ from policies.rollouts import live
 from policies.rollouts.fingerprint import fingerprint
 from policies.rollouts.live import LiveComparison
 from policies.rollouts.outcome import ArmOutcome
-from policies.rollouts.tally import ArmTally, ShareOrder
+from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder
 from policies.routing.facts import Facts
 from tests.policies.rollouts.test_decide import plan
 
@@ -191,3 +191,27 @@ def test_the_fingerprint_follows_the_arms_and_nothing_else() -> None:
         assert fingerprint(changed, pools) != one
     renamed = {**pools, "v2": pools["v2"].model_copy(update={"model": "other"})}
     assert fingerprint(plan(), renamed) != one
+
+
+def test_a_stratum_that_measures_counts_times_only() -> None:
+    config = plan(sticky="user", back_if=[{"metric": "failures"}, {"metric": "first_byte", "slower_than": "p95"}])
+    rollout = running(0.5, config)
+    rollout.apply(order(0.5, MEASURING, 1))
+    assert not rollout.signs
+    end(rollout, 0, OK, user="ann")
+    end(rollout, 0, ArmOutcome("backend", None, 0.1), user="ann")
+    (taken,) = rollout.take()
+    assert (taken.stratum, taken.tally.events, taken.tally.subjects) == (MEASURING, {}, {})
+    assert sum(taken.tally.first_byte[0].values()) == 1
+
+
+def test_a_stratum_has_the_bounds_with_which_it_began() -> None:
+    config = plan(back_if=[{"metric": "first_byte", "slower_than": "p95"}])
+    rollout = running(0.5, config)
+    for stratum, bound in ((0, 1.0), (1, 0.01)):
+        rollout.apply(ShareOrder("r", "f", 1, (0.5, 0.5), stratum, {"first_byte>p95": bound}))
+    rollout.configure(config)
+    for stratum in (0, 1):
+        rollout.apply(ShareOrder("r", "f", 1, (0.5, 0.5), stratum, {"first_byte>p95": 0.0}))
+        end(rollout, 0, ArmOutcome("", 0.1, 0.2))
+    assert [taken.tally.events for taken in rollout.take()] == [{}, {"first_byte>p95": [1, 0]}]
