@@ -12,7 +12,7 @@ from config.checks.attempts import is_alone
 from config.checks.matching import covers_when
 from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
 from config.checks.pipelines.walk import model_names, model_of, pipelines
-from config.checks.references import targets, within
+from config.checks.references import pool_of, targets, within
 from config.document import Document
 from config.node import Node, names
 from config.place import written
@@ -47,7 +47,9 @@ def _all(doc: Document, root: Node) -> Iterator[Problem]:
 
 
 def _unused_pools(doc: Document, root: Node) -> Iterator[Problem]:
-    used = {pool.text for model in root["models"] for route in model["routes"] for pool in targets(route)}
+    routes = [route for model in root["models"] for route in model["routes"]]
+    used = {pool.text for route in routes for pool in targets(route)}
+    used |= {pool_of(route["shadow"]["to"]).text for route in routes}
     for pool in root["pools"]:
         if pool["name"].text not in used:
             yield doc.problem(pool["name"].place, "no route leads here")

@@ -145,6 +145,7 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
         if name in compare:
             kind = "tensors" if tensors else "texts"
             yield doc.problem_with_key(compare[name].place, f"has no effect: the route answers with {kind}")
+    yield from _judges(doc, root, compare)
     if compare["exact"].value is True:
         for name in ("text", "tools", "json", "tensors"):
             if name in compare:
@@ -156,3 +157,23 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
             if name in compare["tensors"]:
                 message = "has no effect beside `top_k`, which compares positions and not values"
                 yield doc.problem_with_key(compare["tensors"][name].place, message)
+
+
+def _judges(doc: Document, root: Node, compare: Node) -> Iterator[Problem]:
+    """The models that decide about texts exist, and take what they are given."""
+    all_names, tensors = model_names(root), takes_tensors(root)
+    embeds = {model["name"].text for model in root["models"] if "embeddings" in model}
+    for test in compare["text"]:
+        for kind in ("embedding", "judge"):
+            named = test[kind]
+            if named.text is None:
+                continue
+            own = model_of(named.text, all_names)
+            if own is None:
+                yield doc.problem(named.place, f'no model is named "{named.text}"', closest(named.text, all_names))
+            elif is_glob(own):
+                yield doc.problem(named.place, "is served by a family: name a model that has one name")
+            elif tensors(own) and own not in embeds:
+                yield doc.problem(named.place, "takes tensors, and is given texts")
+        if "least" in test and "embedding" not in test:
+            yield doc.problem_with_key(test["least"].place, "has no effect without `embedding`")

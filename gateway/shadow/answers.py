@@ -13,7 +13,7 @@ from adapters.wire.oip import responses as oip_responses
 from config.schema.config import CompareConfig
 from gateway.recording.streams import events_of, texts_of
 from policies.comparison.answers import AnswerContent, ComparedTensor, ComparedTool
-from policies.comparison.differences import Differences, differences
+from policies.comparison.differences import Differences, differences, undecided_texts
 
 MOST_DECODED = 16 * 1024 * 1024
 """Bytes of a compressed answer after decompression."""
@@ -30,9 +30,18 @@ class WholeAnswer(NamedTuple):
     data: bytes = b""
 
 
-def compared(first: WholeAnswer, second: WholeAnswer, config: CompareConfig) -> Differences:
-    """The differences of two answers; empty if they agree. `first` is the primary's."""
-    return differences(content_of(first), content_of(second), config)
+class Comparison(NamedTuple):
+    """The differences of two answers, and the texts that a model has to decide."""
+
+    differences: Differences
+    undecided: tuple[tuple[str, str], ...] = ()
+
+
+def compared(first: WholeAnswer, second: WholeAnswer, config: CompareConfig) -> Comparison:
+    """The comparison of two answers. `first` is the primary's."""
+    one, other = content_of(first), content_of(second)
+    differing = differences(one, other, config)
+    return Comparison(differing, undecided_texts(one, other, config) if "text" in differing else ())
 
 
 def content_of(answer: WholeAnswer) -> AnswerContent:

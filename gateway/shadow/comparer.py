@@ -5,8 +5,7 @@ import asyncio
 from adapters.offload.jobs import CodecCall
 from adapters.offload.worker_queue import WorkerQueue
 from config.schema.config import CompareConfig
-from gateway.shadow.answers import WholeAnswer, compared
-from policies.comparison.differences import Differences
+from gateway.shadow.answers import Comparison, WholeAnswer, compared
 
 INLINE = 16 * 1024
 """Bytes of two answers that are compared at once."""
@@ -22,18 +21,19 @@ class AnswerComparer:
     def __init__(self) -> None:
         self._queue = WorkerQueue(MEMORY)
 
-    async def differences(self, config: CompareConfig, first: WholeAnswer, second: WholeAnswer) -> Differences:
-        """The differences; empty if the answers agree. Raises `InferenceError` if too many comparisons wait, or one
+    async def compare(self, config: CompareConfig, first: WholeAnswer, second: WholeAnswer) -> Comparison:
+        """Compare two answers. Raises `InferenceError` if too many comparisons wait, or one
         takes too much memory."""
         if first.data == second.data and first.status == second.status and first.content_type == second.content_type:
-            return {}
+            return Comparison({})
         size = len(first.data) + len(second.data)
         edits = any(test.edit is not None for test in config.text)
         if size < (INLINE_EDITS if edits else INLINE) and not first.form.encoding:
             return compared(first, second, config)
         future = self._queue.submit(CodecCall(compared, (first, second, config), {}))
         try:
-            return await asyncio.wrap_future(future)
+            comparison: Comparison = await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._queue.abandon(future)
             raise
+        return comparison

@@ -6,7 +6,7 @@ slot. A copy that is drawn and not compared is counted by its reason.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import RolloutArmConfig, TimeoutConfig
+from config.schema.shadow.compare import TextTestConfig
 from gateway.answer_tap import TappedAnswer
 from gateway.auth.keys import Principal
 from gateway.exchange import deadline_of, rewritten
@@ -25,6 +26,7 @@ from gateway.rollouts.arm import ModelArm
 from gateway.shadow.answers import WholeAnswer
 from gateway.shadow.comparer import AnswerComparer
 from gateway.shadow.exclusions import exclusion
+from gateway.shadow.judges import NoVerdict, accepts_by_model, question_of
 from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
 from gateway.telemetry.events import cached
@@ -218,10 +220,35 @@ class ShadowCopies:
         shadow.count(tuple(differences), repeat_differs)
 
     async def _differences(self, copy: ShadowCopy, first: WholeAnswer, second: WholeAnswer) -> Differences:
+        """The differences of an answer from the client's. Raises `NotCompared` if they cannot be decided."""
+        compare = copy.shadow.config.compare
         try:
-            return await self._comparer.differences(copy.shadow.config.compare, first, second)
-        except InferenceError:  # too many comparisons wait, or one takes too much memory
+            differing, undecided = await self._comparer.compare(compare, first, second)
+            if undecided and await self._accepted(copy, [test for test in compare.text if test.model], undecided):
+                differing = {part: text for part, text in differing.items() if part != "text"}
+        except (InferenceError, NoVerdict):  # too many comparisons wait, or one fails
             raise NotCompared("comparison") from None
+        return differing
+
+    async def _accepted(
+        self, copy: ShadowCopy, tests: Sequence[TextTestConfig], pairs: Sequence[tuple[str, str]]
+    ) -> bool:
+        """Whether models accept all pairs of texts."""
+        request, question = copy.request, question_of(copy.request.received)
+
+        async def call(model: str, sent: ModelRequest) -> Answer:
+            to = RolloutArmConfig(model=model)
+            answer = await self._called(to, sent, self._call_of(request, sent, to))
+            self._charge(copy.shadow, answer)
+            return answer
+
+        for one, other in pairs:
+            for test in tests:
+                if await accepts_by_model(test, question, one, other, call):
+                    break
+            else:
+                return False
+        return True
 
     async def _both(
         self, first: Coroutine[Any, Any, WholeAnswer], second: Coroutine[Any, Any, WholeAnswer]
@@ -245,9 +272,13 @@ class ShadowCopies:
             if error.kind in ("caller", "backend"):
                 return WholeAnswer(statuses.http_status(error), request.sent.operation)
             raise NotCompared(_reason(error)) from None
+        self._charge(shadow, answer)
+        return whole(answer, data, sent.operation)
+
+    def _charge(self, shadow: LiveShadow, answer: Answer) -> None:
+        """Count the tokens of an answer on the operator's bill."""
         shadow.tokens["prompt"] += answer.usage.prompt_tokens
         shadow.tokens["completion"] += answer.usage.completion_tokens
-        return whole(answer, data, sent.operation)
 
     async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
         if to.model is not None:

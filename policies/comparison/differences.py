@@ -29,6 +29,14 @@ def differences(first: AnswerContent, second: AnswerContent, config: CompareConf
     return _of_texts(first, second, config)
 
 
+def undecided_texts(first: AnswerContent, second: AnswerContent, config: CompareConfig) -> tuple[tuple[str, str], ...]:
+    """The texts that no test of the texts alone accepts, if a model has to decide them."""
+    if not any(test.model for test in config.text) or len(first.texts) != len(second.texts):
+        return ()
+    pairs = zip(first.texts, second.texts, strict=True)
+    return tuple((one, other) for one, other in pairs if not any(accepts(test, one, other) for test in config.text))
+
+
 def _of_tensors(first: AnswerContent, second: AnswerContent, config: CompareConfig) -> Differences:
     """Tensors, or the JSON of a wire whose tensors have no datatype."""
     differing = tensor_differences(first.tensors, second.tensors, config.tensors)

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Hashable, Sequence
+from math import sqrt
 
 from config.schema.shadow.compare import TextTestConfig
 
@@ -12,7 +13,7 @@ MOST_WORDS = 16_384
 
 
 def accepts(test: TextTestConfig, first: str, second: str) -> bool:
-    """Whether a test accepts two texts."""
+    """Whether a test accepts two texts. A test by a model accepts equal texts only: the model decides the others."""
     if test.edit is not None:
         return first == second or similarity(first, second) >= test.edit
     return first == second or (test.same == "normalized" and normalized(first) == normalized(second))
@@ -34,6 +35,14 @@ def similarity(first: str, second: str) -> float:
         return 1.0
     cut = max(longest - MOST_WORDS, 0)
     return 1 - (edit_distance(one[:MOST_WORDS], other[:MOST_WORDS]) + cut) / longest
+
+
+def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+    """The cosine of the angle between two vectors; -1 if their lengths differ or one is zero."""
+    norms = sqrt(sum(x * x for x in first)) * sqrt(sum(x * x for x in second))
+    if len(first) != len(second) or not norms:
+        return -1.0
+    return sum(x * y for x, y in zip(first, second, strict=True)) / norms
 
 
 def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:

@@ -49,7 +49,7 @@ def test_the_default_needs_nothing() -> None:
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
     first = ["canary", "discovery", "hosted", "pipelines", "programs", "queue", "replicas", "resilient"]
-    assert names == [*first, "shared-limits", "sidecar", "tenants", "tensors"]
+    assert names == [*first, "shadow", "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
 

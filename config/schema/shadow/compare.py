@@ -7,7 +7,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from config.schema.section import Section
-from config.schema.text import Shape
+from config.schema.text import Name, Shape
 from config.schema.units import Percent
 
 JsonPath = Annotated[
@@ -31,6 +31,13 @@ class TextTestConfig(Section):
     edit: Annotated[Percent, AfterValidator(_some)] | None = None
     """Least similarity: 100% less the edits (insertions, deletions, substitutions) of signs as a share of the longer
     text. Edits of words for texts of more than 4,096 signs."""
+    embedding: Name | None = None
+    """Model of this file that embeds both texts. They agree if the cosine of their vectors is ``least`` at least."""
+    least: float = Field(0.9, ge=-1, le=1)
+    """Least cosine."""
+    judge: Name | None = None
+    """Model of this file that compares both texts, in both orders, without their origins. They agree unless it prefers
+    the primary's in both orders."""
 
     @model_validator(mode="before")
     @classmethod
@@ -39,9 +46,14 @@ class TextTestConfig(Section):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        if sum(test is not None for test in (self.same, self.edit)) != 1:
-            raise ValueError("is one test: give same or edit")
+        if sum(test is not None for test in (self.same, self.edit, self.embedding, self.judge)) != 1:
+            raise ValueError("is one test: give same, edit, embedding or judge")
         return self
+
+    @property
+    def model(self) -> Name | None:
+        """The model that decides; None for a test of the texts alone."""
+        return self.embedding or self.judge
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -79,8 +91,8 @@ class CompareConfig(Section):
     """When two answers agree. The statuses always count: 2xx, 4xx or 5xx."""
 
     text: tuple[TextTestConfig, ...] = Field((TextTestConfig(same="normalized"),), min_length=1)
-    """Tests of generated texts, in their order. Two texts agree when a test accepts them. Streams are compared by their
-    whole text."""
+    """Tests of generated texts, in their order. Two texts agree when a test accepts them. A model only decides texts
+    that no test of the texts alone accepts. Streams are compared by their whole text."""
     tools: bool = True
     """Whether the names and the arguments of tool calls must be equal."""
     json_: JsonComparisonConfig = Field(JsonComparisonConfig(), alias="json")

@@ -100,7 +100,7 @@ def test_shadows_are_valid(complaints: Complaints) -> None:
         (
             "shadow: {to: v2}",
             "shadow: {to: v2, compare: {text: [{same: exact, edit: 90%}]}}",
-            f"11: {CHAT}.compare.text[0]: is one test: give same or edit",
+            f"11: {CHAT}.compare.text[0]: is one test: give same, edit, embedding or judge",
         ),
         (
             "shadow: {to: t2}",
@@ -112,6 +112,21 @@ def test_shadows_are_valid(complaints: Complaints) -> None:
             "shadow: {to: t2}",
             "shadow: {to: t2, compare: {exact: true, tensors: {top_k: 1}}}",
             f"15: {TENSORS}.compare.tensors: has no effect beside `exact`, which compares the bytes",
+        ),
+        (
+            "shadow: {to: v2}",
+            "shadow: {to: v2, compare: {text: [exact, {judge: othr}]}}",
+            f'11: {CHAT}.compare.text[1].judge: no model is named "othr" (did you mean "other"?)',
+        ),
+        (
+            "shadow: {to: v2}",
+            "shadow: {to: v2, compare: {text: [{embedding: tensors}]}}",
+            f"11: {CHAT}.compare.text[0].embedding: takes tensors, and is given texts",
+        ),
+        (
+            "shadow: {to: v2}",
+            "shadow: {to: v2, compare: {text: [{judge: other, least: 0.5}]}}",
+            f"11: {CHAT}.compare.text[0].least: has no effect without `embedding`",
         ),
         (
             "shadow: {to: v2}",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.pipelines.judge import BestOf, Verdict, of_both_orders, parse_verdict
+from policies.pipelines.judge import BestOf, Verdict, judge_prompt, of_both_orders, parse_verdict
 
 VERDICTS: tuple[Verdict | None, ...] = ("first", "second", "tie", None)
 verdicts = st.sampled_from(VERDICTS)
@@ -78,3 +78,8 @@ def test_a_contest_without_verdicts_is_not_judged(given_verdicts: list[Verdict |
     assert contest.judged is any(verdict is not None for verdict in given_verdicts)
     with pytest.raises(ValueError, match="no candidate"):
         BestOf([])
+
+
+def test_no_text_is_a_part_of_the_prompts_template() -> None:
+    prompt = judge_prompt("{{ a }}", "{{ b }}", "second")
+    assert "<question>\n{{ a }}\n</question>\n<answer_a>\n{{ b }}\n</answer_a>\n<answer_b>\nsecond\n" in prompt
