@@ -140,22 +140,23 @@ def test_a_wrong_request_is_a_mistake_of_the_caller(ours: Headrace, theirs: Trit
 
 
 def test_a_failure_does_not_wait_for_a_slow_branch(ours: Headrace, theirs: Triton) -> None:
-    inputs = tensor("MS", "INT32", [[3000]]), tensor("X", "FP32", [[-1.0]])
+    inputs = tensor("MS", "INT32", [[5000]]), tensor("X", "FP32", [[-1.0]])
     began = time.monotonic()
     assert infer(ours, "branches", *inputs)[0] == 500
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5, "it waited for the branch"
     good = tensor("MS", "INT32", [[1]]), tensor("X", "FP32", [[16.0]])
     assert infer(ours, "branches", *good) == infer(theirs, "branches", *good)
 
 
 def test_three_steps_share_one_timeout(ours: Headrace, theirs: Triton) -> None:
-    hundred = tensor("MS", "INT32", [[100]])
+    step = tensor("MS", "INT32", [[600]])
     began = time.monotonic()
-    status, message = infer(ours, "slow_chain", hundred, timeout=150_000)
+    status, message = infer(ours, "slow_chain", step, timeout=1_000_000)
     assert status == 504
     assert "step 1 (`slow`)" in message
-    assert time.monotonic() - began < 0.29, "the third step did not run"
-    assert infer(theirs, "slow_chain", hundred, timeout=150_000) == {"LAST": ("INT32", [1, 1], [100])}
+    two_steps, began = time.monotonic() - began, time.monotonic()
+    assert infer(theirs, "slow_chain", step, timeout=1_000_000) == {"LAST": ("INT32", [1, 1], [600])}
+    assert two_steps < time.monotonic() - began, "the third step did not run"
 
 
 def executions(server: Server, model: str) -> int:

@@ -70,7 +70,7 @@ PIPELINES: dict[str, Any] = {
         "out": {"SLEPT": "sleep.SLEPT", "FOURTH": "fourth.ROOT"},
     },
     "p_slow_chain": {"steps": SLOW, "out": {"LAST": "third.SLEPT"}},
-    "p_hurried": {"deadline": "150ms", "steps": SLOW, "out": {"LAST": "third.SLEPT"}},
+    "p_hurried": {"deadline": "1s", "steps": SLOW, "out": {"LAST": "third.SLEPT"}},
     "p_texts": {
         "steps": [step("one", "text", TEXT="request.TEXT"), step("two", "text", TEXT="one.SAME")],
         "out": {"SAME": "two.SAME"},
@@ -197,12 +197,12 @@ def test_a_failing_step_is_named(gateway: Target, theirs: Triton, wire: str) -> 
 @WIRES
 def test_three_steps_share_one_deadline(gateway: Target, theirs: Triton, wire: str) -> None:
     """Triton gives each step the whole timeout."""
-    hundred = {"MS": np.array([[100]], np.int32)}
+    step = {"MS": np.array([[600]], np.int32)}
     with pytest.raises(InferenceServerException) as ours:
-        through(gateway, wire, "hurried", hundred, "LAST")
+        through(gateway, wire, "hurried", step, "LAST")
     assert ours.value.status() in ("504", "StatusCode.DEADLINE_EXCEEDED")
     assert "`second`" in ours.value.message()
-    assert direct(theirs, wire, "slow_chain", hundred, "LAST", timeout=150_000) == [(hundred["MS"].tobytes(), (1, 1))]
+    assert direct(theirs, wire, "slow_chain", step, "LAST", timeout=1_000_000) == [(step["MS"].tobytes(), (1, 1))]
 
 
 def executions(server: Server, model: str) -> int:
@@ -262,8 +262,8 @@ def test_many_responses_take_no_memory(gateway: Target) -> None:
 @WIRES
 def test_a_failure_does_not_wait_for_a_slow_branch(gateway: Target, wire: str) -> None:
     """The last test: the server cannot end what the branch computes."""
-    arrays = {"MS": np.array([[3000]], np.int32), "X": np.array([[-1.0]], np.float32)}
+    arrays = {"MS": np.array([[5000]], np.int32), "X": np.array([[-1.0]], np.float32)}
     began = time.monotonic()
     with pytest.raises(InferenceServerException, match="The step `root` failed"):
         through(gateway, wire, "branches", arrays, "FOURTH", "SLEPT")
-    assert time.monotonic() - began < 2.5
+    assert time.monotonic() - began < 5

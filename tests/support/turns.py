@@ -10,8 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 
-MOST_SECONDS = 0.05
-"""CPU time of a turn above which a connection delays the others."""
+from tests.support.pace import slowness
+
+
+def most_seconds() -> float:
+    """CPU time of a turn above which a connection delays the others: 50 ms, and more on a slower machine."""
+    return 0.05 * slowness()
 
 
 class Turns:

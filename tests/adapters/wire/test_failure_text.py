@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.wire.failure_text import MAX_TEXT, for_clients, for_log
+from tests.support.pace import slowness
 
 OCTET = st.integers(0, 255)
 NAME = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12).map(lambda name: f"h{name}x")
@@ -83,6 +84,7 @@ PARTS = ["/a", "a.", "1.", ":a", "a:1", "token=", "bearer ", "=", "eyJ.", "h-", 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_no_text_takes_long(part: str) -> None:
-    began = time.monotonic()
-    for_clients(part * (1_000_000 // len(part)))
-    assert time.monotonic() - began < 1.0
+    text = part * (1_000_000 // len(part))
+    began = time.thread_time()
+    for_clients(text)
+    assert time.thread_time() - began < slowness()

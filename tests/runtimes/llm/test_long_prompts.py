@@ -6,7 +6,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
 from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from tests.runtimes.llm.server_fixtures import CHATML, MODEL, Running, post, serving
+from tests.support.pace import slowness
 
 CONTEXT = 8192
 LONGEST_TURN = 0.25
 """Seconds: far above the milliseconds that a turn takes, far below the seconds that it took."""
+TRIES = 4
 TEXTS = {
     "angle brackets": "<" * 200_000,
     "control tokens": "<|im_start|>" * 16_000,
@@ -79,11 +82,21 @@ class Watchdog:
             last = now
 
 
+async def longest_turn(send: Callable[[], Awaitable[None]]) -> float:
+    """The longest turn during a request: the least of some tries, as the loop of a busy machine waits for a core."""
+    tries: list[float] = []
+    while len(tries) < TRIES and min(tries, default=inf) >= LONGEST_TURN:
+        async with Watchdog() as watchdog:
+            await send()
+        tries.append(watchdog.longest)
+    return min(tries)
+
+
 def status_of(url: str, path: str, body: bytes) -> int:
     """The status of a request, sent from a thread."""
     request = urllib.request.Request(url + path.partition("?")[0], body, {"content-type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as response:
+        with urllib.request.urlopen(request, timeout=300) as response:
             response.read()
             return int(response.status)
     except urllib.error.HTTPError as error:
@@ -95,10 +108,12 @@ def status_of(url: str, path: str, body: bytes) -> int:
 async def test_a_prompt_beyond_the_context_holds_no_turn_of_the_loop(running: Running, kind: str) -> None:
     written = {path: json.dumps(body | {"model": MODEL}).encode() for path, body in bodies(TEXTS[kind]).items()}
     for path, body in written.items():
-        async with Watchdog() as watchdog:
+
+        async def send(path: str = path, body: bytes = body) -> None:
             statuses = await asyncio.gather(*[asyncio.to_thread(status_of, running.url, path, body) for _ in range(2)])
-        assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
-        assert watchdog.longest < LONGEST_TURN, path
+            assert statuses == ([200, 200] if path == "/tokenize" else [400, 400]), path
+
+        assert await longest_turn(send) < LONGEST_TURN * slowness(), path
     status, _, _ = await post(running, "/v1/completions", {"model": MODEL, "prompt": "x", "max_tokens": 1})
     assert status == 200
 
@@ -106,9 +121,11 @@ async def test_a_prompt_beyond_the_context_holds_no_turn_of_the_loop(running: Ru
 async def test_a_conversation_of_more_turns_than_the_context_has_tokens_is_refused(running: Running) -> None:
     turns = [{"role": "user", "content": ""}] * 100_000
     body = json.dumps({"model": MODEL, "messages": turns}).encode()
-    async with Watchdog() as watchdog:
+
+    async def send() -> None:
         assert await asyncio.to_thread(status_of, running.url, "/v1/chat/completions", body) == 400
-    assert watchdog.longest < 2 * LONGEST_TURN
+
+    assert await longest_turn(send) < 2 * LONGEST_TURN * slowness()
 
 
 async def test_a_refusal_names_the_prompt_and_the_context(running: Running) -> None:
@@ -158,9 +175,11 @@ async def test_many_prompts_and_many_tokens_hold_no_turn_of_the_loop(running: Ru
     tokens = {"model": MODEL, "tokens": [100] * 200_000}
     for path, body in (("/v1/completions", prompts), ("/detokenize", tokens)):
         written = json.dumps(body).encode()
-        async with Watchdog() as watchdog:
+
+        async def send(path: str = path, written: bytes = written) -> None:
             await asyncio.to_thread(status_of, running.url, path, written)
-        assert watchdog.longest < LONGEST_TURN, path
+
+        assert await longest_turn(send) < LONGEST_TURN * slowness(), path
 
 
 async def test_templates_are_rendered_by_several_threads_at_a_time(tokenizer: Tokenizer) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtimes.llm.text.special_spellings import SpecialSpellings
+from tests.support.pace import slowness
 
 spellings = st.lists(st.text("<|ab>", max_size=5), max_size=6)
 texts = st.text("<|ab> \n", max_size=30)
@@ -42,10 +43,10 @@ def test_hundreds_of_tokens_do_not_multiply_the_time_of_a_text(text: str) -> Non
     few = SpecialSpellings(["<|eot_id|>"])
     many = SpecialSpellings([f"<|reserved_special_token_{i}|>" for i in range(256)])
     written = text * (200_000 // len(text))
-    assert _seconds(many, written) < 0.05 + 20 * _seconds(few, written)
+    assert min(_seconds(many, written) for _ in range(3)) < 0.05 * slowness() + 20 * _seconds(few, written)
 
 
 def _seconds(spellings: SpecialSpellings, text: str) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     spellings.cut(text, open_end=True)
-    return time.perf_counter() - began
+    return time.thread_time() - began
