@@ -130,7 +130,7 @@ def admit(target: Target, generator: Generator, expected: bytes) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Starts what is measured. Whatever ``stack`` holds is stopped when the stack is closed."""
+    """Starts the measured servers. All processes on ``stack`` are stopped when the stack is closed."""
 
     stack: contextlib.ExitStack
     folder: Path

@@ -63,7 +63,7 @@ def names(allowed: Collection[str]) -> Callable[[str], list[str]]:
 
 
 class Bench:
-    """Starts what is measured, one after the other, and stops each by signal until its turn."""
+    """Starts the measured servers, one after the other, and stops each by signal until its turn."""
 
     def __init__(self, stack: contextlib.ExitStack, model: Path, folder: Path, words: Sequence[Word]) -> None:
         self._stack, self._model, self._folder, self._words = stack, model, folder, words

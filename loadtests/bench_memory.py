@@ -40,7 +40,7 @@ UPSTREAM = Gateway(
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; ``peers`` comes back as a list of known names."""
+    """The command line; ``peers`` is returned as a list of names."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_memory", description=__doc__)
     parser.add_argument("--streams", type=int, default=1000, help="streams that are open at a time (1000)")
     parser.add_argument("--rounds", type=int, default=3, help="times that each is measured (3)")

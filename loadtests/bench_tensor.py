@@ -90,7 +90,7 @@ def serves(target: Target, workload: Workload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Starts what is measured. Whatever `stack` holds is stopped when the stack is closed."""
+    """Starts the measured servers. All processes on `stack` are stopped when the stack is closed."""
 
     stack: contextlib.ExitStack
     core: str

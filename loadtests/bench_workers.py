@@ -40,7 +40,7 @@ class Point(NamedTuple):
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; ``workers`` comes back as numbers."""
+    """The command line; ``workers`` is returned as numbers."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_workers", description=__doc__)
     parser.add_argument("--workers", type=_numbers, default=[1, 2], help="how many, each beside the others (1,2)")
     parser.add_argument("--rounds", type=int, default=5, help="times that each is measured (5)")

@@ -1,4 +1,4 @@
-"""From rounds to what is reported: medians, spreads, and ours ÷ theirs."""
+"""From rounds to the reported figures: medians, spreads, and ours ÷ theirs."""
 
 from collections.abc import Collection, Sequence
 from statistics import median

@@ -1,6 +1,6 @@
 """Rounds: every target once under the same workload, close together in time.
 
-A host drifts by tens of per cent within minutes, so only what was measured in one round is compared. The
+A host drifts by tens of per cent within minutes, so only measurements of one round are compared. The
 order is reversed every other round, so that drift within a round favours no target. A round in which
 something else used the machine is dropped whole, counted, and tried again.
 """

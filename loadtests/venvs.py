@@ -27,7 +27,7 @@ def ensure(
     seconds: float = INSTALL_TIMEOUT_S,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Path:
-    """The folder of an environment that holds exactly these pinned requirements and what they pull in.
+    """The folder of an environment with exactly these pinned requirements and their dependencies.
 
     ``variables`` are further environment variables of pip, for packages that it compiles.
 

@@ -93,7 +93,7 @@ def closed(connections: int, *more: Figure) -> Workload:
 
 
 def open_loop(rate: int, *, heavy: bool = False) -> Workload:
-    """Poisson arrivals, whatever the target does."""
+    """Poisson arrivals, independent of the target."""
     figures = (
         Figure(f"added_p50_ms_{rate}rps", _milliseconds("latency_us", "p50"), added=True),
         Figure(f"added_p99_ms_{rate}rps", _milliseconds("latency_us", "p99"), added=True),

@@ -20,7 +20,7 @@ POLL_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """How a server is had and started. `launch` gets its folder, its ports and what `install` gave.
+    """The installation and the start of a server. `launch` gets its folder, its ports and what `install` gave.
 
     `ready` is a path at the first port that is answered with 200 once it answers.
     """
@@ -48,7 +48,7 @@ class Member:
         return f"http://127.0.0.1:{self.ports[port]}"
 
     def start(self) -> None:
-        """In a folder of its own each time: what a killed server left there is of no use to the next."""
+        """In a folder of its own each time: files of a killed server are not reused."""
         home = self._folder / f"{self.name}-{self.kills}"
         home.mkdir()
         launch = self._system.launch(home, self.ports, self._installed)

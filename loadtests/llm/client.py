@@ -56,7 +56,7 @@ class Door:
 
 
 class Exchange(asyncio.Protocol):
-    """One request and everything that comes back until the other side closes."""
+    """One request, and all data received until the other side closes."""
 
     def __init__(self, request: bytes) -> None:
         self.sent = 0.0

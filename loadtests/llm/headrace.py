@@ -22,7 +22,7 @@ MODEL_LENGTH, SEQUENCES = 4352, 64
 
 
 def name_of(weights: str) -> str:
-    """As in tables: bf16 is what all others compare with."""
+    """As in tables: all others are compared with bf16."""
     return OURS if weights == "bf16" else f"{OURS}-{weights}"
 
 

@@ -84,7 +84,8 @@ class Clients:
         return list(self._kinds)
 
     async def run(self, count: int, ended: asyncio.Event) -> None:
-        """Until `ended`, and then wait for the last answers. The first ones, alone, are what later ones must equal."""
+        """Until `ended`, and then wait for the last answers. Later answers must equal the first answers, which are
+        computed alone."""
         timeout, connector = aiohttp.ClientTimeout(total=LONGEST_S), aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
             for kind in self._kinds:
@@ -140,7 +141,7 @@ class Clients:
             _expect(len(choice["logprobs"]["content"]) > 0, True)
 
     async def repeated(self, http: aiohttp.ClientSession) -> None:
-        """The same answer every time, whatever else runs."""
+        """The answer is the same every time, beside any other requests."""
         answer = await self._whole(http, "completions", {"prompt": COUNTING, "max_tokens": 8, "temperature": 0})
         text = answer["choices"][0]["text"]
         self._reference = self._reference or text

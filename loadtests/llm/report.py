@@ -95,7 +95,7 @@ def reached(results: Sequence[Result]) -> list[tuple[Goal, Summary]]:
 
 
 def document(results: Sequence[Result], missing: Mapping[str, str]) -> str:
-    """The JSON line: `OURS/PEER` ratios of every figure, paired by round; goals, medians, and what went wrong."""
+    """The JSON line: `OURS/PEER` ratios of every figure, paired by round; goals, medians, and failures."""
     summaries: dict[str, Summary] = {}
     medians: dict[str, dict[str, float]] = {}
     for result in results:
@@ -123,12 +123,12 @@ def document(results: Sequence[Result], missing: Mapping[str, str]) -> str:
 
 
 def is_ours(name: str) -> bool:
-    """Whether it is our engine, with whatever weights, or our gateway before it."""
+    """Whether it is our engine, with any weights, or our gateway before it."""
     return OURS in name
 
 
 def print_tables(results: Sequence[Result], missing: Mapping[str, str]) -> None:
-    """For each workload what every target did; then the goals."""
+    """The results of every target for each workload; then the goals."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=TABLE_WIDTH)

@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A running server. `pids`: itself and whatever stands behind it. `parts`: None is every workload, whole."""
+    """A running server. `pids`: itself and the servers behind it. `parts`: None is every workload, whole."""
 
     name: str
     door: Door
@@ -117,7 +117,7 @@ def warm_up(target: Target, words: Sequence[Word], workloads: Sequence[Workload]
 
 
 class Measured(NamedTuple):
-    """One point: what the client saw, and what the server used."""
+    """One point: the client's measurements, and the server's use of resources."""
 
     load: Load
     usage: Usage

@@ -14,7 +14,7 @@ SGLANG_ROUTER = ("sglang-router==0.3.2",)
 
 
 def launch_router(level: str) -> Callable[[Site, Path], Launch]:
-    """The Rust router in front of two workers, with what it logs at `level`."""
+    """The Rust router in front of two workers, with its log at `level`."""
 
     def launch(site: Site, venv: Path) -> Launch:
         module = [str(venv / "bin/python"), "-m", "sglang_router.launch_router", "--host", "127.0.0.1"]

@@ -2,7 +2,7 @@
 
     python -m loadtests.simulations.balancing [--endpoints 200] [--gateways 6] [--requests 50000] [--seed 1]
 
-Several gateways send to the same servers, and none knows what the others have in flight. Pools, pickers,
+Several gateways send to the same servers, and none knows the requests in flight of the others. Pools, pickers,
 breakers and slow start are the gateway's own; only servers and time are simulated (`fleet`). The same
 arguments give the same figures, on every machine.
 """
@@ -64,7 +64,7 @@ def day(rng: Random, endpoints: int, requests: int) -> list[Turn]:
 def simulate(
     balance: BalanceConfig, turns: list[Turn], endpoints: int, gateways: int, seed: int, zones: int = 0
 ) -> dict[str, float]:
-    """One day: seconds to the first chunk, how uneven the load was, and what went wrong."""
+    """One day: seconds to the first chunk, the imbalance of the load, and failures."""
     rng = Random(seed)
     seconds = max(turn.at for turn in turns)
     slowness = [4.0 if i % 20 == 7 else 1.0 for i in range(endpoints)]

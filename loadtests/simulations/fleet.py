@@ -50,7 +50,7 @@ class Turn(NamedTuple):
 
 
 class Clock:
-    """Virtual seconds, and what is to happen when."""
+    """Virtual seconds, and the events due at each."""
 
     def __init__(self) -> None:
         self.now = 0.0

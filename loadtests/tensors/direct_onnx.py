@@ -10,7 +10,7 @@ import onnxruntime
 
 
 def main() -> None:
-    """`MODEL REQUESTS BATCH SECONDS` → one JSON line: rows a second, and what a batch takes."""
+    """`MODEL REQUESTS BATCH SECONDS` → one JSON line: rows a second, and the time of a batch."""
     model, requests, batch, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -1,4 +1,4 @@
-"""NVIDIA's load generator for inference servers, out of tritonclient's wheel, and what it reports."""
+"""NVIDIA's load generator for inference servers, from tritonclient's wheel, and its report."""
 
 import csv
 import json

@@ -79,7 +79,7 @@ def document(results: Sequence[Measured], missing: Mapping[str, str]) -> str:
 
 
 def print_tables(results: Sequence[Measured], missing: Mapping[str, str]) -> None:
-    """For each workload what every target did, and ours ÷ theirs in requests a second."""
+    """The results of every target for each workload, and ours ÷ theirs in requests a second."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=TABLE_WIDTH)

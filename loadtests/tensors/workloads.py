@@ -58,7 +58,7 @@ MODELS = tuple(dict.fromkeys(workload.model for workload in WORKLOADS.values()))
 
 
 def write_requests(folder: Path) -> dict[str, Path]:
-    """By model, the file of what it is sent. The same for every server and round."""
+    """The file of the requests of each model. The same for every server and round."""
     rng = random.Random(42)
     lengths = [rng.choice(LENGTHS) for _ in range(REQUESTS)]
     entries: dict[str, list[dict[str, object]]] = {

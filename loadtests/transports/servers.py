@@ -1,4 +1,4 @@
-"""A server that returns what it receives: `python -m loadtests.transports.servers NAME` prints its port."""
+"""An echo server: `python -m loadtests.transports.servers NAME` prints its port."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""OpenAI's hosted API and those that speak like it, each with what it does in a way of its own."""
+"""OpenAI's hosted API and compatible APIs, each with its differences."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Operators and tenants' admins at a real gateway: keys, roles, and the record of what was done."""
+"""Operators and tenants' admins at a real gateway: keys, roles, and the audit log."""
 
 import asyncio
 import hashlib

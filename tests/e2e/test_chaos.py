@@ -41,7 +41,7 @@ class Exchange:
 
 
 class Clients:
-    """Send requests at a steady rate, whatever their outcome, and at a lower one if the machine is too slow for it."""
+    """Send requests at a steady rate, independent of their outcome, or at a lower rate on a slow machine."""
 
     def __init__(self, g: GatewayProcess, key: str, in_flight: int = 40) -> None:
         self._places = asyncio.Semaphore(in_flight)

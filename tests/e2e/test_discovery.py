@@ -32,7 +32,7 @@ def configuration(pool: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 class Load:
-    """Requests without a pause, some streamed, and what became of them."""
+    """Requests without a pause, some streamed, and their outcomes."""
 
     def __init__(self, g: GatewayProcess, key: str) -> None:
         self.answered = 0

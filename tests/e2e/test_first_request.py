@@ -1,4 +1,4 @@
-"""The command that a gateway of tensors prints under "Try:" works as printed, whatever the first model takes."""
+"""The command that a gateway of tensors prints under "Try:" works as printed, for a first model of any kind."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The memory of a real gateway is bounded, whatever many clients send or leave unread, and is released.
+"""The memory of a real gateway is bounded for all that many clients send or leave unread, and is released.
 
 `HEADRACE_SLOW_READERS=1000` raises the number of clients that do not read.
 """

@@ -1,4 +1,4 @@
-"""Several workers under a supervisor: what clients and operators see while workers come, go and die."""
+"""Several workers under a supervisor: the view of clients and operators while workers start, end and die."""
 
 import asyncio
 import os

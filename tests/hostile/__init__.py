@@ -1,1 +1,1 @@
-"""Every adapter against servers that do what no server should."""
+"""Every adapter against servers that violate their protocol."""

@@ -69,7 +69,7 @@ class H2Peer:
         return head[3], head[4], int.from_bytes(head[5:9], "big"), await self._reader.readexactly(size)
 
     async def send(self, data: bytes) -> None:
-        """Raises `ConnectionError` once the client has left."""
+        """Raises `ConnectionError` once the client has disconnected."""
         if self._writer.transport.is_closing():
             raise ConnectionResetError
         self._writer.write(data)

@@ -26,7 +26,7 @@ class Sample:
     good: Mapping[str, bytes] = field(default_factory=dict)
     """Responses to other requests, by path; they are never attacked: an adapter reads its model's metadata."""
     wrong: Mapping[str, bytes] = field(default_factory=dict)
-    """Bodies that are well made, healthy and wrong, by what is wrong with them."""
+    """Bodies that are well-formed, healthy and wrong, by their defect."""
     opaque: bool = False
     """Any bytes are right: they are an app's own business."""
     lenient: frozenset[str] = frozenset()

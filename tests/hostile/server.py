@@ -33,7 +33,7 @@ class Peer:
         return head.split(" ")[1].partition("?")[0]
 
     async def send(self, data: bytes) -> None:
-        """Raises `ConnectionError` once the client has left."""
+        """Raises `ConnectionError` once the client has disconnected."""
         if self._writer.transport.is_closing():
             raise ConnectionResetError
         self._writer.write(data)

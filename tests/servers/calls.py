@@ -20,7 +20,7 @@ class Call:
     method: str
     messages: Sequence[bytes]
     answer: str
-    """The type of what comes back."""
+    """The type of the result."""
 
 
 def call(method: str, message: Any = b"") -> Call:

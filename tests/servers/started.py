@@ -1,4 +1,4 @@
-"""A real server of the test's own, whatever it is: `with started(NAME, launch) as server`."""
+"""A real server of any kind that a test starts: `with started(NAME, launch) as server`."""
 
 import contextlib
 import os
@@ -31,7 +31,7 @@ class Started:
         return f"http://127.0.0.1:{self.ports[port]}"
 
     def log(self, lines: int = 40) -> str:
-        """The end of what it wrote."""
+        """The end of its output."""
         return log_tail(self.name, self.folder, lines)
 
 

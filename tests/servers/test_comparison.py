@@ -1,4 +1,5 @@
-"""The judge of the differential suite: it must see every kind of difference, and forgive only what is meant."""
+"""The judge of the differential suite: it must detect every kind of difference, and accept only deliberate
+differences."""
 
 import pytest
 

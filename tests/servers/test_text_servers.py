@@ -1,4 +1,4 @@
-"""A real vLLM and a real llama.cpp behind the adapter: what each does in a way of its own."""
+"""A real vLLM and a real llama.cpp behind the adapter: the differences of each."""
 
 import asyncio
 import json

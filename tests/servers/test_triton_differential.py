@@ -48,7 +48,7 @@ def gateway(ours: Headrace, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def judge(name: str, ours: Sequence[Reply], table: Sequence[Difference]) -> None:
-    """All is the same but what is meant to differ, and that does."""
+    """All results are equal but those that must differ, and these differ."""
     problems = disagreements(name, RECORDED[name], ours, table)
     assert not problems, "\n".join(problems)
     own = next((one for one in table if name in {*one.cases, *one.free, *one.leaves_out}), None)

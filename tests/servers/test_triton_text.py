@@ -119,7 +119,7 @@ async def test_usage_of_a_model_that_reports_it(server: Triton) -> None:
 
 @pytest.mark.parametrize("model", STREAMING)
 async def test_a_streamed_chat(server: Triton, model: str) -> None:
-    """Piece by piece, whether a response has what is new or all so far."""
+    """Streams in pieces, from responses with the new text or with the whole text so far."""
     pieces, reason, answer = await streamed(server, chat(model, stream=True))
     assert (pieces, reason) == (["one", " two", " three"], "stop")
     assert answer.usage.completion_tokens == 3

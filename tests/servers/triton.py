@@ -37,7 +37,7 @@ class Triton:
         return f"127.0.0.1:{self.ports.grpc}"
 
     def log(self, lines: int = 30) -> str:
-        """The end of what it wrote."""
+        """The end of its output."""
         return log_tail("triton", self.folder, lines)
 
 

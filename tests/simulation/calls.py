@@ -14,7 +14,7 @@ def words_of(request_id: str) -> int:
 
 
 class Call:
-    """One request that arrived, and what became of it."""
+    """One request that arrived, and its outcome."""
 
     __slots__ = ("began", "body", "end", "ended", "fate", "finished", "first", "id", "request_id", "total")
 

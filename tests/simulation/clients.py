@@ -29,7 +29,7 @@ class Order:
     after: float = 0.0
     """Seconds after which it leaves."""
     body: bytes = b""
-    """Instead of all that, for what is no request."""
+    """The raw bytes in place of a request."""
 
     def encoded(self) -> bytes:
         """The body."""

@@ -1,4 +1,4 @@
-"""Configurations that a story may begin with, and what ops make of them while it runs."""
+"""Configurations that a story may begin with, and the changes of operators while it runs."""
 
 from copy import deepcopy
 from random import Random

@@ -38,7 +38,7 @@ def test_a_loop_in_which_no_time_passes_is_an_error() -> None:
 
 
 class Peer(asyncio.Protocol):
-    """Notes what happens to it."""
+    """Records its events."""
 
     wire: Wire
 

@@ -1,4 +1,4 @@
-"""Skips of tests that need what this machine cannot install."""
+"""Skips of tests whose requirements this machine cannot install."""
 
 import os
 from typing import NoReturn

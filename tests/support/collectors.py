@@ -1,4 +1,4 @@
-"""OpenTelemetry collectors that record what they receive: one over HTTP, one over gRPC."""
+"""OpenTelemetry collectors that record their exports: one over HTTP, one over gRPC."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -142,7 +142,7 @@ class Rig:
                 await asyncio.sleep(0.005)
 
     def assert_idle(self) -> None:
-        """Nothing is held: what every test ends with."""
+        """No resource is held: what every test ends with."""
         for name, endpoints in self.endpoints.items():
             for endpoint in endpoints:
                 assert endpoint.in_flight == 0, name

@@ -1,6 +1,6 @@
 """A model server that tests kill, on the standard library so that it restarts at once: `mortal_server.py PORT`.
 
-Its answer depends on the prompt alone, whichever instance sends it, and it continues the answer of another instance.
+Its answer depends on the prompt alone, from every instance, and it continues the answer of another instance.
 """
 
 import asyncio

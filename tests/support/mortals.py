@@ -10,7 +10,7 @@ from tests.support import mortal_server
 
 
 class Mortal:
-    """A model server in a process of its own, that is killed and comes back at the same address."""
+    """A model server in a separate process, which is killed and restarted at the same address."""
 
     def __init__(self) -> None:
         self.port = 0

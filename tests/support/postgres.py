@@ -63,7 +63,7 @@ class Postgres:
                 time.sleep(0.05)
 
     def crash(self) -> None:
-        """Every connection breaks, at once; what was committed is there after the next start."""
+        """Every connection breaks, at once; committed data is there after the next start."""
         self._end(signal.SIGQUIT)
 
     def database(self) -> str:

@@ -50,7 +50,7 @@ class RedisServer:
             self._process = None
 
     def stop(self) -> None:
-        """It takes what is sent to it, and answers nothing."""
+        """It accepts data and never responds."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -107,7 +107,7 @@ class Talker(FakeAdapter):
 
 
 def talkers(count: int, tokens: Sequence[str], *breaks: int | None, **kwargs: Any) -> list[Talker]:
-    """Several engines that share their breaks: the first stream breaks first, whichever engine serves it."""
+    """Several engines that share their breaks: the first stream breaks first, on any engine."""
     made = [Talker(tokens, *breaks, name=f"e{i}", **kwargs) for i in range(count)]
     for talker in made:
         talker.breaks = made[0].breaks

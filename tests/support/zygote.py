@@ -63,7 +63,8 @@ def main() -> None:
 
 
 def _children(client: socket.socket) -> Start | None:
-    """Serve the client. Returns in each child with its start, and in the zygote with None when the client has left."""
+    """Serve the client. Returns in each child with its start, and in the zygote with None when the client has
+    disconnected."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with selectors.DefaultSelector() as ready:
         ready.register(client, selectors.EVENT_READ)
@@ -103,7 +104,7 @@ def _send(status: socket.socket, message: msgspec.Struct) -> None:
 
 
 def _become(start: Start, fds: list[int]) -> None:
-    """Give this process what a new one has."""
+    """Reset the state of this process to that of a new process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, fd in enumerate(fds[:3]):
         os.dup2(fd, number)

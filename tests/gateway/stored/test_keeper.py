@@ -1,4 +1,4 @@
-"""Writes behind: what is not written yet is read, what fails is tried again, and nothing grows without a bound."""
+"""Writes behind: unwritten entries are read, failed writes are retried, and memory is bounded."""
 
 import asyncio
 from collections.abc import Sequence

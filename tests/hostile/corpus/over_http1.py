@@ -1,4 +1,4 @@
-"""One case of HTTP/1.1 on one connection, and what is wrong with the answer."""
+"""One case of HTTP/1.1 on one connection, and the defect of the answer."""
 
 import asyncio
 

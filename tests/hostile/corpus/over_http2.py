@@ -1,4 +1,4 @@
-"""One case of HTTP/2 on one connection, and what is wrong with the answer."""
+"""One case of HTTP/2 on one connection, and the defect of the answer."""
 
 import asyncio
 from dataclasses import dataclass, field
