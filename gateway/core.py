@@ -105,7 +105,7 @@ class Core:
             request = await separated(request, principal.tenant)
         now = self.clock()
         price = snapshot.prices.get(record.model)
-        amounts, cost = self._estimate(facts, request, price, record, now)
+        amounts, cost = self._estimate(facts, request, price, record, decision, now)
         if record.draft is not None:
             record.draft.reserve(amounts, cost)
         if record.early is not None:
@@ -225,15 +225,24 @@ class Core:
         self.telemetry.end(record, failure, status, now)
 
     def _estimate(
-        self, facts: Facts, request: ModelRequest, price: Price | None, record: Record, now: float
+        self,
+        facts: Facts,
+        request: ModelRequest,
+        price: Price | None,
+        record: Record,
+        decision: Decision,
+        now: float,
     ) -> tuple[Amounts, Money | None]:
         """Amounts to reserve: the prompt, the longest output, and their cost. Fills in the allowances of the record."""
+        snapshot, model = self.snapshot, record.model
         prompt, output = request.prompt_tokens, expected_output(request.max_tokens, request.n)
-        record.allowances = self.ledger.allowances(facts, record.model, now)
-        if (pipeline := self.snapshot.pipelines.get(record.model)) is not None:
-            return worst_path(pipeline, self.snapshot, request, price)
+        record.allowances = self.ledger.allowances(facts, model, now)
+        if (arm := decision.target.model) is not None and (resolved := snapshot.catalogue.find(arm)) is not None:
+            model = resolved.rules.model
+        if (pipeline := snapshot.pipelines.get(model)) is not None:
+            return worst_path(pipeline, snapshot, request, price)
         cost = None if price is None else price.cost(prompt, output)
-        device_ms = self._device_time.expected(record.model, request.rows)
+        device_ms = self._device_time.expected(model, request.rows)
         return (1, prompt + output, request.rows, request.size, device_ms), cost
 
     def _decide(

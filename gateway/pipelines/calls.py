@@ -93,8 +93,8 @@ class ClientModelCalls:
             request = await separated(request, self._principal.tenant)
         price = None if self._priced else snapshot.prices.get(resolved.rules.model)
         allowances = self._further(facts, resolved.rules.model, now)
-        amounts, reservation = self._estimate(resolved, request), None
-        cost = None if price is None else price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+        amounts, cost = self._estimate(resolved, request, price)
+        reservation = None
         use = Use(0 if inner is not None else amounts[1], 0 if cost is None else cost.picos)
         self._budgets.reserve(resolved.rules.model, use)
         try:
@@ -158,10 +158,18 @@ class ClientModelCalls:
         covered = {id(allowance) for allowance in self._covered}
         return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
-    def _estimate(self, resolved: ResolvedModel, request: ModelRequest) -> Amounts:
+    def _estimate(
+        self, resolved: ResolvedModel, request: ModelRequest, price: Price | None
+    ) -> tuple[Amounts, Money | None]:
+        """The amounts and the cost to reserve for a call: of a pipeline those of its most expensive path."""
+        model, cost = resolved.rules.model, None
+        if price is not None:
+            cost = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+        if (inner := self._snapshot.pipelines.get(model)) is not None:
+            return worst_path(inner, self._snapshot, request, price)[0], cost
         tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
-        device_ms = self._services.device_time.expected(resolved.rules.model, request.rows)
-        return (1, tokens, request.rows, request.size, device_ms)
+        device_ms = self._services.device_time.expected(model, request.rows)
+        return (1, tokens, request.rows, request.size, device_ms), cost
 
 
 class Held(NamedTuple):
@@ -226,7 +234,10 @@ def worst_path(
     """The amounts and the cost to reserve for a request to a pipeline: those of its most expensive path."""
     currency = next((each.currency for each in snapshot.prices.values()), "")
 
-    def of_model(model: str, estimate: Estimate) -> Bound:
+    def of_model(written: str, estimate: Estimate) -> Bound:
+        resolved = snapshot.called(written)
+        assert resolved is not None  # the checks of the file resolved it
+        model = resolved.rules.model
         own = snapshot.prices.get(model)
         picos = 0 if own is None else own.cost(estimate.prompt, estimate.output).picos
         if (inner := snapshot.pipelines.get(model)) is None:
