@@ -141,6 +141,8 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
         yield doc.problem(concurrency.place, message)
     if "answers" in copies and "agree" not in copies and "to" in copies:
         yield doc.problem_with_key(copies["answers"].place, "has no effect without `agree`")
+    if (copies["samples"].read(int) or 0) > 0 and root["record"]["bodies"].text == "digest":
+        yield doc.problem(copies["samples"].place, "would store texts, and `record` has `bodies: digest`")
     for name in OF_TEXT if tensors else OF_TENSORS:
         if name in compare:
             kind = "tensors" if tensors else "texts"

@@ -8,6 +8,7 @@ models.py      models as targets, without limits, prices, caches and rollouts
 answers.py     decodes whole answers of any wire for their comparison
 comparer.py    comparisons, at once or in a worker process
 judges.py      models that decide whether two texts agree
+samples.py     the redacted texts of a differing copy
 live.py        the shadows of one process, across reloads
 schema.py      the table in the state database
 store.py       reads the counts of all processes, and adds to them

@@ -7,7 +7,7 @@ import typer
 
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
-from gateway.shadow.operators import shadow_views
+from gateway.shadow.operators import sampled_view, shadow_views
 from gateway.shadow.store import ShadowStore
 from policies.shadowing.planned import planned
 
@@ -33,18 +33,23 @@ def list_shadows(json: Json = False, config: ConfigFile = None) -> None:
 @app.command()
 def show(name: ShadowName, json: Json = False, config: ConfigFile = None) -> None:
     """Show one shadow with its counts and its evidence."""
-    view = next((view for view in _views(config) if view["name"] == name), None)
+    view = next(iter(_views(config, name)), None)
     if view is None:
         stop(f"the file has no shadow {name!r}", status=1)
     typer.echo(json_text.dumps(view, indent=2) if json else "\n".join(_lines(view)))
 
 
-def _views(path: ConfigFile) -> list[dict[str, Any]]:
+def _views(path: ConfigFile, name: str | None = None) -> list[dict[str, Any]]:
+    """All shadows, or one with its samples."""
     with plain_errors():
         settings = settings_of(path)
+        plans = [plan for plan in planned(settings) if name in (None, plan.name)]
         store = ShadowStore(settings.state.database, load_pepper(settings))
         try:
-            return shadow_views(tuple(planned(settings)), store.read())
+            views = shadow_views(plans, store.read())
+            if name is None:
+                return views
+            return [sampled_view(view, plan, store) for view, plan in zip(views, plans, strict=True)]
         finally:
             store.close()
 
@@ -65,4 +70,8 @@ def _lines(view: dict[str, Any]) -> list[str]:
     lines.append(f"  evidence: e {view['e_value']:.3g}, certain at {view['needed']:.3g}")
     lines.append(f"  differing answers beyond the noise: {max(low, 0):.2%} to {max(high, 0):.2%}")
     lines += [f"  {field}: {count}" for field, count in view["fields"].items()]
+    for sample in view["samples"]:
+        differing = "; ".join(f"{field}: {text}" for field, text in sample["differences"].items())
+        lines.append(f"  request {sample['id']}: {differing}")
+        lines += [f"    {part}: {sample[part]}" for part in ("request", "primary", "shadow")]
     return lines

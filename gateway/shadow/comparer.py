@@ -1,11 +1,15 @@
 """Comparisons of answers: small ones at once, large ones in a worker process of their own."""
 
 import asyncio
+from typing import Any
 
 from adapters.offload.jobs import CodecCall
 from adapters.offload.worker_queue import WorkerQueue
+from adapters.requests import ModelRequest
 from config.schema.config import CompareConfig
+from gateway.recording.contents import source_of
 from gateway.shadow.answers import Comparison, WholeAnswer, compared
+from gateway.shadow.samples import SampledTexts, sampled_texts
 
 INLINE = 16 * 1024
 """Bytes of two answers that are compared at once."""
@@ -30,10 +34,20 @@ class AnswerComparer:
         edits = any(test.edit is not None for test in config.text)
         if size < (INLINE_EDITS if edits else INLINE) and not first.form.encoding:
             return compared(first, second, config)
-        future = self._queue.submit(CodecCall(compared, (first, second, config), {}))
+        comparison: Comparison = await self._run(CodecCall(compared, (first, second, config), {}))
+        return comparison
+
+    async def sample(
+        self, request: ModelRequest, first: WholeAnswer, second: WholeAnswer, redact: tuple[str, ...]
+    ) -> SampledTexts:
+        """The redacted texts of a request and its answers. Raises `InferenceError` as `compare` does."""
+        texts: SampledTexts = await self._run(CodecCall(sampled_texts, (source_of(request), first, second, redact), {}))
+        return texts
+
+    async def _run(self, call: CodecCall) -> Any:
+        future = self._queue.submit(call)
         try:
-            comparison: Comparison = await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             self._queue.abandon(future)
             raise
-        return comparison

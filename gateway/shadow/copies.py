@@ -6,7 +6,9 @@ slot. A copy that is drawn and not compared is counted by its reason.
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ from policies.comparison.differences import Differences
 from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.shadowing.live import LiveShadow
+from policies.shadowing.pairs import ShadowSample
 from policies.shadowing.planned import ShadowPlan
 
 MOST_ANSWER = 4 * 1024 * 1024
@@ -120,8 +123,12 @@ class ShadowCopies:
         comparer: AnswerComparer,
         rng: Random,
         clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        self.redact: tuple[str, ...] = ()
+        """The kinds of text that samples do not have, besides secrets."""
         self._pools = pools
+        self._wall = wall
         self._models = models
         self._comparer = comparer
         self._rng = rng
@@ -218,6 +225,11 @@ class ShadowCopies:
         differences = await self._differences(copy, first, other)
         repeat_differs = None if second is None else bool(await self._differences(copy, first, second))
         shadow.count(tuple(differences), repeat_differs)
+        if differences and shadow.takes_sample(self._clock()):
+            with suppress(InferenceError):  # a sample may be lost
+                texts = await self._comparer.sample(request.received, first, other, self.redact)
+                now = self._wall()
+                shadow.add_sample(ShadowSample(now, request.call.id, differences, *texts))
 
     async def _differences(self, copy: ShadowCopy, first: WholeAnswer, second: WholeAnswer) -> Differences:
         """The differences of an answer from the client's. Raises `NotCompared` if they cannot be decided."""

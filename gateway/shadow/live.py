@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from config.schema.config import Config
 from policies.shadowing.live import LiveShadow
-from policies.shadowing.pairs import PairTally
+from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import planned
 
 
@@ -29,3 +29,8 @@ class LiveShadows:
         """The counts since the last report, by name and identity."""
         taken = ((live, live.take()) for live in self.by_name.values())
         return {(live.name, live.plan.identity): tally for live, tally in taken if tally is not None}
+
+    def take_samples(self) -> dict[tuple[str, str], list[ShadowSample]]:
+        """The samples since the last report, by name and identity."""
+        taken = ((live, live.take_samples()) for live in self.by_name.values())
+        return {(live.name, live.plan.identity): samples for live, samples in taken if samples}

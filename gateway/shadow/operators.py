@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.shadow.store import Key, ShadowProgress
+import msgspec
+
+from gateway.shadow.store import Key, ShadowProgress, ShadowStore
 from policies.sequential.event_test import e_value
 from policies.shadowing.planned import ShadowPlan
 from policies.shadowing.verdict import verdict
@@ -39,3 +41,8 @@ def _view(plan: ShadowPlan, progress: ShadowProgress) -> dict[str, Any]:
         "both_differ": tally.both,
         "fields": dict(sorted(tally.fields.items(), key=lambda item: -item[1])),
     }
+
+
+def sampled_view(view: dict[str, Any], plan: ShadowPlan, store: ShadowStore) -> dict[str, Any]:
+    """The view of a shadow with its samples, latest first. Blocks."""
+    return {**view, "samples": msgspec.to_builtins(store.samples((plan.name, plan.identity)))}

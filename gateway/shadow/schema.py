@@ -1,4 +1,4 @@
-"""The table of shadows in the state database, created on first use."""
+"""The tables of shadows in the state database, created on first use."""
 
 from sqlalchemy import Column, Connection, Double, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateTable
@@ -18,14 +18,25 @@ shadows = Table(
     # A JSON object, read and written as a whole.
     Column("progress", Text, nullable=False),
 )
+samples = Table(
+    "shadow_samples",
+    _metadata,
+    Column("name", String(256), primary_key=True),
+    Column("identity", String(64), primary_key=True),
+    Column("at", Double, primary_key=True),
+    Column("id", String(128), primary_key=True),
+    # A JSON object with redacted texts.
+    Column("sample", Text, nullable=False),
+)
 
 
 def create_tables(connection: Connection) -> None:
-    """Create the table if it is missing. Several processes may try at once."""
+    """Create the tables that are missing. Several processes may try at once."""
     if connection.dialect.name == "sqlite":
         use_write_ahead_log(connection)
         # Python's driver opens no transaction for DDL.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-    connection.execute(CreateTable(shadows, if_not_exists=True))
+    for table in (shadows, samples):
+        connection.execute(CreateTable(table, if_not_exists=True))

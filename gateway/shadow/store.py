@@ -11,9 +11,9 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from gateway.auth.audit import Act, append
 from gateway.auth.state import StateDatabase, this_process
-from gateway.shadow.schema import create_tables, shadows
+from gateway.shadow.schema import create_tables, samples, shadows
 from policies.sequential.event_test import e_value
-from policies.shadowing.pairs import PairTally
+from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan
 from policies.shadowing.verdict import Judgement, ShadowVerdict, verdict
 
@@ -21,6 +21,9 @@ MOST_IDENTITIES = 4
 """Comparisons of one name that are stored; the latest ones."""
 Key = tuple[str, str]
 """The name of a shadow, and the identity of what it compares."""
+
+
+NO_SAMPLES: Mapping[Key, Sequence[ShadowSample]] = {}
 
 
 class ShadowProgress(msgspec.Struct, omit_defaults=True):
@@ -52,8 +55,22 @@ class ShadowStore:
             rows = connection.execute(select(shadows.c.name, shadows.c.identity, shadows.c.progress))
             return {(name, identity): _decoder.decode(text) for name, identity, text in rows}
 
-    def add(self, plans: Sequence[ShadowPlan], counts: Mapping[Key, PairTally]) -> dict[Key, ShadowVerdict]:
-        """Add the counts of a process. Returns the verdicts that are new, of which each has an entry in the audit log.
+    def samples(self, key: Key) -> list[ShadowSample]:
+        """The samples of a shadow, latest first."""
+        name, identity = key
+        query = select(samples.c.sample).where(samples.c.name == name, samples.c.identity == identity)
+        with self._database.transaction() as connection:
+            texts = connection.execute(query.order_by(samples.c.at.desc())).scalars().all()
+        return [msgspec.json.decode(text, type=ShadowSample) for text in texts]
+
+    def add(
+        self,
+        plans: Sequence[ShadowPlan],
+        counts: Mapping[Key, PairTally],
+        taken: Mapping[Key, Sequence[ShadowSample]] = NO_SAMPLES,
+    ) -> dict[Key, ShadowVerdict]:
+        """Add the counts and the samples of a process. Returns the verdicts that are new, of which each has an entry in
+        the audit log.
 
         Counts of a shadow that is not among `plans` are dropped.
         """
@@ -73,6 +90,7 @@ class ShadowStore:
                     act = Act(this_process(), f"shadow.{evidence.judgement}", plan.name, detail=audited(evidence))
                     append(connection, self._pepper, act, self._wall())
                 self._write(connection, key, changed, is_new=progress is None)
+                _write_samples(connection, key, taken.get(key, ()), plan.config.samples)
         return new
 
     def close(self) -> None:
@@ -89,7 +107,8 @@ class ShadowStore:
         connection.execute(insert(shadows).values(name=name, identity=identity, progress=text, updated=now))
         latest = select(shadows.c.identity).where(shadows.c.name == name).order_by(shadows.c.updated.desc())
         for old in connection.execute(latest.offset(MOST_IDENTITIES)).scalars().all():
-            connection.execute(delete(shadows).where(shadows.c.name == name, shadows.c.identity == old))
+            for table in (shadows, samples):
+                connection.execute(delete(table).where(table.c.name == name, table.c.identity == old))
 
 
 def read_progress(connection: Connection, key: Key) -> ShadowProgress | None:
@@ -102,7 +121,21 @@ def read_progress(connection: Connection, key: Key) -> ShadowProgress | None:
 
 def forget_shadow(connection: Connection, name: str) -> None:
     """Delete the counts of a name: its rollout starts anew."""
-    connection.execute(delete(shadows).where(shadows.c.name == name))
+    for table in (shadows, samples):
+        connection.execute(delete(table).where(table.c.name == name))
+
+
+def _write_samples(connection: Connection, key: Key, taken: Sequence[ShadowSample], most: int) -> None:
+    """Write samples, and delete the oldest beyond `most`."""
+    name, identity = key
+    own = samples.c.name == name, samples.c.identity == identity
+    for sample in taken[:most]:
+        row = {"name": name, "identity": identity, "at": sample.at, "id": sample.id[:128]}
+        connection.execute(insert(samples).values(**row, sample=msgspec.json.encode(sample).decode()))
+    if taken:
+        oldest = select(samples.c.at).where(*own).order_by(samples.c.at.desc()).offset(most).limit(1)
+        if (limit := connection.execute(oldest).scalar_one_or_none()) is not None:
+            connection.execute(delete(samples).where(*own, samples.c.at <= limit))
 
 
 def audited(evidence: ShadowVerdict) -> dict[str, object]:

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from config.schema.config import Config
 from gateway.auth.errors import KeysError
 from gateway.shadow.live import LiveShadows
 from gateway.shadow.store import Key, ShadowStore
-from policies.shadowing.pairs import PairTally
+from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan, planned
 from policies.shadowing.verdict import ShadowVerdict, verdict
 
@@ -67,7 +67,8 @@ class ShadowWriter:
         # A cancelled transaction may yet be committed: its counts are lost then, and not counted twice.
         counts, self._counts, self._read_at = self._counts, {}, now
         try:
-            verdicts, self.evidence = await asyncio.to_thread(self._written, self.planned, counts)
+            taken = self._shadows.take_samples()
+            verdicts, self.evidence = await asyncio.to_thread(self._written, self.planned, counts, taken)
         except KeysError as error:
             for key, tally in counts.items():
                 self._add(key, tally)
@@ -92,12 +93,15 @@ class ShadowWriter:
             self._counts[key] = tally
 
     def _written(
-        self, plans: tuple[ShadowPlan, ...], counts: Mapping[Key, PairTally]
+        self,
+        plans: tuple[ShadowPlan, ...],
+        counts: Mapping[Key, PairTally],
+        taken: Mapping[Key, Sequence[ShadowSample]],
     ) -> tuple[Mapping[Key, ShadowVerdict], Mapping[str, ShadowVerdict]]:
         """In a thread: the new verdicts, and the evidence of all shadows."""
         if self._store is None:
             self._store = ShadowStore(self._config().state.database, self._pepper())
-        new, stored = self._store.add(plans, counts) if counts else {}, self._store.read()
+        new, stored = self._store.add(plans, counts, taken) if counts else {}, self._store.read()
         progress = {plan: stored.get((plan.name, plan.identity)) for plan in plans}
         return new, {plan.name: verdict(plan.config, each.tally) for plan, each in progress.items() if each is not None}
 

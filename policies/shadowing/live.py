@@ -1,13 +1,15 @@
 """A shadow in one process: its draws, its bounds, and its counts since the last report. State of one event loop."""
 
 from collections import Counter
+from math import inf
 from random import Random
 
 from policies.limits.limits import TokenBucket
 from policies.rollouts.live import LiveComparison
-from policies.shadowing.pairs import PairTally
+from policies.shadowing.pairs import PairTally, ShadowSample
 from policies.shadowing.planned import ShadowPlan
 
+SAMPLE_SECONDS = 1.0
 REASONS = (
     "rate", "concurrency", "memory", "size", "state", "effects", "cached", "same", "broken", "busy", "unavailable",
     "unreachable", "timeout", "failed", "comparison", "drain",
@@ -27,6 +29,8 @@ class LiveShadow:
         self.tokens: Counter[str] = Counter()
         """Tokens of the copies, on the operator's bill: `prompt` and `completion`."""
         self.config = plan.config
+        self._samples: list[ShadowSample] = []
+        self._sampled_at = -inf
         self._bucket: TokenBucket | None = None
         self._tally = PairTally()
         self._most = 1
@@ -75,3 +79,19 @@ class LiveShadow:
         """The counts since the last report; None without any."""
         tally, self._tally = self._tally, PairTally()
         return None if tally == PairTally() else tally
+
+    def takes_sample(self, now: float) -> bool:
+        """Whether a differing copy is stored: one in `SAMPLE_SECONDS` at most."""
+        if len(self._samples) >= self.config.samples or now - self._sampled_at < SAMPLE_SECONDS:
+            return False
+        self._sampled_at = now
+        return True
+
+    def add_sample(self, sample: ShadowSample) -> None:
+        """Hold a sample until the next report."""
+        self._samples.append(sample)
+
+    def take_samples(self) -> list[ShadowSample]:
+        """The samples since the last report."""
+        samples, self._samples = self._samples, []
+        return samples

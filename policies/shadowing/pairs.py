@@ -58,3 +58,17 @@ class PairTally(msgspec.Struct, omit_defaults=True):
         if field not in self.fields and len(self.fields) >= MOST_FIELDS:
             field = OTHER
         self.fields[field] = self.fields.get(field, 0) + count
+
+
+class ShadowSample(msgspec.Struct):
+    """A differing copy: the redacted texts of its request and of both answers, cut to a few lines."""
+
+    at: float
+    """Unix time."""
+    id: str
+    """The id of the client's request."""
+    differences: dict[str, str]
+    """By the part that differs: the difference."""
+    request: str
+    primary: str
+    shadow: str

@@ -39,6 +39,9 @@ class CopiesConfig(Section):
     ``differs`` when fewer agree for certain. Without it the verdict is ``differs`` as soon as any difference is."""
     answers: int = Field(100, ge=1, le=1_000_000_000)
     """Fewest compared answers before the verdict ``agrees``."""
+    samples: int = Field(0, ge=0, le=100)
+    """Latest differing copies whose texts are stored in the state database, for ``headrace shadow show``. They are
+    redacted as ``record`` is: keys and other secrets always, other kinds by ``record.redact``."""
 
 
 class ShadowFirstConfig(CopiesConfig):

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.guard import AdminRefused
-from gateway.shadow.operators import shadow_views
+from gateway.shadow.operators import sampled_view, shadow_views
 from gateway.shadow.store import ShadowStore
 from policies.shadowing.planned import planned
 
@@ -27,19 +27,22 @@ class ShadowsFront:
         return web.json_response({"shadows": await asyncio.to_thread(self._views)})
 
     async def _show(self, request: web.Request) -> web.Response:
-        for view in await asyncio.to_thread(self._views):
-            if view["name"] == request.match_info["shadow"]:
-                return web.json_response(view)
-        raise AdminRefused(404, "no_such_shadow", "the file has no shadow of this name")
+        views = await asyncio.to_thread(self._views, request.match_info["shadow"])
+        if not views:
+            raise AdminRefused(404, "no_such_shadow", "the file has no shadow of this name")
+        return web.json_response(views[0])
 
-    def _views(self) -> list[dict[str, Any]]:
-        """In a thread."""
-        plans = tuple(planned(self._backend.config))
+    def _views(self, name: str | None = None) -> list[dict[str, Any]]:
+        """All shadows, or one with its samples. In a thread."""
+        plans = [plan for plan in planned(self._backend.config) if name in (None, plan.name)]
         if not plans:
             return []
         if self._store is None:
             self._store = ShadowStore(self._backend.config.state.database, self._backend.store.pepper)
-        return shadow_views(plans, self._store.read())
+        views = shadow_views(plans, self._store.read())
+        if name is None:
+            return views
+        return [sampled_view(view, plan, self._store) for view, plan in zip(views, plans, strict=True)]
 
     async def close(self, _: web.Application) -> None:
         """Close the database."""

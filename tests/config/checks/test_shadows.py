@@ -175,3 +175,11 @@ def test_the_arms_of_a_rollout_with_copies_have_no_effects(complaints: Complaint
     message = "leads to the step `own`, whose call may have effects: copies must not"
     file = FILE.replace("to: t1\n        shadow: {to: t2}", rollout)
     assert f"14: models[1].routes[0].rollout.to.model: {message}" in complaints(file)
+
+
+def test_samples_need_texts(complaints: Complaints, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECORD_KEY", "k" * 32)
+    record = "version: 1\nrecord: {to: ./traffic, key: '${RECORD_KEY}', bodies: digest}\n"
+    file = valid().replace("version: 1\n", record).replace("{to: v2}\n  - name", "{to: v2, samples: 5}\n  - name")
+    message = "would store texts, and `record` has `bodies: digest`"
+    assert complaints(file) == [f"12: {CHAT}.samples: {message}"]
