@@ -112,9 +112,9 @@ class _Execution(Generic[V]):
         self._plan = plan
         self._start = start
         self._waits = list(plan.waits)
-        """By step: the values that it still waits for; negative once it has started or is skipped."""
+        """The number of values that each step still waits for; negative after its start or its skip."""
         self._producers = dict(plan.producers)
-        """By value that is not there yet: the steps that may still produce it."""
+        """The number of steps that may still produce each missing value."""
         self._open = len(plan.outputs) + plan.checks
         """Outputs that are not settled, and checks that have not ended."""
         self._ready: list[int] = []

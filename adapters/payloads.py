@@ -52,7 +52,7 @@ class TensorPayload(Payload):
     wire: ClassVar[TensorWire]
 
     body: bytes
-    """For gRPC the message, which contains the client's names; for other wires the HTTP body."""
+    """The message of gRPC, which contains the client's names, or the HTTP body."""
     decoded: Inference | None = None
     rows: int | None = None
     """The number of rows, if only decoding reveals it."""

@@ -21,11 +21,11 @@ class Plan:
     steps: tuple[GraphStep, ...]
     outputs: frozenset[str]
     waits: tuple[int, ...]
-    """By step: the values that it waits for."""
+    """The values that each step waits for."""
     consumers: Mapping[str, tuple[int, ...]]
-    """By value: the steps that wait for it."""
+    """The steps that wait for each value."""
     producers: Mapping[str, int]
-    """By value: the number of steps that may produce it."""
+    """The number of steps that may produce each value."""
     checks: int
     """Steps without outputs."""
     chain: tuple[GraphStep, ...] = ()

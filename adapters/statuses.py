@@ -56,7 +56,7 @@ CLASSES: dict[type[InferenceError], ErrorStatus] = {
     ClientGone: ErrorStatus(499, 499, Code.CANCELLED, _SERVER),
     InferenceError: ErrorStatus(500, 500, Code.INTERNAL, _SERVER),
 }
-"""By class. A class without a row has the row of its nearest base."""
+"""The statuses of each class. A class without a row has the row of its nearest base."""
 
 CODES: dict[str, tuple[int, Code | None]] = {
     "unknown_url": (404, None),
@@ -66,7 +66,7 @@ CODES: dict[str, tuple[int, Code | None]] = {
     "unsupported_media_type": (415, Code.UNIMPLEMENTED),
     "internal_error": (500, None),
 }
-"""By the error's own code, if HTTP or gRPC has a more precise status; None for the gRPC code of the class."""
+"""More precise statuses of single error codes; None for the gRPC code of the class."""
 OWN_CODES: dict[str, tuple[int, Code | None]] = {
     **CODES,
     # A model's own codes, as Triton reports them.
@@ -76,7 +76,7 @@ OWN_CODES: dict[str, tuple[int, Code | None]] = {
     "unknown_path": (404, Code.UNIMPLEMENTED),
     "not_implemented": (501, Code.UNIMPLEMENTED),
 }
-"""The same for the server in which the error occurred. A gateway may forward such a code of a server behind it."""
+"""The statuses from the server in which the error occurred. A gateway may forward such a code of a server behind it."""
 
 
 def row_of(error: InferenceError) -> ErrorStatus:

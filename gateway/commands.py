@@ -114,7 +114,7 @@ def models(context: typer.Context) -> None:
 
 def _become(module: str, arguments: list[str]) -> None:
     """Replace this process by a module that the gateway does not import. Signals then reach the module."""
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell is needed
 
 
 @app.command()

@@ -62,7 +62,7 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
 
     gateway.watch(watcher)
     gc.collect()
-    gc.freeze()  # exclude what is loaded now, and stays, from every later collection
+    gc.freeze()  # exclude the modules, which stay loaded, from every later collection
     tasks = [
         asyncio.create_task(each(signals.reload, watcher.reload_now)),
         asyncio.create_task(each(signals.restart, restart)),

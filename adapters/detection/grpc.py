@@ -22,7 +22,7 @@ SERVICES = {
     "/org.pytorch.serve.grpc.inference.InferenceAPIsService/Ping": ("TorchServe", "torchserve", "torchserve-grpc"),
     "/ray.serve.RayServeAPIService/Healthz": ("Ray Serve", "ray-serve", "ray-serve-grpc"),
 }
-"""By a method that needs neither a credential nor a message: the system, and the names of its pool and protocol."""
+"""The system, and the names of its pool and protocol, by a method that needs neither a credential nor a message."""
 
 
 async def over_grpc(channel: Channel, deadline: Deadline, names: tuple[str, ...]) -> Detection | None:

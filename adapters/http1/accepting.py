@@ -22,7 +22,7 @@ class Accepting(Listeners, Generic[C]):
         super().__init__(protocol, max_connections)
         self.draining = False
         self.connections: set[C] = set()
-        self._tasks: set[asyncio.Task[None]] = set()  # handlers for whose end a drain waits, also after their response
+        self._tasks: set[asyncio.Task[None]] = set()  # handlers that a drain waits for, even after their response
         self._lull = lull
         self._idle = asyncio.Event()
         self._room = Room(self.loop, self.connections, max_connections)

@@ -120,7 +120,7 @@ class GrpcCall(Http2Stream):
         """The client's deadline in loop time; None without a deadline."""
         return None if self._ends == NEVER else self._ends
 
-    # ── what the client sends ─────────────────────────────────────────────────────────────────────────
+    # ── messages of the client ────────────────────────────────────────────────────────────────────────
 
     async def unary(self) -> bytes:
         """Read the only message. Raises `GrpcError` for no message or several messages."""

@@ -104,7 +104,7 @@ def open_file() -> int:
 
 
 def write(fd: int, obj: Any) -> None:
-    """Raises `OSError` where there is no memory for it."""
+    """Write a packet. Raises `OSError` without memory for it."""
     pickled = io.BytesIO()
     parts: list[Data] = [b""]
     _Pickler(pickled, parts).dump(obj)

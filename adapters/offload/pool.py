@@ -13,7 +13,7 @@ from adapters.offload.worker_queue import WorkerQueue
 LARGE: Final = 64 * 1024
 """Bytes that take a codec about 5 ms if it processes each element. Larger bodies go to a worker."""
 SCANNED: Final = 4 * 1024 * 1024
-"""The same for a codec that only skips values."""
+"""The bound for a codec that only skips values."""
 _MiB: Final = 1024 * 1024
 _MEDIUM: Final = 2 * _MiB
 P = ParamSpec("P")
@@ -43,12 +43,12 @@ async def run(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 
 async def scan(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for a function that only skips values, which is fast up to a larger size."""
+    """Like `run`, for a function that only skips values, which is fast up to a larger size."""
     return await run(size if size >= SCANNED else 0, function, *args, **kwargs)
 
 
 async def parse(body: bytes | memoryview, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same for a function that decodes `body`, a JSON text: the number of its values decides."""
+    """Like `run`, for a function that decodes `body`, a JSON text. The number of its values also decides."""
     size = len(body)
     leaves = size >= SCANNED or (size >= LARGE and has_many_values(body))
     return await run(size if leaves else 0, function, *args, **kwargs)

@@ -56,7 +56,7 @@ APPEND_ONLY = {
         "SELECT RAISE(ABORT, 'the audit log is append-only'); END",
         "CREATE TRIGGER audit_delete BEFORE DELETE ON audit BEGIN "
         "SELECT RAISE(ABORT, 'the audit log is append-only'); END",
-        # INSERT OR REPLACE deletes without asking the trigger above.
+        # INSERT OR REPLACE deletes without a call of the trigger above.
         "CREATE TRIGGER audit_replace BEFORE INSERT ON audit WHEN EXISTS (SELECT 1 FROM audit WHERE seq = NEW.seq) "
         "BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END",
     ),

@@ -31,7 +31,7 @@ def check_values(raw: bytes | memoryview, name: str) -> None:
     try:
         count = _count(_any(raw))
     except decoding.MALFORMED_JSON:
-        return  # who reads it reports it
+        return  # its reader reports it
     if count > MAX_PLAIN:
         message = f"`{name}` has {count} values, and {MAX_PLAIN} at most are read by the steps of the model."
         raise CallerError(message, param=name)

@@ -81,7 +81,7 @@ class Guard:
         """The server's exit status; negative for the signal that ended it."""
         _prctl(_SET_SUBREAPER, 1)
         try:
-            self._server = subprocess.Popen(  # noqa: S603 - it is what an operator wrote, and no shell reads it
+            self._server = subprocess.Popen(  # noqa: S603 - an operator's command, without a shell
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

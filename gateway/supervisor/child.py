@@ -50,7 +50,7 @@ async def _work(message: StartMessage) -> int:
         _report(message.report, StartReport(str(error)))
         return 2
     gc.collect()
-    gc.freeze()  # exclude what is loaded now, and stays, from every later collection
+    gc.freeze()  # exclude the modules, which stay loaded, from every later collection
     _report(message.report, StartReport())
     if await until(cut, leave.wait()):
         await until(cut, worker.drain())

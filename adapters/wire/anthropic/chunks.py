@@ -57,7 +57,7 @@ _block = msgspec.json.Decoder(_Block).decode
 
 
 def read_event(data: bytes) -> MessageEvent:
-    """Raises `BackendError` for data that is no event."""
+    """Decode an event. Raises `BackendError` for other data."""
     return decoding.decode(_event, data, "stream")
 
 

@@ -57,7 +57,8 @@ class _Call:
 
 
 class OpenBlocks:
-    """At most one is open, as clients expect. A server that mixes the pieces of several calls is waited for."""
+    """The open block: at most one, as clients expect. If a server interleaves the pieces of several calls, later calls
+    wait."""
 
     __slots__ = ("_calls", "_index", "_kind", "_left", "_open", "_waiting")
 

@@ -271,7 +271,7 @@ _COUNTED = _Counted()
 
 
 def _has_image(value: Any) -> bool:
-    """In a list of messages or of blocks, those of a tool's result among them."""
+    """Whether a list of messages or of blocks has an image, including blocks of a tool's result."""
     if not isinstance(value, list):
         return False
     return any(

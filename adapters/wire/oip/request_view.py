@@ -126,7 +126,7 @@ def request_from(inference: Inference, size: int) -> InferRequest:
 
 
 def request_with(inference: Inference, size: int, body: bytes, length: int | None) -> InferRequest:
-    """The same with the encoded body."""
+    """The request with the encoded body."""
     return InferRequest(
         model=inference.model_name,
         version=inference.model_version,

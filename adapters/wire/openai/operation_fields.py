@@ -85,7 +85,7 @@ _TABLE: dict[str, frozenset[str]] = {
     "/v1/images/variations": frozenset({"image", "model", "n", "response_format", "size", "user"}),
     "/v1/moderations": frozenset({"input", "model"}),
 }  # fmt: skip
-"""By path: the API's for text, the gateway's for passed operations."""
+"""The operation of each path: the API's paths for text, and the gateway's for passed operations."""
 FIELDS = frozenset().union(COUNT, *_TABLE.values())
 """The fields of all operations."""
 

@@ -148,7 +148,7 @@ class Transcript:
             self._forget()
 
     def _forget(self) -> None:
-        """From here on, the stream cannot be resumed."""
+        """Discard the transcript: the stream can no longer be resumed."""
         self._complete = False
         self._text.clear()
         self._tokens.clear()

@@ -132,7 +132,7 @@ class NativeEvents:
                     self.final = bytes(decoded.response) if decoded.type in _LAST else self.final
 
     def end(self, counted: Usage) -> bytes:
-        """Nothing: the server has ended the stream itself."""
+        """Write no event: the server has ended the stream itself."""
         return b""
 
     def fail(self, error: InferenceError, counted: Usage) -> bytes:

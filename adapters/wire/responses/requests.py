@@ -39,7 +39,7 @@ _OF_OTHERS = {
     "prompt": (_NOT_STORED, _NOTHING),
     "truncation": ("is not possible: a chat is never truncated", _NOTHING | {b'"disabled"'}),
 }
-"""The same for fields that only servers with the Responses API support."""
+"""The reasons for fields that only servers with the Responses API support."""
 _CHATS_OWN = frozenset({
     "audio", "function_call", "functions", "logprobs", "max_completion_tokens", "max_tokens", "messages", "modalities",
     "n", "n_predict", "prediction", "reasoning_effort", "response_format", "verbosity", "web_search_options",
@@ -90,7 +90,7 @@ def decode(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
 
 
 def decode_to_repeat(body: bytes) -> tuple[ChatRequest, ResponsesBody, dict[str, Raw]]:
-    """The same without the input, which a response does not repeat."""
+    """Decode the fields without the input, which a response does not repeat."""
     request, decoded, given = decode(body)
     decoded.input = _NO_INPUT
     return request, decoded, {name: raw for name, raw in given.items() if name != "input"}

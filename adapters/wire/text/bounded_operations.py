@@ -61,7 +61,7 @@ def check_percent(budget: TemplateBudget, text: str, values: Any) -> None:
 
 
 def check_format(budget: TemplateBudget, text: str, arguments: Arguments, options: Options) -> None:
-    """The same for `str.format`, whose widths may be arguments."""
+    """Check `str.format`, whose widths may be arguments."""
     if len(text) > MAX_FORMAT:
         raise SecurityError(f"a format has more than {MAX_FORMAT} characters")
     if _DIGITS.search(text) or re.search(r"{[^{}]*:[^{}]*{", text):

@@ -127,7 +127,7 @@ class AdminGuard:
         principal = self._authenticate(request)
         authority = _authority(principal)
         admitted = Visit(Actor(principal.key_id, authority, peer))
-        if authority != "user":  # a user, who has no rights here, cannot fill the audit log
+        if authority != "user":  # a user without rights cannot fill the audit log
             request[_VISIT] = admitted
         if authority == "operator" or (access == "scrapers" and _scrapes(principal)):
             return

@@ -197,7 +197,7 @@ class Scheduler:
             other = self.blocks.computed_by(first) if first.may_take_over else None
             if other is None:
                 return first if self._start(first, budget, now) else begun
-            # It will use the pages of the other sequence, which therefore goes first, whatever waits for it.
+            # It will use the pages of the other sequence, which therefore goes first, before all that wait for it.
             passed.add(first.id)
             if other in prompts and other not in passed:
                 return prompts[other]

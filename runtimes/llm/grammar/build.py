@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
 
-# What one step may cost: some 5 ms at the most where a text is met for the first time, 0.05 ms as a rule.
+# The cost of one step: some 5 ms at the most where a text is met for the first time, 0.05 ms as a rule.
 _LIMITS = LLParserLimits(step_lexer_fuel=100_000, max_lexer_states=50_000, verbose_errors=False)
 
 Kind = Literal["json_schema", "regex", "choice", "grammar", "lark"]

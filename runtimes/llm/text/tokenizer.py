@@ -13,8 +13,8 @@ from runtimes.llm.text.special_spellings import SpecialSpellings
 from runtimes.llm.text.text_slices import cuts_exactly, slices
 
 PieceKind = Literal["byte_level", "sentencepiece", "wordpiece"]
-# Control tokens that end an answer whatever the metadata declares: an instruct model may end its turn with one
-# and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
+# Control tokens that end an answer even if the metadata does not declare them: an instruct model may end its turn with
+# one and declare another. llama.cpp treats the same names so (llama-vocab.cpp, special_eog_ids).
 END_OF_ANSWER = frozenset(
     {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<end_of_turn>", "</s>"}
 )

@@ -175,7 +175,7 @@ def _rope_parameters(family: str, raw: Mapping[str, Any], layer_type: str) -> di
     local = family == "gemma3_text" and layer_type == _SLIDING
     if layer_type in given:
         given = given[layer_type] or {}
-    elif local:  # what is scaled are the global layers
+    elif local:  # only the global layers are scaled
         given = {}
     parameters = {
         "rope_theta": raw.get("rope_local_base_freq", 10_000.0) if local else raw.get("rope_theta", 10_000.0),

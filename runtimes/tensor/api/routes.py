@@ -64,7 +64,7 @@ _PATHS = tuple(
 def resolve(target: bytes) -> PathMatch:
     """The route of a path. Cached: clients use few paths."""
     path = target.decode("latin-1").rstrip("/")
-    if path == "/v2/models/stats":  # a model may not have this name for what Triton has at this path
+    if path == "/v2/models/stats":  # Triton has another resource at this path, so no model may have this name
         return PathMatch("statistics", "statistics", GET)
     for pattern, operation, group, methods in _PATHS:
         if match := pattern.fullmatch(path):

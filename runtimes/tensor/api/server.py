@@ -102,7 +102,7 @@ async def _serve(options: ServerOptions, logs: LogSettings) -> int:
         await server.listen()
         if await _added(options, stop) and await _loaded(manager, stop):
             server.control.ready = True
-            gc.freeze()  # what is loaded by now stays: no collection need look at it again
+            gc.freeze()  # exclude the modules, which stay loaded, from every later collection
             log.info("serving %d models", len({name for name, record in manager.table.records() if record.usable}))
             await stop.wait()
         server.control.ready = False

@@ -93,7 +93,7 @@ def _read(name: str, value: Any) -> Any:
         raise CallerError(f"There is no trace setting `{name[:64]}`: expected {', '.join(FIELDS)}.", param=name)
     if name == "trace_file":
         raise CallerError("Only the operator can set the traces' file.", param=name)
-    # gRPC gives lists, of one for what has one value, and none to go back to what was.
+    # gRPC sends lists: one value for a scalar, and none to reset it.
     if value is None or value == []:
         return None
     if name == "trace_level":

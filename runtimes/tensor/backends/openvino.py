@@ -107,7 +107,7 @@ def _name(port: Any) -> str:
 def _tensor(array: Array, kind: Any) -> Any:
     if kind == ov.Type.bf16:
         return ov.Tensor(np.ascontiguousarray(array), list(array.shape), kind)
-    # What lies in the server's own buffers is not the model's to write.
+    # The model must not write to the server's buffers.
     shared = array.flags.c_contiguous and array.flags.writeable
     return ov.Tensor(array if shared else np.array(array), shared_memory=True)
 

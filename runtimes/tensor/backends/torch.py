@@ -58,7 +58,7 @@ class TorchModel:
         del self._call
 
     def _tensor(self, name: str, array: Array) -> torch.Tensor:
-        # What lies in the server's own buffers is not the model's to write.
+        # The model must not write to the server's buffers.
         tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         if name in self._halves:
             tensor = tensor.view(torch.bfloat16)

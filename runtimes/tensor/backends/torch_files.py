@@ -49,7 +49,7 @@ def loaded(config: ModelConfig, folder: Path, device: torch.device) -> tuple[str
         return "", _exported_call(program, module.to(device), names)
     if _is_script(path):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is deprecated, and what people have
+            warnings.simplefilter("ignore")  # deprecated, but widely used
             script = torch.jit.load(str(path), map_location=device).eval()
             script = lowered(script, config, "scripted")
         return "", _script_call(script, names)

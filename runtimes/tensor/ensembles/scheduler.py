@@ -149,7 +149,7 @@ class EnsembleScheduler:
         assert isinstance(task, RunningRequest)
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # nobody may read it: the reader of a stream may have left
+            task.exception()  # it may have no reader: the client of a stream may have disconnected
         self._quiet.settle()
 
     async def drain(self) -> None:

@@ -120,7 +120,7 @@ class ChildProcess:
             data = b""
         if data:
             self._on_packet(data)
-        else:  # it ends, or its model has closed what is not its own
+        else:  # it ends, or its model has closed a descriptor of the runtime
             self._loop.remove_reader(self._socket.fileno())
             self._loop.call_later(CLOSE_SECONDS, self.kill)
 

@@ -132,7 +132,7 @@ class ModelManager:
         if error is not None:
             raise not_ready(model.name, record)
 
-    # ── what there is ─────────────────────────────────────────────────────────────────────────────────
+    # ── queries ────────────────────────────────────────────────────────────────────────────────────────
 
     async def index(self, *, ready: bool = False) -> list[IndexEntry]:
         """Every model of the repository and each of its versions; with `ready`, only those that are ready."""

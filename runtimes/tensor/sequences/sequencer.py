@@ -116,7 +116,7 @@ class Sequencer(SequenceLifecycle):
         for sequence in self._sequences:
             self._close(sequence, "The model was unloaded before the request's turn.", "model_unloading")
 
-    # ── what takes too long ───────────────────────────────────────────────────────────────────────────
+    # ── deadlines ───────────────────────────────────────────────────────────────────────────────────────
 
     def _end_overdue(self, now: float) -> float:
         next_ = inf
