@@ -1,4 +1,4 @@
-"""Bodies that arrive in pieces are whole, whatever their pieces, and no turn of the loop copies a large one at once."""
+"""Bodies that arrive in any pieces are whole, and no turn of the loop copies a large body at once."""
 
 import asyncio
 import itertools

@@ -43,7 +43,7 @@ BODY = json.dumps({"id": "1", "choices": [{"index": 0}], "usage": USAGE}).encode
 
 
 def chunk(text: str, **fields: Any) -> bytes:
-    """One event of a stream, without what ends it."""
+    """One event of a stream, without its end."""
     return b"data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}}], **fields}).encode()
 
 

@@ -20,7 +20,7 @@ PATHS = st.lists(PIECES, max_size=9).map(lambda pieces: "/" + "".join(pieces))
 
 
 def readings(path: str) -> Iterator[str]:
-    """Every combination of what servers and proxies do to a path before they resolve it."""
+    """Every combination of the changes that servers and proxies make to a path before they resolve it."""
     steps: list[Callable[[str], str]] = [
         lambda text: unquote(text, "latin-1"),
         lambda text: text.replace("\\", "/"),

@@ -1,4 +1,4 @@
-"""The reference page is what the schema generates, and leaves no field without a description."""
+"""The reference page equals the generated page, and every field has a description."""
 
 from pathlib import Path
 

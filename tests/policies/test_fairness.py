@@ -16,7 +16,7 @@ LARGEST_REST = work(0, 100)
 
 @dataclass
 class Server:
-    """`SLOTS` requests at a time; what an answer costs comes out at its end."""
+    """`SLOTS` requests at a time; the cost of an answer is known at its end."""
 
     shares: dict[str, float]
     rng: Random

@@ -20,7 +20,7 @@ JSON = [("content-type", "application/json")]
 
 
 class Model:
-    """A server that speaks OpenAI as it should, but for what a test changes."""
+    """A correct server of OpenAI's protocol, except for the changes of a test."""
 
     def __init__(self) -> None:
         self.healthy = True

@@ -31,7 +31,7 @@ def post(*fields: str, body: bytes = b"", version: str = "1.1") -> bytes:
 
 
 class Echo:
-    """Answers with what it understood, so that a test sees where the server cut."""
+    """Responds with the parsed request, so that a test can check the boundaries."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -72,7 +72,7 @@ class Reply:
 
 
 class Raw:
-    """A client that sends what it likes."""
+    """A client that sends arbitrary bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader

@@ -401,7 +401,7 @@ async def test_the_whole_request_has_its_time_in_the_body(play: Play) -> None:
 
 @pytest.mark.parametrize("play", [half_a_body, half_a_body_to_the_close])
 async def test_time_that_runs_out_unwatched_is_no_end(play: Play) -> None:
-    """The reader is busy elsewhere when the deadline passes: what it finds then is not a whole answer."""
+    """The reader is busy elsewhere when the deadline passes: the received bytes are then not a whole answer."""
     async with calling(play) as client:
         response = await send_request(client, deadline=within(total=2 * SOON))
         assert await response.piece() == b"ok"

@@ -20,7 +20,7 @@ TINY = 4096
 
 
 class Body:
-    """A stream that counts what became of it; each piece waits for `gate`."""
+    """A stream that counts its outcomes; each piece waits for `gate`."""
 
     def __init__(self, pieces: int, size: int = 5, *, gated: bool = False) -> None:
         self.piece = b"x" * size
@@ -78,7 +78,7 @@ class Hangs:
 
 @asynccontextmanager
 async def narrow(served: Served) -> AsyncIterator[tuple[Raw, Connection]]:
-    """A client behind small socket buffers, so that what it does not read stays with the server."""
+    """A client behind small socket buffers, so that unread bytes stay at the server."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, TINY)
     sock.setblocking(False)

@@ -1,4 +1,4 @@
-"""Another implementation of HTTP/2 (`h2`) at the other end, which also checks that what it gets is legal."""
+"""Another implementation of HTTP/2 (`h2`) at the other end, which also checks that received frames are legal."""
 
 import asyncio
 import ssl
@@ -106,7 +106,7 @@ class Peer:
             self.writer.write(data)
 
     def call(self, fields: Fields, data: bytes = b"", *, end: bool = True) -> int:
-        """Open a stream, and send what the windows allow."""
+        """Open a stream, and send as much as the windows permit."""
         stream_id = self.h2.get_next_available_stream_id()
         self.h2.send_headers(stream_id, fields, end_stream=end and not data)
         while data:
@@ -116,7 +116,7 @@ class Peer:
         return stream_id
 
     async def run(self) -> None:
-        """Take in what comes until the end."""
+        """Receive until the end."""
         try:
             while data := await self._reader.read(2**16):
                 self.raw += data

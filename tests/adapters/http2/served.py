@@ -1,4 +1,4 @@
-"""A server on loopback, what its handlers do, and gRPC's own client for it."""
+"""A server on loopback, its handlers, and gRPC's own client for it."""
 
 import asyncio
 import ssl
@@ -138,6 +138,6 @@ async def serving(
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Run what blocks beside the server's loop."""
+    """Run a blocking function beside the server's loop."""
     async with asyncio.timeout(PATIENCE * 2):
         return await asyncio.to_thread(work)

@@ -1,4 +1,4 @@
-"""Messages, in whatever pieces they come."""
+"""Messages that arrive in any pieces."""
 
 import gzip
 import zlib

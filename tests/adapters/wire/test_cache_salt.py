@@ -25,7 +25,7 @@ def sent(own: Any, salt: str) -> dict[str, Any]:
 
 @given(OWN, OWN)
 def test_no_salt_of_a_client_leads_to_another_tenant_s_prompts(one: Any, other: Any) -> None:
-    """Requests of tenants a and b never have the same salt, whatever both send."""
+    """Requests of tenants a and b never have the same salt, for any two requests."""
     first, second = sent(one, "a" * 32)["cache_salt"], sent(other, "b" * 32)["cache_salt"]
     assert first != second
     assert first == sent(one, "a" * 32)["cache_salt"]

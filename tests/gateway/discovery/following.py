@@ -1,4 +1,4 @@
-"""A source that is followed, and what it reported."""
+"""A followed source, and its reports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable

@@ -1,4 +1,4 @@
-"""Errors name the fields of the door that they leave by, whatever protocol the request became on its way."""
+"""Errors name the fields of the client's door, for servers of every protocol."""
 
 import os
 import random
@@ -82,7 +82,7 @@ def bodies(path: str, rng: random.Random) -> list[dict[str, Any]]:
 
 
 def named(message: str) -> set[str]:
-    """Fields in backticks, without what is in them."""
+    """Fields in backticks, without their inner parts."""
     return {re.split(r"[.\[]", name)[0] for name in re.findall(r"`([a-z_]+(?:[.\[][^`]*)?)`", message)}
 
 

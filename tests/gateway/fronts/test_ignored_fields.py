@@ -54,7 +54,7 @@ class Door:
         self._url, self._http = url, http
 
     async def post(self, path: str, body: Any) -> tuple[int, str | None, Any]:
-        """Status, the header that lists what was left out, and the JSON."""
+        """Status, the header with the ignored fields, and the JSON."""
         headers = {"authorization": f"Bearer {self.rig.key.plaintext}"}
         async with self._http.post(self._url + path, json=body, headers=headers) as response:
             return response.status, response.headers.get(IGNORED), await response.json()

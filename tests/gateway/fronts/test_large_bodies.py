@@ -1,4 +1,4 @@
-"""Large bodies of every door: no turn of the event loop takes long, whatever a route evaluates."""
+"""Large bodies of every door: no turn of the event loop takes long, for every condition of a route."""
 
 import json
 from urllib.parse import urlsplit

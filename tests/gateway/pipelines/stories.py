@@ -1,4 +1,4 @@
-"""Random pipelines over scripted servers on virtual time, and what must be true when a request has ended."""
+"""Random pipelines over scripted servers on virtual time, and the invariants at the end of a request."""
 
 import asyncio
 import random

@@ -104,7 +104,7 @@ async def streamed(path: str, scripts: list[Script], **fields: Any) -> list[str]
 
 
 def assert_blocked(received: str) -> None:
-    """No letter of the forbidden word, and nothing after it, has left."""
+    """No letter of the forbidden word, and no later text, was sent."""
     assert "content_filter" in received or "blocked" in received
     assert not [part for part in ("SE", "EC", "CR", "RE", "ET", "zebra") if part in received]
 

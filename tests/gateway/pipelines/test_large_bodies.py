@@ -1,4 +1,4 @@
-"""Large answers and requests of steps: no turn of the event loop decodes them, and what is too much is refused."""
+"""Large answers and requests of steps: no turn of the event loop decodes them, and too many values are refused."""
 
 import json
 from contextlib import nullcontext

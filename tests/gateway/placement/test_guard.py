@@ -55,7 +55,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 
 async def rest(process: asyncio.subprocess.Process) -> tuple[int, str]:
-    """Its exit status, and what it wrote by then."""
+    """Its exit status, and its output until then."""
     assert process.stderr is not None
     async with asyncio.timeout(300):
         return await process.wait(), (await process.stderr.read()).decode()

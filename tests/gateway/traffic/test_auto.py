@@ -1,4 +1,4 @@
-"""Pools that find out what their endpoints speak."""
+"""Pools that detect the protocols of their endpoints."""
 
 import asyncio
 import json

@@ -68,7 +68,7 @@ async def falls_back(error: InferenceError, *on: str) -> bool:
     ],
 )
 async def test_each_class_of_failure_uses_its_configured_fallback(on: tuple[str, ...], expected: set[str]) -> None:
-    """A request that is invalid, over a limit or out of time never falls back, whatever the file configures."""
+    """A request that is invalid, over a limit or out of time never falls back, under any configuration."""
     assert {name for name, error in ERRORS.items() if await falls_back(error, *on)} == expected
 
 

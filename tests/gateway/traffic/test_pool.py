@@ -336,7 +336,7 @@ def test_health_follows_consecutive_probes(unhealthy_after: int, healthy_after: 
 
 @pytest.mark.looptime
 async def test_a_health_check_leaves_the_load_alone() -> None:
-    """Only requests change the count in flight, whatever the health checks report meanwhile."""
+    """Only requests change the count in flight; reports of health checks do not."""
     slow = FakeAdapter(Script(latency=10.0))
     one = pool(slow)
     (endpoint,) = one.endpoints

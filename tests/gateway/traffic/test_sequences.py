@@ -1,4 +1,4 @@
-"""The requests of a sequence stay with the endpoint that has its state, whatever happens around them."""
+"""The requests of a sequence stay with the endpoint that has its state, in all circumstances."""
 
 import asyncio
 from typing import Any

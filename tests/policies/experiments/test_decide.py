@@ -46,7 +46,7 @@ class Run:
         count_value(progress, ReportedValue(self.metric.name, self.unit, arm, progress.stratum, value), before)
 
     def users(self, count: int, *rates: float) -> None:
-        """Users who get arms by the shares, and report 1 with the rates of their arms."""
+        """Users that are assigned to arms by the shares, and report 1 with the rates of their arms."""
         arms = range(len(rates))
         for _ in range(count):
             arm = self.rng.choices(arms, self.progress.shares)[0]

@@ -1,4 +1,4 @@
-"""The budget of one request: no admitted call exceeds it, whatever the order of calls and their ends."""
+"""The budget of one request: no admitted call exceeds it, in any order of calls and their ends."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""An explanation equals the decision, whatever the policy and the request."""
+"""An explanation equals the decision, for every policy and request."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""The test of two arms' means: its e-value is one at most in the mean, whatever the shares and the predictions are."""
+"""The test of two arms' means: its e-value is one at most in the mean, for all shares and predictions."""
 
 from itertools import product
 from math import exp, log

@@ -1,4 +1,4 @@
-"""Confidence sequences of rates, quantiles and means, and what uses them."""
+"""Confidence sequences of rates, quantiles and means, and their users."""
 
 from bisect import bisect_left, bisect_right
 from itertools import product

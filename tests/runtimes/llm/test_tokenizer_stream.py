@@ -1,4 +1,4 @@
-"""Streaming text: whatever the pieces, the whole is the same."""
+"""Streaming text: any pieces result in the same whole."""
 
 from hypothesis import given
 from hypothesis import strategies as st

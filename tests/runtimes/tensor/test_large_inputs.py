@@ -1,4 +1,5 @@
-"""Large inputs of each kind of model: no turn of the event loop copies one, whatever the model's configuration asks."""
+"""Large inputs of each kind of model: no turn of the event loop copies a large input, for any configuration of the
+model."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ class Workshop:
 
 
 def put(root: Path, name: str, version: int = 1, words: str = "fine", config: str = CONFIG) -> Path:
-    """A version of a model, in place of what was there."""
+    """A version of a model, in place of the previous files."""
     folder = root / name / str(version)
     folder.mkdir(parents=True, exist_ok=True)
     (root / name / "model.yaml").write_text(config)

@@ -375,7 +375,7 @@ def test_whatever_is_put_in_the_place_of_a_value_is_read_or_refused(body: Object
 
 
 def _places(value: Any) -> Any:
-    """Every value of a body, by what holds it."""
+    """Every value of a body, with its container."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
     for key, held in list(inner):
         yield value, key

@@ -112,7 +112,7 @@ ATTACKS = [
     "{{ cycler.__init__.__globals__ }}",
     "{{ messages.append(1) }}",
 ]
-"""Templates that would take too much time or memory, or reach what they must not."""
+"""Templates that would take too much time or memory, or access forbidden objects."""
 
 _NUMBERS = st.sampled_from(["0", "1", "3", "-1", "99999", "10**9", "2**64", "1.5", "999"])
 _TEXTS = st.sampled_from(["'a'", "'%9s'", "'{:9}'", "'a b'", "text", "'\\n'", "'<a>'", "''"])

@@ -1,4 +1,4 @@
-"""The sandbox of templates: no template takes unbounded time or memory, whatever it computes."""
+"""The sandbox of templates: no template takes unbounded time or memory."""
 
 import subprocess
 import sys

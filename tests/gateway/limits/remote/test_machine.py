@@ -59,7 +59,7 @@ def leases(gateway: Gateway) -> list[Lease]:
 
 
 class Machine(RuleBasedStateMachine):
-    """Gateways that come and go, and what they hold."""
+    """Gateways that start and end, and the amounts that they hold."""
 
     count = ""
 

@@ -1,4 +1,4 @@
-"""Calls of Python code in a real tensor runtime that the gateway starts, and what such a call may be sent."""
+"""Calls of Python code in a real tensor runtime that the gateway starts, and the permitted inputs of such a call."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The kernels equal the reference, whatever mix of chunks, pages, windows and caps."""
+"""The kernels equal the reference, for every mix of chunks, pages, windows and caps."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +32,7 @@ def chunks_of(spans: Spans, block_size: int) -> list[Chunk]:
 
 
 class Case:
-    """Queries, keys and values of a step, and a cache that holds what was before it."""
+    """Queries, keys and values of a step, and a cache with the earlier positions."""
 
     def __init__(
         self, spans: Spans, *, block_size: int = 4, heads: int = 4, kv_heads: int = 2, dim: int = 8,

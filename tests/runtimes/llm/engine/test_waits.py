@@ -19,7 +19,7 @@ TARGET, ANSWER = 0.05, 128
 
 
 class Clocked:
-    """A scheduler whose steps cost what they do on two cores for a model of 135M parameters."""
+    """A scheduler whose steps cost as much as on two cores for a model of 135M parameters."""
 
     def __init__(self) -> None:
         bounds = SchedulerConfig(

@@ -1,4 +1,4 @@
-"""Encoders against transformers' own: the same numbers, whatever shares the step."""
+"""Encoders against transformers' own: the same numbers, beside any other texts of the step."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An executor's answers come in the order of its chunks, whatever order it computes them in."""
+"""An executor returns its results in the order of its chunks, for any order of computation."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The native library refuses sizes and places that would leave its memory, whatever Python lets through."""
+"""The native library refuses sizes and places outside of its memory, even if Python does not."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""A text ends at the first of its stop strings, whatever the pieces, and however many stop strings there are."""
+"""A text ends at the first of its stop strings, for any pieces and any number of stop strings."""
 
 import random
 import time

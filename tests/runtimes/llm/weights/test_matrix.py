@@ -1,4 +1,4 @@
-"""A quantized matrix does what the same matrix, written out, does."""
+"""A quantized matrix computes the same as the dequantized matrix."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Backends by name, and what is missing."""
+"""Backends by name, and missing packages."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Packets between processes: what goes in comes out, joined, whatever its type and size."""
+"""Packets between processes: the tensors that are sent are received, joined, for every type and size."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Models that add up what a sequence sends, each keeping its sums in another way."""
+"""Models that add up the values of a sequence, each with another way to store its sums."""
 
 from __future__ import annotations
 

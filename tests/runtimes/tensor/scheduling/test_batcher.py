@@ -32,7 +32,7 @@ def now() -> float:
 
 
 async def outcome(future: asyncio.Future[Any]) -> Any:
-    """Its values, or the code of what it failed with."""
+    """Its values, or the code of its error."""
     try:
         return values_of(await future)
     except (BackendError, CapacityError, DeadlineError) as error:

@@ -54,7 +54,7 @@ def make(
 
 
 async def outcome(future: asyncio.Future[Any]) -> Any:
-    """Its value, or the code of what it failed with."""
+    """Its value, or the code of its error."""
     try:
         return values_of(await future)[0]
     except InferenceError as error:
