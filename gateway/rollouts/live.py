@@ -39,7 +39,7 @@ class LiveComparisons:
                 live = LiveComparison(compared, identity, model.name)
             live.configure(compared)
             reads = not isinstance(compared, RolloutConfig) or any(event.of is not None for event in compared.events())
-            live.signer = IdSigner((self.secret,), compared.name) if reads else None
+            live.signer = (live.signer or IdSigner((self.secret,), compared.name)) if reads else None
             if live.signer is not None:
                 numbers.setdefault(live.signer.number, []).append(live)
             configured[compared.name] = live

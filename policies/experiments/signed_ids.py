@@ -9,12 +9,13 @@ from struct import Struct
 from typing import NamedTuple
 
 PREFIX = "req_"
-_LAYOUT = Struct(">IBBHIQ")
+_HEAD, _TAIL, _LAYOUT = Struct(">IBBH"), Struct(">IQ"), Struct(">IBBHIQ")
 _MAC = 10
 """Bytes of the code. Each try of a forger is a request, so that 80 bits are plenty."""
 _SIGNED = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{40}}")
 _TO_URL, _FROM_URL = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _PERSON = b"headrace id"
+_MOST_TENANTS = 4096
 GENERATIONS = 256
 MOST_ARMS = 256
 MOST_STRATA = 65_536
@@ -42,30 +43,45 @@ class IdSigner:
     The code is a keyed BLAKE2b (RFC 7693, 2.9), truncated by its own parameter.
     """
 
-    __slots__ = ("_signing", "_states", "number")
+    __slots__ = ("_states", "_tenants", "number")
 
     def __init__(self, secrets: Sequence[bytes], name: str) -> None:
         """`secrets` have at most 64 bytes each."""
         self.number = number_of(name)
         text = name.encode() + b"\0"
         self._states = [blake2b(text, digest_size=_MAC, key=secret, person=_PERSON) for secret in secrets]
-        self._signing = self._states[0]
+        self._tenants: dict[str, list[blake2b]] = {}
 
-    def sign(self, id: SignedId, tenant: str) -> str:
+    def head(self, generation: int, arm: int, stratum: int) -> bytes:
+        """The first bytes of an id, which are the same for all requests of an arm."""
+        return _HEAD.pack(self.number, generation % GENERATIONS, arm, stratum)
+
+    def sign(self, head: bytes, at: int, subject: int, tenant: str) -> str:
         """The id as text: 44 letters, digits, `_` and `-`."""
-        payload = _LAYOUT.pack(*id)
-        code = self._signing.copy()
-        code.update(payload + tenant.encode())
+        payload = head + _TAIL.pack(at, subject)
+        code = (self._tenants.get(tenant) or self._of(tenant))[0].copy()
+        code.update(payload)
         return PREFIX + b2a_base64(payload + code.digest(), newline=False).translate(_TO_URL).decode()
 
     def is_valid(self, raw: bytes, tenant: str) -> bool:
         """Whether this comparison signed the bytes of an id for the tenant."""
         payload, valid = raw[: _LAYOUT.size], False
-        for state in self._states:
+        for state in self._of(tenant):
             code = state.copy()
-            code.update(payload + tenant.encode())
+            code.update(payload)
             valid |= compare_digest(code.digest(), raw[_LAYOUT.size :])
         return valid
+
+    def _of(self, tenant: str) -> list[blake2b]:
+        """The states of the code after the name of the comparison and that of the tenant, one for each secret."""
+        states = self._tenants.get(tenant)
+        if states is None:
+            if len(self._tenants) >= _MOST_TENANTS:
+                self._tenants.clear()
+            states = self._tenants[tenant] = [state.copy() for state in self._states]
+            for state in states:
+                state.update(tenant.encode(errors="surrogatepass") + b"\0")
+        return states
 
 
 def read_id(text: str) -> tuple[SignedId, bytes] | None:

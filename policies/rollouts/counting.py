@@ -37,13 +37,15 @@ class Assignment(Protocol):
 class ArmCount:
     """One arm under one set of shares: the assignment of all of its requests that are subjects of their own."""
 
-    __slots__ = ("arm", "assigned", "ended", "fast", "stratum", "times", "tokens")
+    __slots__ = ("arm", "assigned", "ended", "fast", "head", "stratum", "times", "tokens")
 
     def __init__(self, stratum: "LiveStratum", arm: int, expected: "Expected | None") -> None:
         self.stratum = stratum
         self.arm = arm
         self.fast = inf
         """Seconds up to which no time of an answer is an event."""
+        self.head = b""
+        """The first bytes of the signed ids of its requests."""
         self.assigned = 0
         self.ended = 0
         self.times: list[float] = []

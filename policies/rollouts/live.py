@@ -9,11 +9,11 @@ from random import Random
 from typing import Protocol
 
 from config.schema.rollout import EventConfig
-from policies.experiments.signed_ids import GENERATIONS, LARGEST_SUBJECT, IdSigner, SignedId
+from policies.experiments.signed_ids import LARGEST_SUBJECT, IdSigner
 from policies.rollouts.counting import ArmCount, Assignment, Expected, LiveStratum, SubjectAssignment
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder, StratumTally
 from policies.routing.facts import Facts
-from policies.routing.split import Arms, arm_for, steady_subject
+from policies.routing.split import LONGEST, Arms, choose, steady_subject
 
 MOST_REMEMBERED = 65_536
 """Subjects of one metric that a process remembers."""
@@ -59,6 +59,8 @@ class LiveComparison:
         self._expected = [Expected() for _ in config.labels] if config.counts_tokens else []
         self._counts: tuple[ArmCount, ...] = ()
         self._cumulative: Sequence[float] = ()
+        self._chosen: dict[str, int] = {}
+        """The arms of subjects under these shares."""
         self._events: tuple[EventConfig, ...] = ()
         self._draws = config.sticky == "request"
         self._labels = config.labels
@@ -93,12 +95,21 @@ class LiveComparison:
             self.shares = tuple(shares)
             self.arms = tuple(zip(self._labels, self.shares, strict=True))
             self._cumulative = _cumulative(self.shares)
+            self._chosen.clear()
 
     def choose(self, facts: Facts, rng: Random) -> int:
         """The arm of a request."""
         if self._draws and not facts.sequence:
             return bisect_right(self._cumulative, rng.random())
-        return self._labels.index(arm_for(self._sticky, facts, facts, self.salt, self.arms, rng))
+        subject = steady_subject(self._sticky, facts, facts) or facts.tenant
+        arm = self._chosen.get(subject)
+        if arm is None:
+            arm = self._labels.index(choose(subject, self.salt, self.arms))
+            if len(subject) <= LONGEST:
+                if len(self._chosen) >= MOST_REMEMBERED:
+                    self._chosen.clear()
+                self._chosen[subject] = arm
+        return arm
 
     def assign(self, arm: int, facts: Facts) -> Assignment | None:
         """Count that a request got an arm. None while nothing is counted."""
@@ -115,7 +126,7 @@ class LiveComparison:
 
     def subject_of(self, subject: str) -> int:
         """The number of a subject."""
-        return subject_number(subject, self.salt)
+        return subject_number(subject, self.salt) if len(subject) > LONGEST else _cached_number(subject, self.salt)
 
     @property
     def signs(self) -> bool:
@@ -123,14 +134,15 @@ class LiveComparison:
         return self.signer is not None and self.stratum != MEASURING
 
     def sign(self, assignment: Assignment, facts: Facts) -> str:
-        """The id of a request with its arm. `signer` is not None."""
+        """The id of a request with its arm. Only if `signs`."""
         assert self.signer is not None
-        count, subject = assignment.count, assignment.subject
+        subject = assignment.subject
         if subject is None:
             subject = self._requests = (self._requests + 1) & LARGEST_SUBJECT
-        generation, number = self.generation % GENERATIONS, count.stratum.number
-        id = SignedId(self.signer.number, generation, count.arm, number, int(facts.time), subject)
-        return self.signer.sign(id, facts.tenant)
+        count = assignment.count
+        if not count.head:
+            count.head = self.signer.head(self.generation, count.arm, count.stratum.number)
+        return self.signer.sign(count.head, int(facts.time), subject, facts.tenant)
 
     def _count_subject(self, tally: ArmTally, key: str, subject: int, arm: int) -> None:
         """Count a subject once for each key, and for its assignment once more in each other arm that it gets. Another
@@ -169,8 +181,10 @@ def _cumulative(shares: Sequence[float]) -> list[float]:
     return [inf if i == last else sum(shares[: i + 1]) for i in range(last + 1)]
 
 
-@lru_cache(MOST_REMEMBERED)
 def subject_number(subject: str, salt: str) -> int:
     """A number of 63 bits that stands for a subject, and from which the subject cannot be read."""
     text = f"{salt}\0{subject}".encode(errors="surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8, person=b"rollout").digest(), "big") >> 1
+
+
+_cached_number = lru_cache(MOST_REMEMBERED)(subject_number)

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.e2e.test_rollouts import failing
 from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.upstreams import Upstream, upstream
 
@@ -239,3 +240,59 @@ async def test_two_gateways_share_an_experiment(tmp_path: Path) -> None:
             for g in (one, two):
                 view = await counted(g, reported)
                 assert sum(each["samples"] for each in view["metrics"]["solved"]["arms"]) == reported
+
+
+async def test_an_arm_that_fails_is_stopped(tmp_path: Path) -> None:
+    """A fallback answers its failures, so that no client notices. The control remains, and wins."""
+    async with upstream() as a, upstream() as b:
+        file = configuration(a, b, then="winner", guards=[{"metric": "failures", "above": "1.2x"}])
+        file["models"][0]["routes"][0]["fallback"] = ["a"]
+        b.behaviour = failing(0.3)
+        async with gateway(tmp_path, file) as g:
+            app = App(g, await g.key(), {})
+            async with aiohttp.ClientSession() as http, asyncio.timeout(100):
+                while (view := await admin(g))["status"] != "decided":
+                    await asyncio.gather(*(app.ask(http) for _ in range(20)))
+                assert (view["winner"], view["arms"][1]["stopped_by"]) == ("a", "failures")
+                while {(await app.ask(http))[1] for _ in range(10)} != {"a"}:
+                    await asyncio.sleep(0.05)
+
+
+async def test_thompson_sampling_gives_the_better_arm_more_requests(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"decide": "thompson", "every": "1s", "floor": "10%", "alpha": "0.01%"}
+    async with upstream() as a, upstream() as b, gateway(tmp_path, configuration(a, b, **settings)) as g:
+        app = App(g, await g.key(), {"a": 0.3, "b": 0.6})
+        await begun(g, app)
+        async with asyncio.timeout(100):
+            while (view := await admin(g))["arms"][1]["share"] < 0.8 and view["status"] == "running":
+                await app.serve(40)
+        assert min(arm["share"] for arm in view["arms"]) >= 0.1
+        assert view["sample_ratio"]["e_value"] < 1000
+
+
+async def test_operators_pause_continue_and_stop(tmp_path: Path) -> None:
+    async with upstream() as a, upstream() as b, gateway(tmp_path, configuration(a, b)) as g:
+        app = App(g, await g.key(), {})
+        await begun(g, app)
+        config = ("--config", str(g.config))
+        assert (await command("experiment", "pause", "tone", *config))[0] == 0
+        await until(g, status="held", reason="paused")
+        assert (await command("experiment", "on", "tone", *config))[0] == 0
+        await until(g, status="running")
+        async with aiohttp.ClientSession() as http, asyncio.timeout(60):
+            async with http.post(f"{g.admin}/admin/experiments/tone/stop", json={}) as response:
+                assert (response.status, (await response.json())["status"]) == (200, "stopped")
+            async with http.post(f"{g.admin}/admin/experiments/tone/stop", json={}) as response:
+                assert (response.status, (await response.json())["error"]["code"]) == (409, "order_refused")
+            async with http.get(f"{g.admin}/admin/experiments/none") as response:
+                assert response.status == 404
+            async with http.get(f"{g.admin}/metrics") as response:
+                metrics = await response.text()
+            assert 'headrace_experiment_status{experiment="tone",status="stopped"} 1.0' in metrics
+            assert "headrace_feedback_values_total" in metrics
+            while {(await app.ask(http))[1] for _ in range(10)} != {"a"}:
+                await asyncio.sleep(0.05)
+        status, _, error = await command("experiment", "stop", "other", *config)
+        assert (status, "no experiment 'other'" in error) == (1, True)
+        status, _, error = await command("rollout", "back", "tone", *config)
+        assert (status, "no rollout 'tone'" in error) == (1, True)

@@ -215,3 +215,26 @@ def test_a_stratum_has_the_bounds_with_which_it_began() -> None:
         rollout.apply(ShareOrder("r", "f", 1, (0.5, 0.5), stratum, {"first_byte>p95": 0.0}))
         end(rollout, 0, ArmOutcome("", 0.1, 0.2))
     assert [taken.tally.events for taken in rollout.take()] == [{}, {"first_byte>p95": [1, 0]}]
+
+
+def test_long_subjects_are_not_cached() -> None:
+    """Clients choose them, so they would fill the memory."""
+    rollout = running(0.5, plan(sticky="user"))
+    before = live._cached_number.cache_info().currsize
+    for i in range(100):
+        request = facts(user=f"{i}" * 1000)
+        assert rollout.choose(request, Random(0)) == rollout.choose(request, Random(1))
+        assert rollout.assign(0, request) is not None
+    assert rollout._chosen == {}
+    assert live._cached_number.cache_info().currsize == before
+
+
+def test_a_subject_moves_only_with_the_shares() -> None:
+    rollout = running(0.2, plan(sticky="user"))
+    users = [facts(user=f"u{i}") for i in range(500)]
+    before = [rollout.choose(user, Random(0)) for user in users]
+    assert [rollout.choose(user, Random(1)) for user in users] == before
+    rollout.apply(order(0.5, 1))
+    after = [rollout.choose(user, Random(0)) for user in users]
+    assert all(new >= old for old, new in zip(before, after, strict=True))
+    assert 80 < sum(after) - sum(before) < 220
