@@ -134,6 +134,10 @@ class HasNoState(Unsupported):
     """The servers have no state between requests, so no sequences."""
 
 
+class SeveralResponses(Unsupported):
+    """The model answers a request with any number of responses: only a stream can have them."""
+
+
 class CredentialError(InferenceError):
     """The key is missing, unknown, revoked or expired: one message for all cases."""
 

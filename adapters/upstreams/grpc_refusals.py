@@ -39,6 +39,8 @@ def refuse(request: ModelRequest, error: GrpcError) -> NoReturn:
         raise failure from None
     if error.code in _CALLERS or error.code in (Code.NOT_FOUND, Code.UNAVAILABLE):
         oip_refusals.check_ready(request, message)
+    if error.code in _CALLERS or error.code == Code.UNIMPLEMENTED:
+        oip_refusals.check_single(message)
     if error.code in _CALLERS:
         raise CallerError(message) from None
     if error.code == Code.UNIMPLEMENTED:

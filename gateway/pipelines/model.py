@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from adapters.base import Answer
-from adapters.errors import BackendError, HasNoState, TakesNoPrompts
+from adapters.errors import BackendError, HasNoState, SeveralResponses, StepFailed, TakesNoPrompts
 from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
@@ -45,6 +45,11 @@ class ModelNode:
             return await models.call(self.model, request, scope.call)
         except TakesNoPrompts:
             request = await scope.request.infer(self.model, await scope.request.inference(), live=True)
+        except SeveralResponses as error:
+            if scope.is_live:
+                raise
+            message = f"the model `{self.model}` answers with any number of responses, and other steps need exactly one"
+            raise StepFailed(f"The step `{scope.path}` failed: {message}.", step=scope.path) from error
         except HasNoState:
             assert isinstance(request, InferRequest)
             request = replace(request, sequence="", starts=False, ends=False)

@@ -77,6 +77,10 @@ PIPELINES: dict[str, Any] = {
     },
     "p_sums_of_sums": {"steps": [step("sum", "accumulate", INPUT="request.INPUT")], "out": {"SUM": "sum.SUM"}},
     "p_repeat": {"steps": [{"name": "each", "model": "repeat"}]},
+    "p_repeat_first": {
+        "steps": [step("each", "repeat", IN="request.IN"), step("sum", "accumulate", INPUT="each.OUT")],
+        "out": {"SUM": "sum.SUM"},
+    },
     "p_repeat_with_inputs": {"steps": [step("each", "repeat", IN="request.IN")]},
 }
 
@@ -248,6 +252,14 @@ def stream(gateway: Target, model: str, numbers: Sequence[int], *, pause: float 
 @pytest.mark.parametrize("numbers", [[], [5], [3, 1, 2, 0, 4, 1, 2, 3, 1, 9]], ids=len)
 def test_each_response_of_a_decoupled_last_step_comes_once(gateway: Target, model: str, numbers: list[int]) -> None:
     assert list(stream(gateway, model, numbers)) == numbers
+
+
+@WIRES
+def test_a_decoupled_step_before_others_is_an_error_of_the_pipeline(gateway: Target, wire: str) -> None:
+    with pytest.raises(InferenceServerException) as refused:
+        through(gateway, wire, "repeat_first", {"IN": np.array([2, 1], np.int32)}, "SUM")
+    assert "The step `each` failed: the model `repeat` answers with any number of responses" in refused.value.message()
+    assert refused.value.status() in ("502", "StatusCode.INTERNAL")
 
 
 def test_many_responses_take_no_memory(gateway: Target) -> None:

@@ -11,6 +11,7 @@ from adapters.errors import (
     InferenceError,
     ModelNotReady,
     NotFound,
+    SeveralResponses,
     Unsupported,
 )
 from adapters.requests import InferRequest, ModelRequest
@@ -55,6 +56,7 @@ def no_such_version(request: ModelRequest) -> NotFound:
 _MAX_MESSAGE = 2_000
 _NOT_READY = re.compile(r"\bnot ready\b|not at ready state|no available versions", re.IGNORECASE)
 _UNKNOWN = re.compile(r"unknown model|not found", re.IGNORECASE)
+_DECOUPLED = re.compile(r"decoupled transaction policy|any number of responses", re.IGNORECASE)
 _FULL = re.compile(r"maximum queue size|timeout expired|unavailable|overloaded", re.IGNORECASE)
 
 
@@ -74,6 +76,12 @@ def check_ready(request: ModelRequest, words: str | None) -> None:
     """Raise `ModelNotReady` if the text of an error that blames the request reports a model that is not ready."""
     if words and _NOT_READY.search(words):
         raise ModelNotReady(failure_text.for_clients(words))
+
+
+def check_single(words: str | None) -> None:
+    """Raise `SeveralResponses` if the text of an error reports that the model is decoupled."""
+    if words and _DECOUPLED.search(words):
+        raise SeveralResponses(words[:_MAX_MESSAGE])
 
 
 def check_version(request: ModelRequest, versions: bool) -> None:

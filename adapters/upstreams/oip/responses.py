@@ -30,6 +30,8 @@ async def refuse(request: ModelRequest, response: ClientResponse, body: bytes | 
         oip_refusals.check_ready(request, message)
     if status == 404 and request.version:
         raise oip_refusals.no_such_version(request)
+    if status == 501 or status in CALLER_STATUS:
+        oip_refusals.check_single(message)
     if status == 501:
         raise Unsupported(message or "The model's server does not support this request.")
     if status in CALLER_STATUS:

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import BackendError, TakesNoPrompts
+from adapters.errors import BackendError, SeveralResponses, TakesNoPrompts
 from adapters.fake import FakeAdapter, Played, Script
 from adapters.requests import InferRequest, ModelRequest
 from adapters.tensors import EMPTY_FINAL, FINAL, Inferred, Tensor, join_bytes
@@ -140,6 +140,23 @@ async def test_a_whole_answer_is_the_only_event_of_a_stream() -> None:
         answer = await door.post("/v2/models/whole/generate_stream", {"text_input": "go"})
         assert answer.content_type == "text/event-stream"
         assert [each["text_output"] for each in objects(await answer.text())] == ["whole"]
+
+
+@pytest.mark.parametrize("report", ["ModelInfer RPC doesn't support models with decoupled transaction policy",
+                                    "Model `b` sends any number of responses: use a stream."])  # fmt: skip
+async def test_a_decoupled_model_in_a_middle_step_is_an_error_of_the_pipeline(report: str) -> None:
+    fake = TensorFake(Script(fault=SeveralResponses(report)))
+    fake.about["metadata"] = METADATA
+    first = {"name": "write", "model": "chat", "in": {"text_input": "request.text_input"}}
+    last = {"name": "again", "model": "chat", "in": {"text_input": "write.text_output"}}
+    for steps, status, message in (
+        ([first, last], 502, "The step `write` failed: the model `chat` answers with any number of responses"),
+        ([first], 400, report),
+    ):
+        async with opened(fake, {"steps": steps}) as door:
+            answer = await door.post("/v2/models/whole/generate", {"text_input": "go"})
+            assert answer.status == status
+            assert message in (await answer.json())["error"]
 
 
 async def test_a_failure_after_the_first_object_is_an_event() -> None:
