@@ -300,7 +300,7 @@ def test_a_table_is_attached_to_by_path_too_and_nothing_else_is_taken_for_one(
     attached = SharedTable.attach(f"/proc/self/fd/{table.fd}", worker=2)
     attached.close()
     (tmp_path / "other").write_bytes(b"x" * 4096)
-    with pytest.raises(ValueError, match="no table"):
+    with pytest.raises(ValueError, match="not a table"):
         SharedTable.attach(tmp_path / "other", worker=0)
     with pytest.raises(ValueError, match="workers 0 to 3"):
         SharedTable.attach(table.fd, worker=4)
