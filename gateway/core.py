@@ -154,9 +154,10 @@ class Core:
             raise
         if record.draft is not None:
             answer = record.draft.tap(answer)
-        if (shadow := decision.shadow) is not None and self.copies is not None:
+        shadow = decision.shadow
+        if shadow is not None and self.copies is not None and shadow.draws(self.rng, decision.comparison):
             copied = CopiedRequest(principal, received, request, call, decision.timeout)
-            answer = self.copies.observe(shadow, decision.comparison, copied, answer, stored=record.stored)
+            answer = self.copies.observe(shadow, copied, answer, stored=record.stored)
         trace.first_chunk = self.clock()
         answer.request = request
         record.pool, record.endpoint = answer.pool, answer.endpoint

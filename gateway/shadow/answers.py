@@ -19,6 +19,10 @@ MOST_DECODED = 16 * 1024 * 1024
 """Bytes of a compressed answer after decompression."""
 
 
+_MALFORMED = (InferenceError, msgspec.MsgspecError, ValueError, LookupError, AttributeError, TypeError, RecursionError)
+"""The errors of answers in which a value has another type, or none."""
+
+
 class WholeAnswer(NamedTuple):
     """An answer, read to its end."""
 
@@ -49,7 +53,7 @@ def content_of(answer: WholeAnswer) -> AnswerContent:
     if answer.status < 400:
         try:
             return _decoded(answer)
-        except (InferenceError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError, KeyError):
+        except _MALFORMED:
             pass
     return AnswerContent(status=answer.status, kind="bytes", body=answer.data)
 
@@ -62,6 +66,10 @@ def _decoded(answer: WholeAnswer) -> AnswerContent:
         from adapters.wire.oip import proto_responses  # needs an extra, as does an upstream of this wire
 
         return _tensors(answer, proto_responses.decode_infer_response(data).outputs)
+    if form.wire == "tfserving-grpc":
+        from adapters.wire.tfserving import predict  # the same
+
+        return _tensors(answer, predict.decode_response(data, "").outputs)
     if form.wire == "oip-http" and not form.generates:
         return _tensors(answer, list(_inferred(answer, data)))
     if answer.is_stream and answer.content_type.startswith("text/event-stream"):

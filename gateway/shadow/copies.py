@@ -33,7 +33,6 @@ from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
 from gateway.telemetry.events import cached
 from policies.comparison.differences import Differences
-from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.shadowing.live import LiveShadow
 from policies.shadowing.pairs import ShadowSample
@@ -144,19 +143,9 @@ class ShadowCopies:
 
     # ── behind a request ──────────────────────────────────────────────────────────────────────────────────
 
-    def observe(
-        self,
-        shadow: LiveShadow,
-        comparison: LiveComparison | None,
-        request: CopiedRequest,
-        answer: Answer,
-        *,
-        stored: bool = False,
-    ) -> Answer:
-        """The answer to a request. If the request is drawn, its copy is sent when the answer has ended. `comparison`:
-        the rollout of its route. `stored`: the request stores its response, or continues a stored one."""
-        if not shadow.draws(self._rng, comparison):
-            return answer
+    def observe(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, *, stored: bool = False) -> Answer:
+        """The answer to a drawn request, whose copy is sent when the answer has ended. `stored`: the request stores its
+        response, or continues a stored one."""
         if reason := self._refusal(request, answer, stored=stored):
             shadow.drop(reason)
             return answer
@@ -295,9 +284,7 @@ class ShadowCopies:
     async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
         if to.model is not None:
             return await ModelArm(to.model).call(request, call)
-        pool = self._pools[to.pool or ""]
-        await pool.detected()
-        return await pool.call(request, call)
+        return await self._pools[to.pool or ""].call(request, call)
 
     def _call_of(self, request: CopiedRequest, sent: ModelRequest, to: RolloutArmConfig) -> Call:
         """The execution of a copy: with the facts of the client, the lowest priority, and a trace of its own."""

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
-from adapters.base import Adapter
+from adapters.base import Adapter, Answer
 from adapters.call import Call
-from adapters.errors import Unavailable
+from adapters.errors import Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
 from config.schema.config import PoolConfig
 from gateway.traffic.endpoint import Endpoint
@@ -104,14 +104,21 @@ class CopyPool(Pool):
         """The number of copies under way."""
         return sum(member.own.in_flight for member in self._members.values())
 
-    async def detected(self) -> None:
-        """Detect the protocols of endpoints with `protocol: auto`, whose adapters detect it in a health check."""
-        self._follow()
+    async def call(self, request: ModelRequest, call: Call) -> Answer:
         if self.config.protocol.name == "auto":
-            for member in list(self._members.values()):
-                if member.own.health == "unknown":
+            await self._detect()
+        return await super().call(request, call)
+
+    async def _detect(self) -> None:
+        """Detect the protocols of new endpoints, as a health check does."""
+        self._follow()
+        for member in list(self._members.values()):
+            if member.own.health == "unknown" and member.live.health != "unhealthy":
+                try:
                     await member.adapter.probe(PROBE_SECONDS)
-                    member.own.probed("", healthy_after=1, unhealthy_after=1)
+                except TimeoutError:
+                    raise UpstreamTimeout(f"{self.name}: the protocol is not detected in time.") from None
+                member.own.probed("", healthy_after=1, unhealthy_after=1)
 
     async def aclose(self) -> None:
         """Close all connections."""
