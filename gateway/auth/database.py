@@ -84,6 +84,19 @@ def open_engine(database: str) -> Engine:
         raise KeyConfigError(f"state.database: no driver for {url.drivername}:// is installed{hint}") from error
 
 
+def exclude_schema_changes(connection: Connection, lock: int) -> None:
+    """Begin the transaction that creates tables. Other processes with the same lock wait until it ends.
+
+    `lock` is the number of an advisory lock of Postgres. SQLite has one lock for the whole file.
+    """
+    if connection.dialect.name == "sqlite":
+        use_write_ahead_log(connection)
+        # Python's driver opens no transaction for DDL.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
+
+
 def use_write_ahead_log(connection: Connection) -> None:
     """Enable the write-ahead log: readers of this SQLite file never wait for a writer.
 

@@ -5,7 +5,7 @@ import secrets
 from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.schema import CreateTable
 
-from gateway.auth.database import use_write_ahead_log
+from gateway.auth.database import exclude_schema_changes
 from gateway.auth.schema import APPEND_ONLY, SCHEMA_VERSION, audit, keys, state
 
 _LOCK = 0x6865616472616365
@@ -21,12 +21,7 @@ def version_of(connection: Connection) -> int | None:
 
 def create_tables(connection: Connection, pepper_check: str) -> None:
     """Create the tables, all or none, unless another process has done it. Never changes an existing schema."""
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        # Python's driver opens no transaction for DDL.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    exclude_schema_changes(connection, _LOCK)
     if version_of(connection) is not None:
         return
     for table in (keys, state, audit):

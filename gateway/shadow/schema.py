@@ -3,7 +3,7 @@
 from sqlalchemy import Column, Connection, Double, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateTable
 
-from gateway.auth.database import use_write_ahead_log
+from gateway.auth.database import exclude_schema_changes
 
 _metadata = MetaData()
 _LOCK = 0x6865616473686477
@@ -32,11 +32,6 @@ samples = Table(
 
 def create_tables(connection: Connection) -> None:
     """Create the tables that are missing. Several processes may try at once."""
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        # Python's driver opens no transaction for DDL.
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    exclude_schema_changes(connection, _LOCK)
     for table in (shadows, samples):
         connection.execute(CreateTable(table, if_not_exists=True))

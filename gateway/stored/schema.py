@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, MetaData, String, Table, Text
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.auth.database import use_write_ahead_log
+from gateway.auth.database import exclude_schema_changes
 
 _metadata = MetaData()
 _LOCK = 0x6865616473746F72
@@ -48,11 +48,7 @@ _INDEXES = (
 
 def make_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    exclude_schema_changes(connection, _LOCK)
     for table in (responses, conversations, items):
         connection.execute(CreateTable(table, if_not_exists=True))
     for index in _INDEXES:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
 from adapters.errors import ClientGone, InferenceError
 from config.schema.pipelines.judge import DraftsConfig
+from gateway.pipelines.each import for_each
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.part import run_part
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope
@@ -47,12 +47,8 @@ async def ends_of(parts: Iterable[Coroutine[Any, Any, Output]]) -> list[Output |
         except InferenceError as error:
             return error
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in parts]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+    waiting = list(parts)
+    return await for_each(waiting, one, len(waiting))
 
 
 def succeeded(ends: Sequence[Output | InferenceError]) -> list[Output]:

@@ -17,6 +17,7 @@ from runtimes.tensor.ensembles.processes.calls import (
     StepRequests,
     batches_of,
     checked,
+    executes_joined,
     owned,
 )
 from runtimes.tensor.ensembles.processes.joined import parts_of
@@ -59,10 +60,9 @@ class ArrayMember:
         self, step: int, inputs: dict[str, Array], rows: Sequence[int], requests: StepRequests
     ) -> JoinedOutcome | None:
         """See `MemberModel`."""
-        total = sum(rows)
-        if total > self._most or (len(rows) > 1 and self._config.dynamic_batching is None):
+        if not executes_joined(rows, self._most, self._config):
             return None
-        started = time.perf_counter()
+        total, started = sum(rows), time.perf_counter()
         try:
             outputs = self._runner.infer(inputs, total)
             made: dict[str, Array] = {name: array.copy() for name, array in outputs.items()}

@@ -97,6 +97,11 @@ def batches_of(calls: Sequence[StepCall], config: ModelConfig) -> Iterator[list[
         yield batch
 
 
+def executes_joined(rows: Sequence[int], most: int, config: ModelConfig) -> bool:
+    """Whether requests of so many rows each may be executed as one batch of at most `most` rows."""
+    return sum(rows) <= most and (len(rows) == 1 or config.dynamic_batching is not None)
+
+
 def checked(calls: Sequence[StepCall], intake: Intake) -> list[StepCall]:
     """The calls that fit their model; each of the others gets an error."""
     fit = []

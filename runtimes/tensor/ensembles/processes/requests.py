@@ -22,6 +22,7 @@ from runtimes.tensor.ensembles.processes.calls import (
     StepRequests,
     batches_of,
     checked,
+    executes_joined,
     owned,
 )
 from runtimes.tensor.ensembles.processes.joined import parts_of
@@ -123,10 +124,9 @@ class RequestMember:
         self, step: int, inputs: dict[str, Array], rows: Sequence[int], requests: StepRequests
     ) -> JoinedOutcome | None:
         """See `MemberModel`."""
-        total = sum(rows)
-        if total > self._most or (len(rows) > 1 and self._config.dynamic_batching is None):
+        if not executes_joined(rows, self._most, self._config):
             return None
-        started = time.perf_counter()
+        total, started = sum(rows), time.perf_counter()
         tensors: list[list[BackendTensor]] = [[] for _ in rows]
         for name, array in inputs.items():
             for own, part in zip(tensors, parts_of(array, rows), strict=True):
