@@ -27,7 +27,7 @@ class FeedbackReport(NamedTuple):
 def read_report(body: bytes, metrics: Mapping[str, FeedbackMetricConfig]) -> FeedbackReport:
     """Decode and check a report. Raises `CallerError`."""
     if len(body) > MOST_BYTES:
-        raise TooLarge(f"A report has {MOST_BYTES} bytes at most.")
+        raise too_long()
     fields = _fields(body)
     id, experiment, subject = (_text(fields, name) for name in ("id", "experiment", "subject"))
     if bool(id) == bool(experiment and subject):
@@ -36,6 +36,11 @@ def read_report(body: bytes, metrics: Mapping[str, FeedbackMetricConfig]) -> Fee
         raise CallerError("Give either `id`, or `experiment` and `subject`.", param="experiment")
     written = _written(fields)
     return FeedbackReport(id, experiment, subject, {name: _value(name, value, metrics) for name, value in written})
+
+
+def too_long() -> TooLarge:
+    """The error of a report with too many bytes."""
+    return TooLarge(f"A report has {MOST_BYTES} bytes at most.")
 
 
 def _fields(body: bytes) -> dict[str, Any]:

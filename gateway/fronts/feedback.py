@@ -6,7 +6,7 @@ from adapters.errors import CallerError, NotFound
 from adapters.http1.message import Request, Response
 from gateway.auth.keys import Principal
 from gateway.experiments.inbox import FeedbackInbox
-from gateway.experiments.reports import FeedbackReport, read_report
+from gateway.experiments.reports import MOST_BYTES, FeedbackReport, read_report, too_long
 from gateway.fronts import errors
 from gateway.fronts.door import Door, DoorPath
 from gateway.fronts.openai import require_json
@@ -51,6 +51,8 @@ class FeedbackFront:
     async def _report(self, principal: Principal, http: Request, record: Record) -> Response:
         inbox = self._inbox
         require_json(http)
+        if int(http.headers.get("content-length") or 0) > MOST_BYTES:
+            raise too_long()
         body = await http.read()
         if inbox is None:
             raise _unknown()

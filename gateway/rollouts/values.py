@@ -12,7 +12,7 @@ from gateway.rollouts.planned import Planned, Progress
 from gateway.rollouts.schema import feedback
 from policies.experiments.progress import FIRST_COMPARED, ExperimentProgress
 from policies.experiments.signed_ids import GENERATIONS
-from policies.experiments.values import ReportedValue, bad_values, count_value
+from policies.experiments.values import ReportedValue, bad_values, count_value, forget_rescaled
 
 MOST_AT_ONCE = 5_000
 """Values that one decision counts; further ones wait for the next."""
@@ -54,6 +54,8 @@ def write_values(connection: Connection, rows: Iterable[ValueRow]) -> None:
 
 def count_values(connection: Connection, plan: Planned, progress: Progress) -> None:
     """Count the values since the last decision."""
+    if isinstance(progress, ExperimentProgress):
+        forget_rescaled(progress, plan.metrics)
     own = (
         feedback.c.comparison == progress.name,
         feedback.c.generation == progress.generation % GENERATIONS,
@@ -69,8 +71,10 @@ def count_values(connection: Connection, plan: Planned, progress: Progress) -> N
     before = _before(connection, plan, progress, values)
     events = plan.config.events()
     for value in values:
-        if isinstance(progress, ExperimentProgress):
-            count_value(progress, value, before.get(value.unit) if value.metric in before_metric(plan) else None)
+        metric = plan.metrics.get(value.metric)
+        if isinstance(progress, ExperimentProgress) and metric is not None:
+            earlier = before.get(value.unit) if value.metric in before_metric(plan) else None
+            count_value(progress, value, earlier, metric.scale)
         if value.stratum < len(progress.strata):
             stratum = progress.strata[value.stratum]
             for key in bad_values(events, plan.metrics, value):

@@ -40,6 +40,8 @@ class MetricSums(msgspec.Struct):
     """Of each two arms, in the order of `pairs_of`."""
     predicted: int = 0
     """Values with a prediction from the baseline."""
+    scale: str = ""
+    """The scale of the values, as configured."""
 
 
 def pairs_of(arms: int) -> list[tuple[int, int]]:

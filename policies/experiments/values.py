@@ -36,7 +36,17 @@ def bad_values(
     return [event.key for event in events if event.of == value.metric and is_bad(event, metric, value.value)]
 
 
-def count_value(progress: ExperimentProgress, value: ReportedValue, before: float | None) -> None:
+def forget_rescaled(progress: ExperimentProgress, metrics: Mapping[str, FeedbackMetricConfig]) -> None:
+    """Remove the sums of metrics that have another scale now."""
+    for name in [name for name, sums in progress.metrics.items() if name in metrics]:
+        sums, scale = progress.metrics[name], metrics[name].scale
+        if sums.scale != scale:
+            del progress.metrics[name]
+            for stratum in progress.strata:
+                stratum.values.pop(name, None)
+
+
+def count_value(progress: ExperimentProgress, value: ReportedValue, before: float | None, scale: str = "") -> None:
     """Add a value to an experiment's sums. `before`: the subject's value in the baseline; None without one.
 
     A value of the baseline is no value of the comparison.
@@ -48,7 +58,7 @@ def count_value(progress: ExperimentProgress, value: ReportedValue, before: floa
     sums = progress.metrics.get(value.metric)
     if sums is None:
         pairs = [EffectSum() for _ in pairs_of(arms)]
-        sums = progress.metrics[value.metric] = MetricSums([0] * arms, [0.0] * arms, pairs)
+        sums = progress.metrics[value.metric] = MetricSums([0] * arms, [0.0] * arms, pairs, scale=scale)
     prediction = (0.5 + sum(sums.totals)) / (1 + sum(sums.counts))
     if before is not None and progress.covariate is not None:
         theta, mean = progress.covariate

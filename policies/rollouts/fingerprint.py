@@ -14,6 +14,8 @@ _SERVED = {"protocol", "model", "runtime"}
 def fingerprint(config: RolloutConfig | ExperimentConfig, pools: Mapping[str, PoolConfig]) -> str:
     """A text that changes with the arms and with the subjects, but not with steps, conditions or endpoints."""
     parts = [config.sticky, *(arm_identity(arm, pools) for arm in config.sides)]
+    if isinstance(config, ExperimentConfig):
+        parts.append(config.metric)  # a metric that is selected after its values are known has no valid verdict
     return blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 

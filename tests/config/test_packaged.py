@@ -48,10 +48,19 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    first = ["canary", "discovery", "hosted", "pipelines", "programs", "queue", "replicas", "resilient"]
+    first = ["canary", "discovery", "experiment", "hosted", "pipelines", "programs", "queue", "replicas", "resilient"]
     assert names == [*first, "shadow", "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
+
+
+def test_experiment(example: Path) -> None:
+    config = load(example / "experiment.yaml")
+    compared = config.models[0].routes[0].experiment
+    assert compared is not None
+    assert compared.labels == ("long", "short")
+    assert compared.metric == config.feedback[0].name
+    assert [arm.rewrite.force["max_tokens"] for arm in compared.arms if arm.rewrite] == [24, 8]
 
 
 def test_canary(example: Path) -> None:

@@ -49,6 +49,11 @@ class FeedbackMetricConfig(Section):
         """The least value."""
         return self.min or 0.0
 
+    @property
+    def scale(self) -> str:
+        """A text that changes with the scale of the values: those of two scales do not add up."""
+        return f"{self.type} {self.min} {self.max}"
+
     def scaled(self, value: object) -> float | None:
         """The value in [0, 1]; None for a value of another type or out of range."""
         if self.type == "thumbs":

@@ -171,3 +171,19 @@ def test_the_series_and_an_order_are_those_of_the_generation(nodes: list[Node]) 
     one.store.order(planned(), "on", Actor("ann", "operator"))
     assert one.store.series("e", 1) == []
     assert one.store.series("e", 2) == []
+
+
+def test_values_of_another_scale_do_not_add_up(nodes: list[Node]) -> None:
+    one, _ = nodes
+    before, after = (
+        Planned(planned().config, "f", {"solved": FeedbackMetricConfig(name="solved", type="number", min=0, max=most)})
+        for most in (1, 10)
+    )
+    one.tick(before)
+    one.store.report([row(unit, unit % 2, 1.0) for unit in range(10)])
+    assert counts(one.tick(before))[0] == [5, 5]
+    one.store.report([row(99, 0, 0.1)])
+    progress = one.tick(after)
+    assert counts(progress) == ([1, 0], [pytest.approx(0.1), 0.0])
+    assert progress.strata[2].values == {"solved": [1, 0]}
+    assert counts(one.tick(after))[0] == [1, 0]

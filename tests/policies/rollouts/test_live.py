@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.schema.config import PoolConfig
+from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.rollout import RolloutConfig
 from policies.rollouts import live
 from policies.rollouts.fingerprint import fingerprint
@@ -238,3 +239,14 @@ def test_a_subject_moves_only_with_the_shares() -> None:
     after = [rollout.choose(user, Random(0)) for user in users]
     assert all(new >= old for old, new in zip(before, after, strict=True))
     assert 80 < sum(after) - sum(before) < 220
+
+
+def test_an_experiment_starts_anew_with_another_metric() -> None:
+    """A metric that is selected after its values are known would make the verdict invalid."""
+    arms = {"name": "e", "arms": ["v1", "v2"]}
+    one, other = (ExperimentConfig.model_validate({**arms, "metric": name}) for name in ("solved", "stars"))
+    assert fingerprint(one, {}) != fingerprint(other, {})
+    weighted = ExperimentConfig.model_validate(
+        {**arms, "metric": "solved", "arms": [{"pool": "v1", "weight": 3}, "v2"]}
+    )
+    assert fingerprint(one, {}) == fingerprint(weighted, {})
