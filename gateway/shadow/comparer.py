@@ -11,7 +11,7 @@ from gateway.recording.contents import source_of
 from gateway.shadow.answers import Comparison, WholeAnswer, compared
 from gateway.shadow.samples import SampledTexts, sampled_texts
 
-INLINE = 16 * 1024
+INLINE = 8 * 1024
 """Bytes of two answers that are compared at once."""
 INLINE_EDITS = 2048
 """The same if the edits between two texts are counted, which takes a time in proportion to the square."""

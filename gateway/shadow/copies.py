@@ -200,7 +200,7 @@ class ShadowCopies:
         shadow, request, first = copy.shadow, copy.request, copy.primary()
         if first is None:
             raise NotCompared("size")
-        if reason := exclusion(request.received):
+        if reason := await exclusion(request.received):
             raise NotCompared(reason)
         to = shadow.plan.to
         primary = shadow.plan.source or RolloutArmConfig(pool=copy.answer.pool)

@@ -45,16 +45,19 @@ async def accepts_by_model(test: TextTestConfig, question: str, first: str, seco
 
 
 def question_of(request: ModelRequest) -> str:
-    """The text that an answer answers: of the last message of the user, or the prompt."""
+    """The text that an answer answers: of the last message of the user, or the prompt; empty for a conversation of more
+    than `MOST_TEXT` bytes."""
     if not isinstance(request, GenerateRequest):
         return ""
     try:
         fields = request.fields
+        given = fields.get("messages") or fields.get("prompt") or fields.get("input")
+        if given is None or len(memoryview(given)) > MOST_TEXT:
+            return ""
         if "messages" in fields:
-            turns = [each for each in _messages(fields["messages"]) if each.get("role") == "user"]
+            turns = [each for each in _messages(given) if each.get("role") == "user"]
             return content_text(turns[-1].get("content")) if turns else ""
-        prompt = fields.get("prompt") or fields.get("input")
-        return content_text(msgspec.json.decode(prompt)) if prompt is not None else ""
+        return content_text(msgspec.json.decode(given))
     except (CallerError, msgspec.MsgspecError):
         return ""
 

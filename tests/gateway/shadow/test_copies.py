@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from adapters.errors import BackendError, CapacityError, InferenceError, TransportError, UpstreamTimeout
 from adapters.fake import Script
 from adapters.requests import AppRequest
+from adapters.wire.oip.payloads import HttpPayload
 from tests.support.gateways import chat, infer
 from tests.support.shadows import ShadowRig, script, shadowing
 
@@ -181,6 +182,7 @@ async def test_a_client_that_leaves_is_not_copied() -> None:
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "equal"),
         ({"tools": []}, "equal"),
         ({"store": False}, "equal"),
+        ({"tools": [{"type": "function", "function": {"name": "f" * 70_000}}]}, "operation"),
         ({"web_search_options": {}}, "equal"),
         ({"web_search_options": {"a": 1}}, "effects"),
     ],
@@ -215,6 +217,24 @@ async def test_requests_of_sequences_are_not_copied() -> None:
     await rig.send(infer(sequence="s-1"))
     await rig.until_compared()
     assert rig.shadow.copies == {"state": 1}
+
+
+@pytest.mark.parametrize("size", [0, 3 * 1024 * 1024])
+async def test_tensors_in_shared_memory_are_not_copied(size: int) -> None:
+    """An output region would be written twice. The parameter may be at the end of a large body."""
+    rig = ShadowRig(shadowing())
+    region = b'{"shared_memory_region": "r"}'
+    for body, reason in ((b" " * size + region, "state"), (b" " * size, "equal")):
+        await rig.send(replace(infer(), payload=HttpPayload(body=body)))
+        await rig.until_compared()
+        assert rig.shadow.copies[reason] == 1
+    binary = HttpPayload(body=b"{}" + region, header_length=2)
+    await rig.send(replace(infer(), payload=binary))
+    await rig.until_compared()
+    assert rig.shadow.copies == {"state": 1, "equal": 2}
+    await rig.send(replace(infer(), payload=HttpPayload(body=b"compressed", encoding="gzip")))
+    await rig.until_compared()
+    assert rig.shadow.copies["operation"] == 1
 
 
 async def test_a_stored_response_is_not_copied() -> None:
