@@ -1,6 +1,7 @@
 """A pipeline as lines of text: each step, its inputs, and the path of one request as far as it is known in advance."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import PurePath
 
 from config.expressions import BOOL, CompileError, ExpressionError, Variable, Variables, compile_expression
 from config.expressions.names import names
@@ -74,6 +75,8 @@ class _Drawing:
         kind = node.kinds()[0]
         if node.ensemble is not None:
             kind = f"ensemble, {node.ensemble.combine} of {node.ensemble.least} to {len(node.ensemble.members)}"
+        if node.call is not None and node.call.file is not None:
+            kind = f"call {node.call.function} of {PurePath(node.call.file.path).name}"
         models = [f"{model} ({self._pools.get(model, '?')})" for _, model in node.placed_models()]
         return f"{kind} {', '.join(models)}".rstrip()
 

@@ -18,12 +18,15 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CODE = """
 import os
+import time
 import helpers
 
 def run(text, scale=1.0):
     words = [word.decode() for word in text.reshape(-1)]
     if words == ["exit"]:
         os._exit(3)
+    if words == ["sleep"]:
+        time.sleep(600)
     if words == ["raise"]:
         raise ValueError("no such word")
     if words == ["shape"]:
@@ -127,6 +130,32 @@ async def test_a_crash_is_an_error_of_one_request_and_the_process_restarts(tmp_p
             while (again := await client.answer("b"))[0] != 200:
                 await asyncio.sleep(0.1)
         assert again[1]["pid"] != before
+        await client.process.until_idle()
+
+
+async def test_a_run_that_exceeds_its_time_is_ended(tmp_path: Path) -> None:
+    async with running(tmp_path, configuration({**CALL, "timeout": "1s"})) as client:
+        before = (await client.answer("b"))[1]["pid"]
+        status, error = await client.answer("sleep")
+        assert status >= 500
+        assert error.startswith("The step `post` failed: ")
+        async with asyncio.timeout(60):
+            while (again := await client.answer("b"))[0] != 200:
+                await asyncio.sleep(0.1)
+        assert again[1]["pid"] != before
+        assert not psutil.pid_exists(before[0])
+        await client.process.until_idle()
+
+
+async def test_each_row_is_a_run_of_its_own(tmp_path: Path) -> None:
+    written = configuration({**CALL, "processes": 2})
+    written["models"][0]["pipeline"]["steps"][0]["each"] = True
+    async with running(tmp_path, written) as client:
+        status, outputs = await client.answer("a", "b", "c", "d")
+        assert status == 200, outputs
+        assert outputs["words"] == ["a", "b", "c", "d"]
+        assert len(outputs["pid"]) == 4
+        assert await client.answer() == (200, {"words": [], "pid": []})
         await client.process.until_idle()
 
 

@@ -46,3 +46,20 @@ def test_a_branch_that_the_request_decides_is_marked(tokens: int, first: str, se
         f"  model large (large-gpu), if request.prompt_tokens > 4000: {first}",
         f"  model small (small-gpu), else: {second}",
     ]
+
+
+def test_the_function_of_a_file_is_named(tmp_path: Path) -> None:
+    tensor = "[{name: a, datatype: FP32, shape: [1]}]"
+    call = f"call: {{file: post.py, function: best, inputs: {tensor}, outputs: {tensor}}}"
+    (tmp_path / "post.py").write_text("def best(a):\n    return a\n")
+    (tmp_path / "file.yaml").write_text(
+        f"""\
+version: 1
+pools: [{{name: gpu, endpoints: ["http://10.0.0.5:8000"]}}]
+models: [{{name: whole, pipeline: {{steps: [{{name: post, in: {{a: request.a}}, {call}}}]}}}}]
+tenants: [{{name: acme, models: ["*"]}}]
+"""
+    )
+    request = RequestConfig.model_validate({"tenant": "acme", "model": "whole", "front": "infer"})
+    lines = written(Policy.of(load(tmp_path / "file.yaml")).explain_description(request, 0.0)).splitlines()
+    assert lines[2] == "  post: call best of post.py ← a = request.a"
