@@ -19,6 +19,7 @@ from gateway.fronts.admin.state import describe
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import NotDone, Operation, operate
+from gateway.usage.writer import UsageWriter
 
 
 class PlaneBackend:
@@ -68,10 +69,11 @@ class PlaneBackend:
 class GatewayBackend(PlaneBackend):
     """The `AdminBackend` of a gateway of one process."""
 
-    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider) -> None:
+    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider, usage: UsageWriter) -> None:
         super().__init__(plane)
         self._lifecycle = lifecycle
         self._decider = decider
+        self._usage = usage
 
     @property
     def config(self) -> Config:
@@ -82,6 +84,11 @@ class GatewayBackend(PlaneBackend):
     def decider(self) -> Decider:
         """The decider of rollouts."""
         return self._decider
+
+    @property
+    def usage(self) -> UsageWriter:
+        """The writer of usage."""
+        return self._usage
 
     @property
     def store(self) -> KeyStore:

@@ -20,6 +20,8 @@ from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
+from gateway.usage.metrics import UsageMetrics
+from gateway.usage.writer import UsageWriter, prepare_folder
 from policies.rollouts.tally import ShareOrder, StratumTally
 
 
@@ -35,6 +37,8 @@ class Gateway:
         self.decider = Decider(lambda: self.config, self._exchange, lambda: self.plane.identity.pepper)
         self._background = Background()
         self._exits = AsyncExitStack()
+        self.usage = UsageWriter(lambda: self.config, lambda: self.plane.identity.pepper)
+        self._exits.push_async_callback(self.usage.aclose)  # last: the plane leaves its counts to it
         self._exits.push_async_callback(self.plane.aclose)
 
     @property
@@ -60,10 +64,12 @@ class Gateway:
     async def start(self) -> None:
         """Open the data plane and listen. Runtimes may still be loading, see `/readyz`. Raises `StartError`."""
         self._load_admin_certificate()
+        prepare_folder(self.config)
         await self.plane.open()
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
         await self._start_rollouts()
+        self._start_usage()
         await self._listen()
 
     async def _start_rollouts(self) -> None:
@@ -75,6 +81,10 @@ class Gateway:
         self._exits.push_async_callback(self.decider.aclose)
         self._exits.callback(self._background.run(self.decider.run(), "rollouts").cancel)
 
+    def _start_usage(self) -> None:
+        self.plane.metrics.watch(UsageMetrics(self.usage))
+        self._exits.callback(self._background.run(self.usage.run(), "usage").cancel)
+
     async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
         counts = self.plane.rollouts.take()
         self.plane.rollouts.apply(orders)
@@ -82,7 +92,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         admin, listen = (
-            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider))),
+            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider, self.usage))),
             self.config.listen,
         )
         self._exits.push_async_callback(admin.aclose)

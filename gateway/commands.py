@@ -24,6 +24,7 @@ from gateway.recording.cli import app as record
 from gateway.replay.cli import replay
 from gateway.rollouts.cli import app as rollout
 from gateway.shadow.cli import app as shadow
+from gateway.usage.cli import app as usage
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 app.command()(check)
@@ -38,6 +39,7 @@ app.add_typer(rollout, name="rollout")
 app.add_typer(experiment, name="experiment")
 app.add_typer(shadow, name="shadow")
 app.add_typer(record, name="record")
+app.add_typer(usage, name="usage")
 
 
 runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")

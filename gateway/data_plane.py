@@ -51,6 +51,8 @@ from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.member import FleetError
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
+from gateway.usage.live import LiveUsage
+from gateway.usage.metrics import UsageLost
 
 if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # needs an extra
@@ -87,6 +89,7 @@ class DataPlane:
         self.rollouts = LiveComparisons()
         self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
         self.traces = LiveTraces(self.clock, self.rng)
+        self.usage = LiveUsage()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -121,6 +124,8 @@ class DataPlane:
         self._exits.push_async_callback(self.traces.aclose)
         self._exits.callback(telemetry.flush)
         telemetry.tracer = self.traces.configure(self.config.traces)
+        self._exits.callback(self.usage.close)
+        telemetry.usage = self.usage.configure(self.config)
         self.metrics.tenants.configure(self.config.metrics)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
@@ -160,6 +165,7 @@ class DataPlane:
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
         watch(TraceMetrics(lambda: self.traces.exporter))
+        watch(UsageLost(self.usage))
         if self.redis is not None:
             watch(RedisGauges(self.redis))
 
@@ -262,6 +268,7 @@ class DataPlane:
         self.core.snapshot = self._build(config, pools)
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)
+        self.core.telemetry.usage = self.usage.configure(config)
         self.metrics.tenants.configure(config.metrics)
         self.config = config
 

@@ -5,7 +5,7 @@ section.py       the base of every section
 listen.py        `listen`
 http.py          `http`
 cors.py          `http.cors`
-telemetry/       `traces`, `metrics`
+telemetry/       `traces`, `metrics`, `usage`
 state.py         `state` and `stored_responses`
 recording/       `record`
 pool.py          `pools`: endpoints, health checks, breakers, TLS

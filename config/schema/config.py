@@ -52,6 +52,7 @@ from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry.metrics import MetricsConfig
 from config.schema.telemetry.traces import TracesConfig
+from config.schema.telemetry.usage import UsageConfig
 from config.schema.tenant import KeyConfig, TenantConfig
 from config.schema.text import Glob, Name, Secret, Shape, Url
 from config.schema.units import Delay
@@ -172,6 +173,8 @@ class Config(Section):
     """Traces of requests for an OpenTelemetry collector; none when absent."""
     metrics: MetricsConfig = MetricsConfig()
     """Bounds of the time series at ``/metrics``."""
+    usage: UsageConfig | None = None
+    """What tenants have used and spent, in the state database; not recorded when absent."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

@@ -28,6 +28,7 @@ from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.operations import NotDone, Operation
+from gateway.usage.writer import UsageWriter
 
 Replies = list[tuple[WorkerProcess, Reply]]
 
@@ -43,8 +44,10 @@ class SupervisorBackend:
         runtimes: SharedRuntimes,
         tally: SampleTally,
         decider: Decider,
+        usage: UsageWriter,
     ) -> None:
         self.decider = decider
+        self.usage = usage
         self._lifecycle = lifecycle
         self._identity = identity
         self._workers = workers

@@ -47,6 +47,14 @@ class RecordSink(Protocol):
         ...
 
 
+class UsageSink(Protocol):
+    """Counts what tenants use."""
+
+    def count(self, record: Record) -> None:
+        """Count a request that has ended."""
+        ...
+
+
 class Telemetry:
     """Forwards the record of each ended request to the access log and the metrics.
 
@@ -61,6 +69,8 @@ class Telemetry:
         """Receives each record too, if traffic is recorded."""
         self.tracer: RequestTracer | None = None
         """Starts and exports the spans of requests; None without a collector."""
+        self.usage: UsageSink | None = None
+        """Counts each request at once: its usage survives a killed process. None if usage is not recorded."""
         self._batch = batch
         self._ended: list[Record] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +86,8 @@ class Telemetry:
             # Its frames hold this record and parts of the answer; only the garbage collector could free them.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
+        if self.usage is not None:
+            self.usage.count(record)
         self._ended.append(record)
         if len(self._ended) >= self._batch:
             self.flush()

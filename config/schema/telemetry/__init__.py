@@ -1,5 +1,7 @@
 """Reports of the gateway about requests.
 
 metrics.py  `metrics`: bounds of the number of time series
+usage.py    `usage`: what tenants have used and spent
+usage.py    `usage`: what tenants have used and spent
 traces.py   `traces`: where spans go, and which requests are traced
 """

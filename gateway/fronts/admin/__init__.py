@@ -10,6 +10,7 @@ tenants.py  tenants and their keys
 rollouts.py rollouts and their evidence
 experiments.py experiments, their effects and their time series
 shadows.py  shadows and their verdicts
+usage.py    usage by label and period, and invoices
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

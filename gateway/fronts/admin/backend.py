@@ -12,6 +12,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
+from gateway.usage.writer import UsageWriter
 
 
 class AdminBackend(Protocol):
@@ -30,6 +31,11 @@ class AdminBackend(Protocol):
     @property
     def decider(self) -> Decider:
         """The decider of rollouts."""
+        ...
+
+    @property
+    def usage(self) -> UsageWriter:
+        """The writer of usage, and its store."""
         ...
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:

@@ -13,6 +13,7 @@ from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.rollouts import RolloutsFront
 from gateway.fronts.admin.shadows import ShadowsFront
 from gateway.fronts.admin.tenants import Tenants
+from gateway.fronts.admin.usage import UsageFront
 
 
 def make_app(backend: AdminBackend) -> web.Application:
@@ -52,6 +53,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *Pools(backend).routes(),
             *Orders(backend).routes(),
             *RolloutsFront(backend).routes(),
+            *UsageFront(backend).routes(),
             *ExperimentsFront(backend).routes(),
             *shadows.routes(),
         ]

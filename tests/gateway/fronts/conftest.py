@@ -30,6 +30,7 @@ from gateway.fronts.admin.front import make_app
 from gateway.rollouts.decider import Decider
 from gateway.telemetry.families import Families
 from gateway.traffic.operations import NotDone, Operation
+from gateway.usage.writer import UsageWriter
 from policies.rollouts.tally import ShareOrder, StratumTally
 from tests.support.gateways import PEPPER, config
 
@@ -44,6 +45,7 @@ class StubBackend:
         self.config = configuration
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
+        self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
         self.acts: list[Act] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []

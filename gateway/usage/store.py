@@ -1,0 +1,95 @@
+"""Usage in the state database: hours as they come, sums of ended days, retention.
+
+Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable` and `StoreMismatch`.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from gateway.auth.state import StateDatabase
+from gateway.usage.files import CountedFile
+from gateway.usage.labels import COUNTERS, HOUR, LABELS, UsageRow, day_of
+from gateway.usage.report import UsageQuery, rows_of
+from gateway.usage.schema import create_tables, days, hours, summed
+
+SETTLED = 2 * HOUR
+"""Seconds after a day's end until it is summed. Later rows sum it again."""
+_ROWS = 500
+"""Rows of one statement: a database bounds its parameters."""
+
+
+class UsageStore:
+    """The usage of one state database. Creates missing tables when it opens."""
+
+    def __init__(self, url: str, pepper: bytes, wall: Callable[[], float] = time.time) -> None:
+        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        self._wall = wall
+        self._database = StateDatabase(url, pepper)
+        with self._database.transaction() as connection:
+            create_tables(connection)
+
+    def write(self, changed: Iterable[tuple[CountedFile, list[UsageRow]]], oldest: int) -> None:
+        """Write rows of files; rows before the hour `oldest` are no longer retained, and dropped.
+
+        Amounts only grow, so that rows in any order, more than once and by several writers are right.
+        """
+        values = [_values(file, row) for file, rows in changed if file.hour >= oldest for row in rows]
+        if not values:
+            return
+        with self._database.change(moves_epoch=False) as connection:
+            for at in range(0, len(values), _ROWS):
+                _upsert(connection, values[at : at + _ROWS])
+            touched = sorted({value["day"] for value in values})
+            connection.execute(delete(summed).where(summed.c.day.in_(touched)))
+
+    def sum_days(self, oldest_hour: int, oldest_day: str) -> list[str]:
+        """Sum the ended days that are not summed, and delete what is no longer retained. Returns the days."""
+        now = self._wall()
+        last = day_of(int(now - SETTLED) // HOUR)  # this day has not ended
+        with self._database.change(moves_epoch=False) as connection:
+            open_days = (
+                select(hours.c.day).where(hours.c.day < last, hours.c.day.not_in(select(summed.c.day))).distinct()
+            )
+            ended = list(connection.execute(open_days.order_by(hours.c.day)).scalars())
+            for day in ended:
+                _sum_day(connection, day, now)
+            # A day whose first hours are deleted could not be summed again: days are deleted as a whole.
+            connection.execute(delete(hours).where(hours.c.day < day_of(oldest_hour), hours.c.day < last))
+            connection.execute(delete(days).where(days.c.day < oldest_day))
+        return ended
+
+    def report(self, query: UsageQuery) -> list[dict[str, Any]]:
+        """Sums by the labels and periods of a query."""
+        with self._database.transaction() as connection:
+            return rows_of(connection, query)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._database.close()
+
+
+def _values(file: CountedFile, row: UsageRow) -> dict[str, Any]:
+    place = {"source": file.source, "slot": row.slot, "hour": file.hour, "day": day_of(file.hour)}
+    return place | dict(zip(LABELS, row.labels, strict=True)) | dict(zip(COUNTERS, row.counters, strict=True))
+
+
+def _upsert(connection: Connection, values: list[dict[str, Any]]) -> None:
+    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(hours)
+    new = statement.excluded
+    larger = {name: case((new[name] > hours.c[name], new[name]), else_=hours.c[name]) for name in COUNTERS}
+    connection.execute(statement.on_conflict_do_update(index_elements=["source", "slot"], set_=larger), values)
+
+
+def _sum_day(connection: Connection, day: str, now: float) -> None:
+    connection.execute(delete(days).where(days.c.day == day))
+    labels = [hours.c[name] for name in LABELS]
+    sums = [func.sum(hours.c[name]) for name in COUNTERS]
+    of_day = select(hours.c.day, *labels, *sums).where(hours.c.day == day).group_by(hours.c.day, *labels)
+    connection.execute(insert(days).from_select(["day", *LABELS, *COUNTERS], of_day))
+    connection.execute(delete(summed).where(summed.c.day == day))
+    connection.execute(insert(summed).values(day=day, at=now))

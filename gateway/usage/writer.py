@@ -1,0 +1,135 @@
+"""Writes the counters of a host's processes to the state database, in the background."""
+
+import asyncio
+import hashlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from config.schema.config import Config
+from gateway.auth.database import sqlite_path
+from gateway.auth.errors import KeysError
+from gateway.errors import StartError
+from gateway.usage.files import CountedFile, read_files
+from gateway.usage.labels import HOUR, UsageRow, day_of
+from gateway.usage.store import UsageStore
+
+log = logging.getLogger(__name__)
+_SUM_EVERY = 600.0
+
+
+def folder_of(config: Config) -> Path | None:
+    """The folder of the counters; None without `usage`."""
+    if config.usage is None:
+        return None
+    if config.usage.folder is not None:
+        return Path(config.usage.folder)
+    database = sqlite_path(config.state.database)
+    if database is not None:
+        return database.with_name(database.name + ".usage")
+    name = hashlib.sha256(config.state.database.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"headrace-usage-{os.geteuid()}-{name}"
+
+
+def prepare_folder(config: Config) -> None:
+    """Create the folder for this user alone. Raises `StartError`."""
+    folder = folder_of(config)
+    if folder is None:
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise StartError(f"usage: {folder}: {error.strerror or error}") from None
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise StartError(f"usage: {folder}: other users may write here: `usage.folder` must be of this user alone")
+
+
+class UsageWriter:
+    """`run` until the end, then `aclose`. Without the database the files wait on disk."""
+
+    def __init__(
+        self, config: Callable[[], Config], pepper: Callable[[], bytes], wall: Callable[[], float] = time.time
+    ) -> None:
+        self.available = True
+        """Whether the last transaction succeeded."""
+        self.written = 0.0
+        """Unix seconds of the last success."""
+        self._config = config
+        self._pepper = pepper
+        self._wall = wall
+        self._store: UsageStore | None = None
+        self._stored: dict[str, dict[int, tuple[int, ...]]] = {}
+        """The counters in the database, by file and slot."""
+        self._summed_at = 0.0
+        self._one_at_a_time = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Write once a `flush` until cancelled."""
+        while True:
+            usage = self._config().usage
+            await asyncio.sleep(2.0 if usage is None else usage.flush)
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what has changed, and sum the days that have ended."""
+        async with self._one_at_a_time:
+            config = self._config()
+            if config.usage is None:
+                return
+            try:
+                await asyncio.to_thread(self._write, config)
+            except (KeysError, OSError) as error:
+                if self.available:
+                    log.warning("usage: not written, the files wait: %s", error)
+                self.available = False
+                return
+            if not self.available:
+                log.warning("usage: written again")
+            self.available, self.written = True, self._wall()
+
+    async def store(self) -> UsageStore:
+        """The store, for reports. Raises `KeysError`."""
+        return await asyncio.to_thread(self._opened)
+
+    async def aclose(self) -> None:
+        """Write the rest, and close the database."""
+        await self.write()
+        if self._store is not None:
+            await asyncio.to_thread(self._store.close)
+            self._store = None
+
+    def _opened(self) -> UsageStore:
+        if self._store is None:
+            self._store = UsageStore(self._config().state.database, self._pepper(), self._wall)
+        return self._store
+
+    def _write(self, config: Config) -> None:
+        usage, folder, now = config.usage, folder_of(config), self._wall()
+        assert usage is not None
+        assert folder is not None
+        oldest = int(now - usage.hours) // HOUR
+        files = list(read_files(folder))
+        changed = [(file, rows) for file in files if (rows := self._changed(file)) or file.is_final]
+        if changed:
+            self._opened().write(changed, oldest)
+            for file, rows in changed:
+                self._note(file, rows)
+        if now - self._summed_at >= _SUM_EVERY or now < self._summed_at:
+            self._opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
+            self._summed_at = now
+
+    def _changed(self, file: CountedFile) -> list[UsageRow]:
+        stored = self._stored.get(file.source, {})
+        return [row for row in file.rows if stored.get(row.slot) != row.counters and any(row.counters)]
+
+    def _note(self, file: CountedFile, rows: list[UsageRow]) -> None:
+        """Record what the database has. A file that nobody counts in any more is deleted."""
+        if file.is_final:
+            file.path.unlink(missing_ok=True)
+            self._stored.pop(file.source, None)
+        else:
+            self._stored.setdefault(file.source, {}).update({row.slot: row.counters for row in rows})

@@ -1,0 +1,120 @@
+"""Usage of a real gateway: over workers that are killed, in reports, exports and invoices."""
+
+import asyncio
+import csv
+import io
+import json
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.processes import GatewayProcess, command, gateway
+from tests.support.upstreams import upstream
+
+pytestmark = pytest.mark.e2e
+PRICE = {"prompt": "1 usd/1M", "completion": "3 usd/1M"}
+COST = 5 * 10**6 + 7 * 3 * 10**6
+"""Picos of an answer: 5 tokens and 7."""
+
+
+def configuration(url: str, workers: int) -> dict[str, Any]:
+    return {
+        "workers": workers,
+        "usage": {"flush": "100ms"},
+        "pools": [{"name": "main", "endpoints": [url]}],
+        "models": [{"name": "chat", "price": PRICE, "routes": [{"to": "main"}]}],
+        "tenants": [{"name": name, "models": ["*"]} for name in ("acme", "beta")],
+    }
+
+
+async def ask(g: GatewayProcess, key: str, count: int) -> int:
+    """Send so many chats. Returns how many were answered."""
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+
+    async def one(http: aiohttp.ClientSession) -> bool:
+        try:
+            async with http.post(f"{g.url}/v1/chat/completions", json=body) as response:
+                await response.read()
+                return response.status == 200
+        except aiohttp.ClientError:  # its worker was killed
+            return False
+
+    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
+        return sum(await asyncio.gather(*[one(http) for _ in range(count)]))
+
+
+async def reported(g: GatewayProcess, **query: str) -> tuple[int, Any]:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.get(f"{g.admin}/admin/usage", params=query) as response,
+    ):
+        is_json = response.content_type == "application/json"
+        return response.status, await response.json() if is_json else await response.text()
+
+
+async def until_counted(g: GatewayProcess, tenant: str, requests: int) -> dict[str, Any]:
+    async with asyncio.timeout(300):
+        while True:
+            _, body = await reported(g, tenant=tenant)
+            if body["usage"] and body["usage"][0]["requests"] >= requests:
+                return dict(body["usage"][0])
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_usage_is_reported_and_billed(tmp_path: Path, workers: int) -> None:
+    async with upstream() as up:
+        settings = configuration(up.url, workers)
+        async with gateway(tmp_path, settings) as g:
+            acme, beta = await g.key(), await g.key("beta")
+            assert await ask(g, acme, 30) == 30
+            assert await ask(g, beta, 10) == 10
+            row = await until_counted(g, "acme", 30)
+            assert (row["picos"], row["currency"], row["failures"]) == (30 * COST, "usd", 0)
+            assert (row["prompt_tokens"], row["completion_tokens"]) == (150, 210)
+            _, body = await reported(g, by="tenant,model", per="day")
+            assert [(row["tenant"], row["model"], row["requests"]) for row in body["usage"]] == [
+                ("acme", "chat", 30),
+                ("beta", "chat", 10),
+            ]
+            _, page = await reported(g, limit="1")
+            _, rest = await reported(g, limit="1", after=json.dumps(page["next"]))
+            assert [row["tenant"] for row in page["usage"] + rest["usage"]] == ["acme", "beta"]
+            status, body = await reported(g, per="week")
+            assert (status, body["error"]["param"]) == (400, "per")
+        month = f"{datetime.now(UTC):%Y-%m}"
+        path = ("--config", str(g.config))
+        status, printed, _ = await command("usage", "invoice", "acme", "--month", month, *path)
+        assert status == 0
+        assert json.loads(printed)["totals"] == [{"amount": "0.00078", "currency": "usd"}]
+        _, printed, _ = await command("usage", "export", "--focus", *path)
+        charges = list(csv.DictReader(io.StringIO(printed)))
+        assert {charge["BillingAccountId"]: charge["BilledCost"] for charge in charges} == {
+            "acme": "0.00078",
+            "beta": "0.00026",
+        }
+        _, printed, _ = await command("usage", "list", "--by", "model", *path)
+        assert printed.splitlines()[1].split()[:2] == ["chat", "40"]
+        assert (await command("usage", "list", "--per", "week", *path))[0] == 2
+        assert list((tmp_path / "state.db.usage").iterdir()) == []
+
+
+async def test_a_killed_worker_loses_no_usage(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, configuration(up.url, 2)) as g:
+        key = await g.key()
+        answered = 0
+        for _ in range(4):
+            answered += await ask(g, key, 20)
+            worker = (await g.state())["workers"][0]["pid"]
+            os.kill(worker, signal.SIGKILL)
+            answered += await ask(g, key, 20)
+            await g.until(f"all(w['pid'] not in (None, {worker}) for w in s['workers'])", seconds=300)
+        row = await until_counted(g, "acme", answered)
+        # A worker that is killed may have counted a request whose answer did not arrive.
+        assert answered <= row["requests"] <= 160
+        assert row["picos"] == row["requests"] * COST
