@@ -1,5 +1,6 @@
 """`/admin/experiments`: lists experiments with their effects and time series; pauses, continues and stops them."""
 
+import asyncio
 from typing import Any, cast
 
 from aiohttp import web
@@ -31,14 +32,13 @@ class ExperimentsFront:
         ]
 
     async def _list(self, _: web.Request) -> web.Response:
-        decider = self._backend.decider
-        return web.json_response({"experiments": views(decider.planned, decider.progress, "experiment")})
+        return web.json_response({"experiments": await self._views()})
 
     async def _show(self, request: web.Request) -> web.Response:
-        return web.json_response(self._view(request.match_info["experiment"]))
+        return web.json_response(await self._view(request.match_info["experiment"]))
 
     async def _series(self, request: web.Request) -> web.Response:
-        view = self._view(request.match_info["experiment"])
+        view = await self._view(request.match_info["experiment"])
         try:
             series = await self._backend.decider.series(view["name"])
         except KeysError as error:
@@ -58,9 +58,13 @@ class ExperimentsFront:
         body = {"name": name, "status": progress.status, "reason": progress.reason, "shares": progress.shares}
         return web.json_response(body)
 
-    def _view(self, name: str) -> dict[str, Any]:
+    async def _views(self) -> list[dict[str, Any]]:
+        """Every experiment, computed in a thread: intervals of many arms and metrics take a while."""
         decider = self._backend.decider
-        for view in views(decider.planned, decider.progress, "experiment"):
+        return await asyncio.to_thread(views, decider.planned, decider.progress, "experiment")
+
+    async def _view(self, name: str) -> dict[str, Any]:
+        for view in await self._views():
             if view["name"] == name:
                 return view
         raise AdminRefused(404, "no_such_experiment", "the file has no experiment of this name")
