@@ -11,7 +11,7 @@ from adapters.upstreams.text.chat_template import PromptTemplate, TemplateError
 from adapters.wire.text.chat_jinja import ChatEnvironment
 from adapters.wire.text.step_template import StepTemplate, TemplateFailed, TemplateInvalid
 from tests.adapters.wire.text import template_programs
-from tests.adapters.wire.text.template_programs import ATTACKS, VALUES
+from tests.adapters.wire.text.template_programs import VALUES
 
 
 def rendered(source: str, **values: Any) -> str:
@@ -19,17 +19,11 @@ def rendered(source: str, **values: Any) -> str:
     return environment.rendered(environment.from_string(source), {**VALUES, **values})
 
 
-@pytest.mark.parametrize("source", ATTACKS)
-def test_a_template_that_makes_or_takes_too_much_is_refused(source: str) -> None:
-    with pytest.raises(Exception) as caught:
-        rendered(source)
-    assert not isinstance(caught.value, MemoryError | AssertionError)
-
-
-def test_the_attacks_stay_within_the_limits_of_a_process() -> None:
-    """Each runs in a process that the system ends if it needs 3 GiB of memory, or two minutes of a processor."""
+def test_templates_that_make_or_take_too_much_are_refused_within_the_limits_of_a_process() -> None:
+    """The system ends the process if it needs 3 GiB of memory."""
     command = [sys.executable, "-m", template_programs.__name__, "attacks"]
-    assert subprocess.run(command, check=False, capture_output=True, text=True).returncode == 0
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-2000:]
 
 
 @pytest.mark.parametrize("seed", range(3))
