@@ -143,7 +143,9 @@ async def test_a_member_that_never_answers(path: str) -> None:
         one = rig(pipeline, fakes, tensors=[] if path == CHAT else ["b", "never"])
         got, reported = await post(one, path, body_of(path))
         assert got == status, reported
-        assert {call.end for call in hanging.calls} == {"cancelled"}
+        ends = {call.end for call in hanging.calls}
+        # The deadline may pass in the member before the pipeline cancels it.
+        assert ends <= ({"cancelled"} if within else {"cancelled", "failed"})
 
 
 def switch(expression: str) -> dict[str, Any]:
