@@ -25,6 +25,7 @@ def shadowing(
     route: dict[str, Any] | None = None,
     models: tuple[dict[str, Any], ...] = (),
     limited: bool = False,
+    protocol: str = "openai",
     **shadow: Any,
 ) -> Config:
     """A model `chat` on the pool `main` whose requests are all copied to `next`."""
@@ -36,7 +37,10 @@ def shadowing(
         model["price"] = {"prompt": "1 usd/1k", "completion": "2 usd/1k"}
         tenant["limits"] = {"requests": "600/min", "tokens": "100k/min", "spend": "5 usd/day"}
     return config(
-        pools=[{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in ("main", "next", "other")],
+        pools=[
+            {"name": name, "protocol": protocol, "endpoints": ["http://127.0.0.1:9"], "probe": {}}
+            for name in ("main", "next", "other")
+        ],
         models=[model, *models],
         tenants=[tenant],
     )

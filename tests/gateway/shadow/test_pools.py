@@ -1,0 +1,53 @@
+"""Pools of copies: connections of their own, across reloads, and detected protocols."""
+
+import asyncio
+
+from tests.support.gateways import chat
+from tests.support.shadows import ShadowRig, script, shadowing
+
+
+async def test_a_changed_pool_has_new_connections_after_its_copies() -> None:
+    rig = ShadowRig(shadowing(), copied_next=script(latency=0.05))
+    await rig.send(chat())
+    await asyncio.sleep(0)
+    before = rig.copy_pools["next"]
+    changed = [pool.model_copy(update={"connect_timeout": 1.25}) for pool in rig.core.snapshot.config.pools]
+    rig.copy_pools.configure(changed, None)
+    assert rig.copy_pools["next"] is not before
+    await rig.copy_pools.trim()
+    closed_before = rig.copied["next"].closed
+    await rig.until_compared()
+    assert rig.shadow.copies == {"equal": 1}
+    await rig.copy_pools.trim()
+    assert (closed_before, rig.copied["next"].closed) == (False, True)
+    rig.assert_idle()
+
+
+async def test_a_reload_without_changes_preserves_the_connections() -> None:
+    rig = ShadowRig(shadowing())
+    await rig.send(chat())
+    await rig.until_compared()
+    before = rig.copy_pools["next"]
+    rig.copy_pools.configure(rig.core.snapshot.config.pools, None)
+    assert rig.copy_pools["next"] is before
+    await rig.copy_pools.trim()
+    trimmed = rig.copied["next"].closed
+    await rig.copy_pools.aclose()
+    assert (trimmed, rig.copied["next"].closed) == (False, True)
+
+
+async def test_a_protocol_that_is_not_detected_drops_the_copy() -> None:
+    """With `protocol: auto` copies detect it once, by a health check of their own."""
+    rig = ShadowRig(shadowing(protocol="auto"))
+    rig.copied["next"].healthy = False
+    await rig.send(chat())
+    await rig.until_compared()
+    assert rig.shadow.copies == {"timeout": 1}
+    rig.copied["next"].healthy = True
+    await rig.send(chat())
+    await rig.until_compared()
+    rig.copied["next"].healthy = False
+    await rig.send(chat())
+    await rig.until_compared()
+    assert rig.shadow.copies == {"timeout": 1, "equal": 2}
+    rig.assert_idle()
