@@ -10,12 +10,16 @@ _NOT_OURS = Path("runtimes/tensor/catalogue/models")  # programs of models, each
 
 
 @cache
+def files() -> dict[str, Path]:
+    """Dotted name to file. A package has the name of its folder."""
+    paths = (path for room in ROOMS for path in sorted(Path(room).rglob("*.py")) if _NOT_OURS not in path.parents)
+    return {".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+
+
+@cache
 def modules() -> dict[str, ast.Module]:
-    """Dotted name to syntax tree. A package has the name of its folder."""
-    files = (path for room in ROOMS for path in sorted(Path(room).rglob("*.py")) if _NOT_OURS not in path.parents)
-    return {
-        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): ast.parse(path.read_text()) for path in files
-    }
+    """Dotted name to syntax tree. Parsed by tests, not while each process of pytest collects them."""
+    return {name: ast.parse(path.read_text()) for name, path in files().items()}
 
 
 def modules_outside() -> Iterator[tuple[str, ast.Module]]:
@@ -29,7 +33,7 @@ def modules_outside() -> Iterator[tuple[str, ast.Module]]:
 def packages() -> dict[Path, tuple[str, ...]]:
     """Folder to the modules and packages in it, without ``__init__``."""
     children: dict[Path, set[str]] = {}
-    for name in modules():
+    for name in files():
         parts = name.split(".")
         if Path(*parts).is_dir():
             children.setdefault(Path(*parts), set())
