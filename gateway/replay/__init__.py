@@ -8,5 +8,8 @@ expectations.py `--expect "changed <= 1%"`
 policies.py     the replay of policies
 rates.py        the traffic of rollouts, for `headrace check --traffic`
 keys.py         the key of the records
+mooncake.py     the export of a recording as a trace
+against/        sends recorded or traced requests again
+options.py      the checked options of the command
 cli.py          the command
 """

@@ -43,10 +43,11 @@ class Records:
     def __iter__(self) -> Iterator[RecordedRequest]:
         """Raises `RecordError` for a segment that cannot be read."""
         for path in self.paths:
-            yield from self._segment(path)
+            yield from self.segment(path)
             self.read += path.stat().st_size
 
-    def _segment(self, path: Path) -> Iterator[RecordedRequest]:
+    def segment(self, path: Path) -> Iterator[RecordedRequest]:
+        """The records of one segment, in the order of their ends. Raises `RecordError`."""
         reader = SegmentReader(path, self._key)
         policy: PolicyFrame | None = None
         contents: dict[int, Content] = {}

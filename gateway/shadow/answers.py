@@ -145,7 +145,11 @@ def _of_events(answer: WholeAnswer, data: bytes) -> AnswerContent:
         if isinstance(event, dict) and event.get("type") == "response.completed":
             texts, tools = _generated(event["response"])
             return AnswerContent(status=answer.status, kind="text", body=answer.data, texts=texts, tools=tools)
-    places = texts_of(data)
+    return of_places(answer.status, answer.data, texts_of(data))
+
+
+def of_places(status: int, body: bytes, places: Mapping[str, str]) -> AnswerContent:
+    """The joined texts of a stream by their places, assembled."""
     names = {place.removesuffix("name"): text for place, text in places.items() if place.endswith("name")}
     tools = tuple(
         ComparedTool(name, places.get(f"{place}arguments") or places.get(f"{place}partial_json") or "")
@@ -153,4 +157,4 @@ def _of_events(answer: WholeAnswer, data: bytes) -> AnswerContent:
     )
     called = tuple(names)
     texts = tuple(text for place, text in sorted(places.items()) if not (called and place.startswith(called)))
-    return AnswerContent(status=answer.status, kind="text", body=answer.data, texts=texts, tools=tools)
+    return AnswerContent(status=status, kind="text", body=body, texts=texts, tools=tools)

@@ -70,6 +70,11 @@ def _of_text(request: GenerateRequest) -> str:
         fields = request.payload.native if isinstance(request, MessagesRequest) else request.fields
     except CallerError:
         return "operation"
+    return exclusion_of_fields(fields)
+
+
+def exclusion_of_fields(fields: Mapping[str, Raw]) -> str:
+    """The reason by the fields of a text request's body."""
     if _given(fields, "store") or any(_given(fields, name) for name in STATEFUL):
         return "state"
     if "tools" in fields and len(memoryview(fields["tools"])) > MOST_TOOLS:
