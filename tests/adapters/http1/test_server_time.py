@@ -144,7 +144,7 @@ async def test_a_body_that_stops_is_answered_408() -> None:
     assert (reply.status, reply.headers["connection"]) == (408, "close")
 
 
-@pytest.mark.parametrize(("rate", "status"), [(10_000, 408), (10, 200)])
+@pytest.mark.parametrize(("rate", "status"), [(10_000, 408), (1, 200)])
 async def test_a_body_must_keep_the_least_rate(rate: int, status: int) -> None:
     async with serving(Echo(), Limits(body_timeout=SOON, min_body_rate=rate)) as served:
         client = await served.connect()

@@ -198,7 +198,8 @@ async def test_a_deadline_ends_the_handler() -> None:
         await until(lambda: methods.ends == ["cancelled"])
         deadline = methods.seen[0].deadline
         assert deadline is not None
-        assert deadline <= asyncio.get_running_loop().time()
+        # The client's own deadline, which is earlier by the time of the request's transfer, may end the handler.
+        assert deadline <= asyncio.get_running_loop().time() + 0.3
         await served.quiet()
 
 
