@@ -73,7 +73,7 @@ _UNKNOWN = Difference(
     "a missing model or version: readiness, statistics, load, a version that is not a number",
     "400, 500, or `ready: false`",
     "404, NOT_FOUND",
-    "Triton answers every other request for such a model so, too",
+    "Triton has the same status for every other request to such a model",
     {
         **_each("metadata", 404, "unknown model ready", count=2),
         **_each("metadata", 404, "stats of an unknown model"),
@@ -89,7 +89,7 @@ _UNLOADED = Difference(
     "a model of the repository that is not loaded",
     "404, and 400 for its readiness",
     "503 with `retry-after`",
-    "it may be loaded again, so a client, a load balancer and our gateway should retry or go elsewhere",
+    "it may be loaded again, so a client, a load balancer and our gateway should retry or use another server",
     {"control: unload and load": [None, 503, 503, None, None, None, None]},
 )
 
@@ -97,21 +97,21 @@ _RAISES = Difference(
     "a model that raises before its first response to `generate_stream`",
     "400",
     "500",
-    "`infer` answers so, in Triton too",
+    "`infer` has this status, in Triton too",
     _each("streams", 500, "generate_stream that fails at once"),
 )
 
 _GENERATE = Difference(
-    "`generate` of a model that does not answer exactly once",
+    "`generate` of a model without exactly one response",
     "200, with an error in the body",
     "400",
-    "the status is then true",
+    "the status should report the error",
     _each("streams", 400, "generate, decoupled, three answers", "generate, decoupled, no answer"),
 )
 
 _SEQUENCE_ID = Difference(
     "a text as `sequence_id`, for a model with numeric ids",
-    "200, with a number of Triton's own making",
+    "200, with a number that Triton derives",
     "400",
     "two texts could become one number",
     _each("sequences", 400, "with a text as id, for a model that wants a number"),
@@ -186,7 +186,7 @@ _MEMORY = Difference(
 _LOGS = Difference(
     "log settings",
     "any member is accepted, `log_format` is `default`",
-    "an unknown one is 400, `log_format` is `ISO8601`",
+    "an unknown member is 400, `log_format` is `ISO8601`",
     "a setting without effect is a mistake",
     _each("control", 400, "log settings that are none"),
     keys=["log_format"],
@@ -195,8 +195,8 @@ _LOGS = Difference(
 
 _SHARED_MEMORY = Difference(
     "shared memory, by default",
-    "on: 500 for a missing region",
-    "off: 403",
+    "enabled: 500 for a missing region",
+    "disabled: 403",
     "it lets a client read and write memory of the machine; newer releases of Triton disable it too",
     {"control: a region that cannot be": [403, None, None]},
 )

@@ -20,7 +20,7 @@ AT_THE_GATEWAY: Sequence[Difference] = (
         "POST to a health path",
         "405",
         "404",
-        "health needs no key, and is two paths and two verbs",
+        "without a key, a client may only call two paths with two methods",
         {"metadata: live by POST": [404]},
     ),
     Difference(
@@ -34,7 +34,7 @@ AT_THE_GATEWAY: Sequence[Difference] = (
         "an unknown path outside of `/v2`",
         '`{"error": "…"}`',
         "an error in OpenAI's shape",
-        "the path is not one of this protocol",
+        "the path is not part of this protocol",
         free=["metadata: no such path"],
     ),
     Difference(
@@ -69,7 +69,7 @@ AT_THE_GATEWAY: Sequence[Difference] = (
         "versions in the repository's index",
         "listed",
         "omitted",
-        "one model may have several pools of servers with versions of their own",
+        "the pools of a model may have servers with different versions",
         keys=["version"],
         leaves_out=["gRPC: index"],
     ),

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,14 @@ from tests.support.forked import ForkedProcess
 HEADRACE = [sys.executable, "-m", "gateway"]
 FORKED = os.environ.get("HEADRACE_FORKED_STARTS", "1") != "0"
 """Whether a gateway is a fork of a process that has imported it (`forked.py`). `make test-all` starts all anew."""
+
+
+_IMPORTS = os.environ.get("PYTHONPATH")
+
+
+def may_fork(environment: Mapping[str, str]) -> bool:
+    """Whether a fork has the same packages as a new process: it has imported its own already."""
+    return environment.get("PYTHONPATH") == _IMPORTS
 
 
 class GatewayProcess:
@@ -138,7 +146,7 @@ async def starting_gateway(
     path.write_text(yaml.safe_dump({**base, **configuration}, sort_keys=False))
     arguments, environment = ("serve", "--config", str(path)), {**os.environ, **(env or {})}
     process: asyncio.subprocess.Process | ForkedProcess
-    if forked:
+    if forked and may_fork(environment):
         process = await ForkedProcess.start(*arguments, env=environment)
     else:
         process = await asyncio.create_subprocess_exec(
@@ -166,7 +174,7 @@ def _issue(path: Path, tenant: str) -> str:
 
 async def command(*arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
     """Run `headrace ARGUMENTS`: exit status, stdout, stderr."""
-    if FORKED:
+    if FORKED and may_fork(os.environ):
         forked = await ForkedProcess.start(*arguments, env=os.environ, cwd=cwd, stdout=True)
         out, err = await forked.communicate()
         return await forked.wait(), out.decode(), err.decode()
