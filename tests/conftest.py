@@ -53,6 +53,7 @@ def _unclosed() -> Iterator[None]:
     """Fail a file's last test for sockets, files and processes that the file left open, not a test of a later file."""
     yield
     gc.collect()
+    gc.freeze()  # again: tests that measure unfreeze all, and each later collection would visit millions of objects
 
 
 @pytest.hookimpl(trylast=True)
