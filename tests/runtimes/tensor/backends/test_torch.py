@@ -191,7 +191,7 @@ def test_the_error_of_an_unusable_model_names_the_change(tmp_path: Path, linear:
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"), [("[1]", "output `y` is a int, not a tensor"), ("None", "answered a NoneType")]
+    ("answer", "message"), [("[1]", "output `y` is a int, not a tensor"), ("None", "returned a NoneType")]
 )
 def test_an_answer_that_is_no_tensor(tmp_path: Path, answer: str, message: str) -> None:
     source = f"import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return {answer}"
