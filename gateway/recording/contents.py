@@ -145,6 +145,9 @@ def _add_answer(content: Content, answer: AnswerPart, settings: Settings) -> Non
     content.streamed, content.truncated = answer.is_stream, answer.truncated
     content.answer_type = answer.content_type
     data = answer.data
+    if answer.is_stream and not answer.is_events:  # a secret may be cut anywhere, and no text can be joined
+        content.truncated = True
+        return
     if answer.is_events:
         data = _encode({"texts": texts_of(data)})
     elif answer.truncated and answer.head is None:

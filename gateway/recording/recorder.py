@@ -10,10 +10,12 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from config.schema.config import Config
 from config.schema.recording.record import RecordConfig
 from gateway.recording import contents, entries, folder
-from gateway.recording.entries import FEATURES, Content, Holder, RecordEntry, Usages
+from gateway.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
 from gateway.recording.keys import RecordKey
 from gateway.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, pools_of
 from gateway.recording.redaction import Redaction
@@ -41,9 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class Frames:
-    """The records that the next write appends."""
+    """The records that the next write appends, which were encoded under one policy."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: PolicyFrame) -> None:
+        self.policy = policy
         self.holders: dict[object, int] = {}
         self.listed: list[Holder] = []
         self.entries: list[RecordEntry] = []
@@ -88,14 +91,16 @@ class TrafficRecorder:
         self._waiting: deque[tuple[Record, Draft | None]] = deque()
         self._bytes = 0
         self._noted = asyncio.Event()
-        self._frames = Frames()
+        self._frames = Frames(PolicyFrame({}, 0.0, 0.0))
+        self._earlier: list[Frames] = []
+        """Records under earlier policies that are not written yet."""
         self._number = 0
         self._segment: SegmentWriter | None = None
+        self._policy_of_segment: PolicyFrame | None = None
         self._began = 0.0
         self._next_sweep = 0.0
         self._retry_at = 0.0
         self._failing = False
-        self._changed = False
         self._closing = False
         self._closed_all = asyncio.Event()
         self.written: Counter[str] = Counter()
@@ -114,7 +119,9 @@ class TrafficRecorder:
         headers = sorted({*config.record.headers, *self.policy.read_headers, *self.policy.sticky_headers})
         answers = config.record.answers
         self.sample = Sample(config.record.share, self._key.derived("sample"), headers, answers=answers)
-        self._changed = True
+        frame = PolicyFrame(self.policy.digests, config.record.share, time.time(), self.sample.headers)
+        self._earlier.append(self._frames)
+        self._frames = Frames(frame)
 
     # ── behind a request ──────────────────────────────────────────────────────────────────────────────────
 
@@ -144,7 +151,7 @@ class TrafficRecorder:
     async def run(self) -> None:
         """Write and delete, until `aclose` is called and everything is written."""
         try:
-            while not self._closing or self._waiting or self._frames.entries:
+            while not self._closing or self._waiting or self._frames.entries or self._earlier:
                 await self._collect(FLUSH_SECONDS)
                 await self._write()
                 if time.time() >= self._next_sweep:
@@ -193,14 +200,15 @@ class TrafficRecorder:
         return len(self._frames.entries) >= FRAME_ENTRIES or self._frames.bytes >= FRAME_BYTES
 
     async def _encode(self, record: Record, draft: Draft | None) -> None:
+        frames = self._frames  # a reload during an await changes them, and this record is of the earlier policy
         self._number += 1
         text = self._redaction.text
         arrival = time.time_ns() - time.monotonic_ns() + int(record.started * 1e9)
         entry = RecordEntry(self._number, text(record.request_id), 0, arrival, record.operation)
         self._end_of(entry, record)
         if draft is None:
-            entry.holder = self._frames.index(Holder(record.tenant, record.key, tuple(sorted(record.roles))))
-            self._frames.entries.append(entry)
+            entry.holder = frames.index(Holder(record.tenant, record.key, tuple(sorted(record.roles))))
+            frames.entries.append(entry)
             return
         self._request_of(entry, draft, record)
         entry.reproduces = self._places(entry, draft)
@@ -209,14 +217,14 @@ class TrafficRecorder:
             self.lost["content"] += 1
         else:
             content.number = entry.number
-            self._frames.contents.append(content)
-            self._frames.bytes += len(content.body) + len(content.answer or b"")
+            frames.contents.append(content)
+            frames.bytes += len(content.body) + len(content.answer or b"")
         principal = draft.principal
         scope = None if principal.scope is None else principal.scope.names
         labels = {name: text(value) for name, value in principal.labels.items()}
         holder = Holder(principal.tenant, text(principal.key_id), tuple(sorted(principal.roles)), labels, scope)
-        entry.holder = self._frames.index(holder)
-        self._frames.entries.append(entry)
+        entry.holder = frames.index(holder)
+        frames.entries.append(entry)
 
     def _request_of(self, entry: RecordEntry, draft: Draft, record: Record) -> None:
         request, decision, text = draft.request, draft.decision, self._redaction.text
@@ -264,10 +272,15 @@ class TrafficRecorder:
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _write(self) -> None:
-        frames = self._frames
-        if not frames.entries:
-            return
-        self._frames = Frames()
+        """Write all records, first those under earlier policies."""
+        earlier, self._earlier = self._earlier, []
+        current = self._frames
+        self._frames = Frames(current.policy)
+        for frames in (*earlier, current):
+            if frames.entries:
+                await self._write_frames(frames)
+
+    async def _write_frames(self, frames: Frames) -> None:
         if time.monotonic() < self._retry_at:
             self.lost["disk"] += len(frames.entries)
             return
@@ -290,11 +303,14 @@ class TrafficRecorder:
         most = min(SEGMENT_BYTES, self._config.max // folder.OLDEST_SHARE)
         longest = min(SEGMENT_SECONDS, self._config.keep / 8)
         segment = self._segment
-        if segment is not None and (segment.size >= most or now - self._began >= longest or self._changed):
+        if segment is not None and (
+            segment.size >= most or now - self._began >= longest or self._policy_of_segment is not frames.policy
+        ):
             self._segment = None
             self._closed(segment)
         if self._segment is None:
-            self._segment, self._began, self._changed = self._opened(now), now, False
+            self._segment, self._began = self._opened(frames.policy, now), now
+            self._policy_of_segment = frames.policy
         before = self._segment.size
         try:
             for kind, data in frames.encoded():
@@ -305,11 +321,10 @@ class TrafficRecorder:
             raise
         return self._segment.size - before
 
-    def _opened(self, now: float) -> SegmentWriter:
+    def _opened(self, policy: PolicyFrame, now: float) -> SegmentWriter:
         segment = SegmentWriter(folder.new_path(self._folder, now), self._key)
-        frame = entries.PolicyFrame(self.policy.digests, self._config.share, now, self.sample.headers)
         try:
-            segment.write(POLICY, entries.encode(frame))
+            segment.write(POLICY, entries.encode(replace(policy, started=now)))
         except OSError:
             self._closed(segment)
             raise

@@ -30,7 +30,8 @@ _SECRETS = re.compile(
     r"|(?i:\b(?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{12,}"
     r"|(?i:\b(?:[a-z0-9]{1,32}[_-]){0,3}(?:api[_-]?key|(?:access|refresh|auth)[_-]?token|token|secret|passwd|password|pwd"
     r"|private[_-]?key|sig|signature)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)[^\s\"'&,;}{]{4,}"
-    r"|(?<=://)[^\s/@:]{1,256}:[^\s/@]{1,256}(?=@)"
+    r"|(?<=://)[^\s/@:]{1,256}:[^\s/@]{1,256}(?=@)",
+    re.ASCII,  # a secret begins after every other sign: texts without spaces, such as Chinese ones, and binary data
 )
 """Each alternative is linear in the text: repetitions are bounded, begin where a word does, or consume the text."""
 _PATTERNS: dict[str, re.Pattern[str]] = {
@@ -38,9 +39,12 @@ _PATTERNS: dict[str, re.Pattern[str]] = {
         r"(?<![A-Za-z0-9._+'-])[A-Za-z0-9._+'-]++(?:@|%40)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
     ),
     "card": re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d.])"),
-    "phone": re.compile(r"(?<![\w.+-])(?:\+\d{1,3}|\(\d{2,5}\)|0)[ ./()-]{0,2}\d(?:[ ./()-]{0,2}\d){5,12}(?![\w-])"),
+    "phone": re.compile(
+        r"(?<![A-Za-z0-9_.+-])(?:\+\d{1,3}|\(\d{2,5}\)|0)[ ./()-]{0,2}\d(?:[ ./()-]{0,2}\d){5,12}(?![A-Za-z0-9_-])"
+    ),
     "ip": re.compile(
-        r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)|(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]{1,9}"
+        r"(?<![A-Za-z0-9_.])(?:\d{1,3}\.){3}\d{1,3}(?![A-Za-z0-9_.]*\d)"
+        r"|(?<![A-Za-z0-9_:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]{1,9}"
     ),
 }
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\*|\d+)\]")

@@ -22,7 +22,7 @@ SECRETS = [
     "xoxb-123456789012-abcdefghijkl",
     "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\n-----END RSA PRIVATE KEY-----",
 ]
-CONTEXTS = ["{}", "my key is {}.", "({})", "a {} b", '"{}"', "x={}&y=1", "line\n{}\nline"]
+CONTEXTS = ["{}", "my key is {}.", "({})", "a {} b", '"{}"', "x={}&y=1", "line\n{}\nline", "密钥是{}。", "é{}ü"]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -55,6 +55,7 @@ def test_named_secrets_are_removed(text: str) -> None:
 def test_chosen_kinds_are_removed_and_others_stay(kind: str, text: str) -> None:
     assert Redaction([kind]).text(f"see {text} there") == f"see [{kind}] there"
     assert Redaction([]).text(f"see {text} there") == f"see {text} there"
+    assert Redaction([kind]).text(f"是{text}。") == f"是[{kind}]。"
 
 
 @pytest.mark.parametrize(
