@@ -55,7 +55,7 @@ class RecordConfig(Section):
     bodies: Literal[True, "digest"] = True
     """``true``: the redacted bodies of requests. ``digest``: only a keyed digest of each body, and no answers."""
     answers: bool = False
-    """Whether the redacted answers are recorded, for ``headrace replay --compare``."""
+    """Whether the redacted answers are recorded, for ``headrace replay --against``."""
     redact: tuple[Redaction, ...] = ()
     """Texts to remove before anything is queued: ``email``, ``phone``, ``card``, ``ip``, or the values at a path of a
     JSON body. Keys, tokens, passwords and other secrets are removed in any case."""
