@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, String, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.auth.database import use_write_ahead_log
+from gateway.auth.database import exclude_schema_changes
 from gateway.usage.labels import COUNTERS
 
 _metadata = MetaData()
@@ -55,11 +55,7 @@ _INDEXES = (
 
 def create_tables(connection: Connection) -> None:
     """Create the missing tables. Several processes may try at once."""
-    if connection.dialect.name == "sqlite":
-        use_write_ahead_log(connection)
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-    else:
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+    exclude_schema_changes(connection, _LOCK)
     for table in (hours, days, summed):
         connection.execute(CreateTable(table, if_not_exists=True))
     for index in _INDEXES:
