@@ -24,6 +24,7 @@ from gateway.recording.cli import app as record
 from gateway.replay.cli import replay
 from gateway.rollouts.cli import app as rollout
 from gateway.shadow.cli import app as shadow
+from gateway.top.cli import top
 from gateway.usage.cli import app as usage
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -32,6 +33,7 @@ app.command()(explain)
 app.command()(probe)
 app.command()(conformance)
 app.command()(replay)
+app.command()(top)
 app.add_typer(imports, name="import")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
