@@ -75,6 +75,8 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     error: str | None = None
     code: str | None = None
     detail: str | None = None
+    trace_id: str = ""
+    """The trace of the request, if its spans are exported."""
     steps: list[StepLine] | None = None
 
 
@@ -112,6 +114,7 @@ class AccessLog:
         return Line(
             time=self._timestamp(record.time),
             request_id=record.request_id,
+            trace_id=record.exported,
             client=record.client,
             tenant=record.tenant,
             key=record.key,

@@ -1,6 +1,7 @@
 """Traces from a real gateway to real collectors: complete, linked, and of the requests that the rules keep."""
 
 import asyncio
+import json
 import re
 import signal
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,7 @@ import yaml
 from adapters.http1.message import Response
 from tests.support.collectors import Received, ReceivedSpan, grpc_collector, http_collector, keys_of
 from tests.support.processes import GatewayProcess, gateway
+from tests.support.rotel import rotel
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
 pytestmark = pytest.mark.e2e
@@ -177,3 +179,21 @@ async def test_a_dead_collector_delays_no_request_and_no_stop(tmp_path: Path) ->
         assert (await asyncio.gather(*[post(g, key, CHAT) for _ in range(50)]))[0][0] == 200
         assert await g.stop() == 0
         assert "Traceback" not in g.output
+
+
+@pytest.mark.parametrize("wire", ["http", "grpc"])
+async def test_a_real_collector_receives_linked_spans(tmp_path: Path, wire: str) -> None:
+    async with rotel(tmp_path) as collector, upstream() as up:
+        config = configuration(up, Received(), to=getattr(collector, wire))
+        async with gateway(tmp_path, config) as g:
+            status, request_id = await post(g, await g.key(), {**CHAT, "model": "two"}, traceparent=PARENT + "01")
+            assert status == 200
+        text = await collector.until(lambda printed: request_id in printed and "step second" in printed)
+    trace, parent = PARENT[3:35], PARENT[36:52]
+    spans = [span for span in re.split(r"\nSpan #\d+", text) if trace in span.replace("-", "")]
+    ids = {re.search(r"\n +ID +: (\w{16})", span)[1] for span in spans}  # type: ignore[index]
+    parents = {re.search(r"\n +Parent ID +: (\w{16})", span)[1] for span in spans}  # type: ignore[index]
+    assert len(spans) == len(ids) == 5, "the request, two steps, and their attempts"
+    assert parents <= ids | {parent}
+    lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
+    assert [line.get("trace_id") for line in lines if line["request_id"] == request_id] == [trace]
