@@ -295,7 +295,7 @@ def _odd(change: Any) -> Any:
 
 BAD = grpc.StatusCode.INVALID_ARGUMENT
 WRONG: list[tuple[str, Any, grpc.StatusCode, str]] = [
-    ("Predict", b"\xff\xff", BAD, "no PredictRequest"),
+    ("Predict", b"\xff\xff", BAD, "not a PredictRequest"),
     ("Predict", predict("nobody"), grpc.StatusCode.NOT_FOUND, "nobody"),
     ("Predict", _odd(lambda one: setattr(one, "dtype", 20)), BAD, "DT_RESOURCE"),
     ("Predict", _odd(lambda one: setattr(one, "dtype", 77)), BAD, "77"),
