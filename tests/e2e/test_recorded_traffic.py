@@ -112,7 +112,6 @@ async def test_recorded_traffic_is_replayed(tmp_path: Path, workers: int) -> Non
         assert len(entries) == 8 * count
         assert all(entry.reproduces for entry in entries)
         assert records.torn == {}
-        assert len(records.paths) >= workers
         for path in records.paths:
             for frame in SegmentReader(path, key).frames():
                 assert b"planted" not in frame.content

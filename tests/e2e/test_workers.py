@@ -15,8 +15,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.http1.message import Response
-from tests.e2e.test_operations import chat, configuration, until_status
-from tests.support.processes import GatewayProcess, command, gateway, issue
+from tests.e2e.test_operations import chat, configuration
+from tests.support.processes import GatewayProcess, command, gateway
 from tests.support.traffic import traffic
 from tests.support.upstreams import Upstream, stream, upstream, whole
 
@@ -30,10 +30,7 @@ async def until_ready(g: GatewayProcess, workers: int) -> dict[str, Any]:
 
 async def shared_key(g: GatewayProcess) -> str:
     """A key that every worker knows."""
-    key = await issue(g)
-    for _ in range(20):  # each over a new connection, so to some worker
-        await until_status(g, key, 200)
-    return key
+    return await g.key()
 
 
 async def counted(g: GatewayProcess, name: str, **labels: str) -> float:

@@ -79,7 +79,7 @@ class GatewayProcess:
     async def key(self, tenant: str = "acme") -> str:
         """A new key, once every worker accepts it: each try has a connection, and so by chance a worker, of its own."""
         key = await issue(self, tenant)
-        in_a_row = 1 if yaml.safe_load(self.config.read_text()).get("workers", 1) == 1 else 20
+        in_a_row = 1 if yaml.safe_load(self.config.read_text()).get("workers", 1) == 1 else 40
         accepted = 0
         async with asyncio.timeout(300):
             while accepted < in_a_row:
