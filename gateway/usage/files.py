@@ -95,13 +95,15 @@ class CountedFile(NamedTuple):
 
 
 def read_files(folder: Path) -> Iterator[CountedFile]:
-    """Read every file of a folder. Files that are no files of counters are skipped."""
+    """Read every file of a folder. Files of other users, and files without counters, are skipped."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:  # another reader was faster
             continue
         try:
+            if os.fstat(fd).st_uid != os.geteuid():  # in a shared folder, another user could forge usage
+                continue
             is_final = _is_unlocked(fd)  # before the data is read: afterwards it could still grow
             with open(fd, "rb", closefd=False) as file:
                 data = file.read()

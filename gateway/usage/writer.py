@@ -113,6 +113,8 @@ class UsageWriter:
         assert folder is not None
         oldest = int(now - usage.hours) // HOUR
         files = list(read_files(folder))
+        present = {file.source for file in files}  # another writer of the host may have deleted some
+        self._stored = {source: stored for source, stored in self._stored.items() if source in present}
         changed = [(file, rows) for file in files if (rows := self._changed(file)) or file.is_final]
         if changed:
             self._opened().write(changed, oldest)

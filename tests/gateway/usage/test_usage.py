@@ -392,3 +392,22 @@ def test_lines_of_an_invoice_add_up() -> None:
     ]
     assert made["lines"][0]["quantities"] == {"prompt tokens": 5, "completion tokens": 6}
     assert json.dumps(made)
+
+
+async def test_files_of_other_users_are_no_usage_and_deleted_files_are_not_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, counter = Host(tmp_path / "counts", f"sqlite:///{tmp_path}/state.db"), UsageCounter(tmp_path / "counts")
+    counter.count(record())
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        await one.writer.write()
+    assert await one.rows() == []
+    await one.writer.write()
+    assert len(one.writer._stored) == 1
+    next(one.folder.iterdir()).unlink()
+    await one.writer.write()
+    assert one.writer._stored == {}
+    assert [row["requests"] for row in await one.rows()] == [1]
+    counter.close()
+    await one.writer.aclose()
