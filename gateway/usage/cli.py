@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.auth.pepper import load_pepper
-from gateway.auth.terminal import ConfigFile, plain_errors, settings_of, stop
+from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS
 from gateway.usage.query import BadQuery, query_of
@@ -91,6 +91,8 @@ def _query(options: Mapping[str, str | None]) -> UsageQuery:
 def _store(path: ConfigFile) -> Iterator[UsageStore]:
     with plain_errors():
         settings = settings_of(path)
+        if settings.usage is None:
+            print_status("The file has no section `usage`: no usage is recorded.")
         store = UsageStore(settings.state.database, load_pepper(settings))
         try:
             yield store

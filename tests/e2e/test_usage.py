@@ -118,3 +118,14 @@ async def test_a_killed_worker_loses_no_usage(tmp_path: Path) -> None:
         # A worker that is killed may have counted a request whose answer did not arrive.
         assert answered <= row["requests"] <= 160
         assert row["picos"] == row["requests"] * COST
+
+
+async def test_a_file_without_usage_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "headrace.yaml"
+    path.write_text(
+        f"version: 1\nstate: {{database: 'sqlite:///{tmp_path}/state.db'}}\n"
+        "pools: [{name: p, endpoints: ['http://127.0.0.1:9']}]\n"
+        "models: [{name: m, routes: [{to: p}]}]\ntenants: [{name: acme, models: ['*']}]\n"
+    )
+    status, _, error = await command("usage", "list", "--config", str(path))
+    assert (status, "no section `usage`" in error) == (0, True)
