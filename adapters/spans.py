@@ -20,6 +20,7 @@ MOST_EVENTS = 64
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE = re.compile(r"[ -~]{1,512}")
+_BAGGAGE = re.compile(r"[!-~ \t]{1,4096}")
 _ids = Random()
 """Ids are unique, not secret."""
 
@@ -46,10 +47,15 @@ def read_context(traceparent: str | None, tracestate: str | None) -> TraceContex
     return TraceContext(bytes.fromhex(trace), bytes.fromhex(span), bool(int(flags, 16) & 1), state)
 
 
+def read_baggage(baggage: str | None) -> str:
+    """A client's `baggage` header (https://www.w3.org/TR/baggage), if it may be forwarded; else an empty text."""
+    return baggage if baggage is not None and _BAGGAGE.fullmatch(baggage) else ""
+
+
 class Span:
     """One timed part of a request. Times are loop time; `end` is 0 while it lasts."""
 
-    __slots__ = ("attributes", "end", "error", "events", "id", "kind", "log", "name", "parent", "start")
+    __slots__ = ("attributes", "end", "error", "events", "id", "kind", "log", "name", "parent", "runtime", "start")
 
     def __init__(self, log: SpanLog, name: str, kind: Kind, parent: bytes, start: float) -> None:
         self.log = log
@@ -64,6 +70,8 @@ class Span:
         """The kind of the failure that ended it."""
         self.attributes: dict[str, Attribute] = {}
         self.events: list[SpanEvent] = []
+        self.runtime = ""
+        """The address of the bundled runtime that receives the request, which has spans of its own; empty for none."""
 
     def event(self, name: str, now: float, **attributes: Attribute) -> None:
         """Record a moment."""
@@ -79,20 +87,28 @@ class Span:
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The headers that continue the trace at another server."""
         log = self.log
-        parent = f"00-{log.trace_id.hex()}-{self.id.hex()}-{'01' if log.sampled else '00'}"
-        return (("traceparent", parent), ("tracestate", log.state)) if log.state else (("traceparent", parent),)
+        fields = [("traceparent", f"00-{log.trace_id.hex()}-{self.id.hex()}-{'01' if log.sampled else '00'}")]
+        if log.state:
+            fields.append(("tracestate", log.state))
+        if log.baggage and self.runtime:
+            fields.append(("baggage", log.baggage))  # a client's own data, not for other companies' servers
+        return tuple(fields)
 
 
 class SpanLog:
     """All spans of one request. `root` is the span of the request itself, `sampled` the flag for other servers."""
 
-    __slots__ = ("clock", "dropped", "rollout", "root", "sampled", "spans", "state", "trace_id")
+    __slots__ = ("baggage", "clock", "dropped", "reported", "rollout", "root", "sampled", "spans", "state", "trace_id")
 
     def __init__(self, context: TraceContext | None, start: float, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.trace_id = _new_id(16) if context is None else context.trace_id
         self.state = "" if context is None else context.state
         self.sampled = context is not None and context.sampled
+        self.baggage = ""
+        """The client's `baggage` header, for bundled runtimes only."""
+        self.reported: list[tuple[str, Span]] = []
+        """The spans of bundled runtimes, each with the name of its pool."""
         self.rollout = False
         """Whether the request was assigned to the new arm of a rollout."""
         self.dropped = 0

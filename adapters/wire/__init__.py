@@ -20,6 +20,7 @@ field_names.py       errors with the field names of each front door
 failure_text.py      the text of a model's failure, for clients and for the log
 model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime
+spans.py             spans from a bundled runtime to the gateway
 signals.py           server-reported load, from metrics
 proto_fields.py      fields of a protobuf message by tag, without copies
 proto_json.py        protobuf messages as JSON objects

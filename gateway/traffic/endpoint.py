@@ -33,8 +33,8 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "not_ready", "outliers", "probe_error", "refusals", "signal", "tally", "waiting",
-        "warming", "weight", "zone",
+        "in_flight", "latency", "not_ready", "outliers", "probe_error", "refusals", "runtime", "signal", "tally",
+        "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -48,6 +48,8 @@ class Endpoint:
         self.tally = Tally()
         self.outliers: Outliers | None = None
         self.zone: str | None = None
+        self.runtime = ""
+        """The address at which a bundled runtime reports its spans; empty for any other server."""
         self.in_flight = 0
         self.waiting: WaitingRequests | None = None
         self._since: float | None = None

@@ -137,6 +137,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
         raise FleetError(f"pool {pool.name}: runtime: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker)
+    endpoint.runtime = "" if isinstance(pool.runtime, ProgramRuntime) else runtime.address
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE

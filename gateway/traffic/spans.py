@@ -25,6 +25,7 @@ def attempt(log: SpanLog, request: ModelRequest, call: Call, endpoint: Endpoint,
         "headrace.endpoint": endpoint.id,
         **_address(endpoint.address),
     }
+    span.runtime = endpoint.runtime
     if isinstance(request, GenerateRequest) and request.stream:
         span.attributes["gen_ai.request.stream"] = True
     return span

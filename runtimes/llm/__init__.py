@@ -13,6 +13,7 @@ One chat, from the socket to its tokens and back:
 
 __main__.py   the command line
 service.py    the process: listen, load, serve, drain
+phases.py     the spans of a traced request: its wait, its prompt, its answer
 api/          HTTP: requests to sequences, tokens to responses
 engine/       the scheduler, the pages of the KV cache, the sampler, and the engine's thread
 model/        the model in torch, which is the reference for the other executors

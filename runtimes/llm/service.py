@@ -26,6 +26,8 @@ from runtimes.llm.text.tokenizer_loader import load_tokenizer
 from runtimes.llm.weights.encoder_loader import load_encoder
 from runtimes.llm.weights.store import resolve
 from runtimes.process import CannotStart, in_thread, stop_signal
+from runtimes.spans import SpanBuffer
+from runtimes.traced_handler import TracedHandler
 from runtimes.wheels import ModelUnavailable
 
 MAX_BODY = 16 << 20
@@ -65,7 +67,7 @@ async def _serve(options: ServiceOptions) -> int:
     app = App(options.served_name)
     clients = clients_that_fit(MAX_CONNECTIONS, files_each=1)
     limits = Limits(max_body=MAX_BODY, max_held=options.max_held, max_connections=clients)
-    server = Server(app, limits, refusal)
+    server = Server(TracedHandler(app, SpanBuffer(time.monotonic)), limits, refusal)
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await _listen(server, options)

@@ -21,5 +21,6 @@ texts.py           large BYTES tensors without an object for each element; text_
 deferred_input.py  large inputs that are padded or converted where their batch is composed
 off_loop.py        work on large buffers in threads
 datatypes.py       the protocol's datatypes in numpy
+spans.py           the spans of a traced inference
 statistics.py      counts and times of a version
 """

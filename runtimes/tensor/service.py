@@ -12,7 +12,7 @@ from typing import Any
 from adapters import offload
 from adapters.errors import BackendError, CapacityError, DeadlineError
 from adapters.tensors import EMPTY_FINAL, FINAL, NO_PARAMETERS, Inference, Parameters, Tensor
-from runtimes.tensor import delivery, text_index
+from runtimes.tensor import delivery, spans, text_index
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.refusals import not_implemented
 from runtimes.tensor.api.trace import RequestTrace, Tracer, parent_of_steps
@@ -48,6 +48,8 @@ class InferenceService:
         answer: Computed | None = None
         pending: asyncio.Future[list[Tensor]] | None = None
         trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
+        span = spans.begin(inference, served.version, began)
+        failure: BaseException | None = None
         try:
             if served.config.decoupled:
                 raise not_implemented(
@@ -55,10 +57,10 @@ class InferenceService:
                     " generate_stream."
                 )
             special = await self._prepare(inference)
-            if trace is None:
+            if trace is None and span is None:
                 pending = served.scheduler.infer(inference, deadline)
             else:
-                with parent_of_steps(trace):
+                with parent_of_steps(trace), spans.parent_of_steps(span):
                     pending = served.scheduler.infer(inference, deadline)
             outputs, parameters = await pending, NO_PARAMETERS
             if type(outputs) is not list:
@@ -72,11 +74,14 @@ class InferenceService:
             answer.device_seconds = getattr(pending, "device_seconds", 0.0)  # the cache computes nothing
             served.statistics.succeeded(self._time() - began)
         except BaseException as error:
+            failure = error
             served.statistics.failed(self._time() - began, _reason(error))
             raise
         finally:
             if not is_nested:
                 served.release()
+            if span is not None:
+                spans.end(span, pending, began, self._time(), failure)
             if trace is not None or self.logs.verbose:
                 self._record(trace, served, began, pending, answer)
         return answer
@@ -122,9 +127,11 @@ class InferenceService:
         last: Computed | None = None
         reported, count, statistics = 0.0, 0, served.statistics
         trace = self.tracer.begin(inference, served.version) if self.tracer.settings.any else None
+        span = spans.begin(inference, served.version, began)
+        failure: BaseException | None = None
         try:
             special = await self._prepare(inference)
-            with parent_of_steps(trace):
+            with parent_of_steps(trace), spans.parent_of_steps(span):
                 responses = served.scheduler.stream(inference, deadline)
             async for outputs in responses:
                 final, parameters = False, NO_PARAMETERS
@@ -143,11 +150,13 @@ class InferenceService:
             statistics.response(count).empty += 1
             statistics.succeeded(self._time() - began)
         except BaseException as error:
-            reason = _reason(error)
+            failure, reason = error, _reason(error)
             statistics.response(count).missed(cancelled=reason == "CANCELED")
             statistics.failed(self._time() - began, reason)
             raise
         finally:
+            if span is not None:
+                spans.end(span, None if responses is None else responses.ended, began, self._time(), failure)
             if responses is not None:
                 responses.cancel()
                 if trace is not None or self.logs.verbose:

@@ -30,6 +30,7 @@ class ReceivedSpan(NamedTuple):
     attributes: dict[str, Any]
     events: list[tuple[str, dict[str, Any]]]
     error: str
+    service: str = ""
 
 
 class Received:
@@ -47,8 +48,9 @@ class Received:
         request = ExportTraceServiceRequest.FromString(message)
         for resource in request.resource_spans:
             self.resources.append(_attributes(resource.resource.attributes))
+            service = self.resources[-1].get("service.name", "")
             for scope in resource.scope_spans:
-                self.spans += [_span(span) for span in scope.spans]
+                self.spans += [_span(span)._replace(service=service) for span in scope.spans]
 
     async def until(self, enough: Callable[[list[ReceivedSpan]], object], seconds: float = 300.0) -> list[ReceivedSpan]:
         """Wait until the spans are enough."""
@@ -59,7 +61,7 @@ class Received:
 
     def roots(self) -> list[ReceivedSpan]:
         """The spans of requests, without those of lists of models, which tests request while they start."""
-        return [span for span in self.spans if span.kind == 2 and span.name != "models"]
+        return [s for s in self.spans if s.kind == 2 and s.name != "models" and "headrace.request_id" in s.attributes]
 
     def trace(self, root: ReceivedSpan) -> list[ReceivedSpan]:
         """The other spans of a request, in the order of their start."""

@@ -1,10 +1,11 @@
 """Traces: from the record of a request to an OpenTelemetry collector.
 
-live.py        the tracer in force, which reloads replace
-tracer.py      starts the spans of a request, and chooses at its end whether they are exported
-attributes.py  the attributes of a request's own span
-encoding.py    spans as OTLP protobuf
-exporter.py    the bounded queue in front of the collector, batches and retries
-collector.py   the connection to the collector, over HTTP or gRPC
-metrics.py     metrics of the export
+live.py           the tracer in force, which reloads replace
+tracer.py         starts the spans of a request, and chooses at its end whether they are exported
+attributes.py     the attributes of a request's own span
+runtime_spans.py  the spans of bundled runtimes, fetched for exported traces
+encoding.py       spans as OTLP protobuf
+exporter.py       the bounded queue in front of the collector, batches and retries
+collector.py      the connection to the collector, over HTTP or gRPC
+metrics.py        metrics of the export
 """

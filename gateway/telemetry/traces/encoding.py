@@ -1,6 +1,7 @@
 """Spans as OTLP protobuf: https://opentelemetry.io/docs/specs/otlp."""
 
 from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -12,6 +13,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
 from adapters.spans import Attribute, Span, SpanLog
 
 SCOPE = "headrace"
+_VERSION = version("headrace")
 _KINDS = {
     "internal": ProtoSpan.SPAN_KIND_INTERNAL,
     "server": ProtoSpan.SPAN_KIND_SERVER,
@@ -30,15 +32,26 @@ class EndedTrace(NamedTuple):
 
 
 def encode(resource: Mapping[str, str], traces: Iterable[EndedTrace]) -> bytes:
-    """One export of all spans of the traces."""
-    spans = [_span(span, trace) for trace in traces for span in trace.log.spans]
-    attributes = [_pair(name, value) for name, value in resource.items()]
+    """One export of all spans of the traces. Each runtime is a service of its own."""
+    spans: list[Any] = []
+    of_runtimes: dict[str, list[Any]] = {}
+    for trace in traces:
+        spans += [_span(span, trace) for span in trace.log.spans]
+        for pool, span in trace.log.reported:
+            of_runtimes.setdefault(pool, []).append(_span(span, trace))
+    groups = [_group(resource, spans)]
+    for pool, reported in of_runtimes.items():
+        service = f"{resource.get('service.name', SCOPE)}/{pool}"
+        groups.append(_group({**resource, "service.name": service, "headrace.pool": pool}, reported))
+    return bytes(ExportTraceServiceRequest(resource_spans=groups).SerializeToString())
+
+
+def _group(resource: Mapping[str, str], spans: list[Any]) -> Any:
+    """The spans of one service."""
     scope = ScopeSpans(spans=spans)
-    scope.scope.name = SCOPE
-    request = ExportTraceServiceRequest(
-        resource_spans=[ResourceSpans(resource=Resource(attributes=attributes), scope_spans=[scope])]
-    )
-    return bytes(request.SerializeToString())
+    scope.scope.name, scope.scope.version = SCOPE, _VERSION
+    attributes = [_pair(name, value) for name, value in resource.items()]
+    return ResourceSpans(resource=Resource(attributes=attributes), scope_spans=[scope])
 
 
 def _span(span: Span, trace: EndedTrace) -> Any:

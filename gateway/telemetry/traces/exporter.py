@@ -9,6 +9,7 @@ from random import Random
 
 from gateway.telemetry.traces.collector import Collector, ExportError
 from gateway.telemetry.traces.encoding import EndedTrace, encode
+from gateway.telemetry.traces.runtime_spans import RuntimeSpans
 
 BATCH = 256
 """Traces in one export."""
@@ -28,7 +29,16 @@ log = logging.getLogger(__name__)
 class Exporter:
     """Sends traces to a collector in the background. A slow or dead collector costs traces, never requests."""
 
-    def __init__(self, collector: Collector, resource: Mapping[str, str], max_queued: int, rng: Random) -> None:
+    def __init__(
+        self,
+        collector: Collector,
+        resource: Mapping[str, str],
+        max_queued: int,
+        rng: Random,
+        runtimes: RuntimeSpans | None = None,
+    ) -> None:
+        """`runtimes` completes the traces before they are encoded."""
+        self.runtimes = runtimes or RuntimeSpans()
         self._collector = collector
         self._resource = resource
         self._max_queued = max_queued
@@ -55,6 +65,7 @@ class Exporter:
             self.dropped += 1
             return False
         self._queue.append(trace)
+        self.runtimes.add(trace)
         self._some.set()
         if len(self._queue) >= BATCH:
             self._full.set()
@@ -62,11 +73,13 @@ class Exporter:
 
     async def run(self) -> None:
         """Export batches until cancelled."""
-        while True:
-            await self._some.wait()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._full.wait(), INTERVAL)
-            await self._export(TRIES)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.runtimes.run(), name="spans of runtimes")
+            while True:
+                await self._some.wait()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._full.wait(), INTERVAL)
+                await self._export(TRIES)
 
     async def aclose(self) -> None:
         """Export the queued spans within `LAST_SECONDS`, and close the connection."""
@@ -86,6 +99,7 @@ class Exporter:
         if not self._queue:
             self._some.clear()
         try:
+            await self.runtimes.settle()
             await self._send(batch, tries)
         except asyncio.CancelledError:
             self._queue.extendleft(reversed(batch))
@@ -116,7 +130,7 @@ class Exporter:
         spans = 0
         for trace in batch:
             some.append(trace)
-            spans += len(trace.log.spans)
+            spans += len(trace.log.spans) + len(trace.log.reported)
             if spans >= SLICE:
                 parts.append(encode(self._resource, some))
                 some, spans = [], 0

@@ -29,4 +29,9 @@ class TraceMetrics(Collector):
         yield CounterMetricFamily(
             "headrace_spans_rejected", "Spans that the collector rejected.", value=exporter.rejected
         )
+        yield CounterMetricFamily(
+            "headrace_runtime_spans_missed",
+            "Attempts whose bundled runtime has not reported its spans.",
+            value=exporter.runtimes.missed,
+        )
         yield GaugeMetricFamily("headrace_traces_queued", "Traces that wait for the collector.", value=exporter.queued)

@@ -5,7 +5,7 @@ from random import Random
 
 from adapters import statuses
 from adapters.errors import ClientGone
-from adapters.spans import SpanLog, read_context
+from adapters.spans import SpanLog, read_baggage, read_context
 from config.schema.telemetry.traces import TracesConfig
 from gateway.telemetry.record import Record
 from gateway.telemetry.traces.attributes import attributes_of, name_of
@@ -40,6 +40,8 @@ class RequestTracer:
         if self._continues and (parent := headers.get("traceparent")) is not None:
             context = read_context(parent, headers.get("tracestate"))
         spans = SpanLog(context, start, self._clock)
+        if self._continues and (baggage := headers.get("baggage")) is not None:
+            spans.baggage = read_baggage(baggage)
         spans.sampled = spans.sampled or self._sampler.samples(spans.trace_id)
         return spans
 

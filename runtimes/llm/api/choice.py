@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredToken
 from runtimes.llm.engine.async_engine import Generation
-from runtimes.llm.engine.sequence import FinishReason, TokenLogprobs, TokenOutput
+from runtimes.llm.engine.sequence import FinishReason, PhaseTimes, TokenLogprobs, TokenOutput
 from runtimes.llm.text.detokenizer import Detokenizer
 from runtimes.llm.text.stop_strings import StopStrings, StopTable
 from runtimes.llm.text.think_parser import ThinkParser
@@ -115,6 +115,11 @@ class AnswerChoice:
     def mean_logprob(self) -> float:
         """The mean log-probability of its tokens, if log-probabilities were requested."""
         return self._logprob / max(self.completion_tokens, 1)
+
+    @property
+    def times(self) -> PhaseTimes | None:
+        """When its phases began, if it is traced."""
+        return self._generation.times
 
     def cancel(self) -> None:
         """Cancel the sequence now. Idempotent."""

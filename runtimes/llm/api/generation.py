@@ -12,11 +12,13 @@ from msgspec import UNSET
 from adapters.errors import BackendError, InferenceError
 from adapters.wire import sse
 from adapters.wire.openai import chat as openai
+from runtimes.llm import phases
 from runtimes.llm.api.answer_bodies import CompletionDetails, Finished, PromptDetails, TokenReport, UsageBody
 from runtimes.llm.api.answers import AnswerWriter
 from runtimes.llm.api.choice import AnswerChoice
 from runtimes.llm.api.metrics import ServerMetrics
 from runtimes.llm.api.token_logprobs import ScoredPrompt, ScoredToken
+from runtimes.spans import around
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +54,7 @@ class Answering:
         # One slot for each choice: a slow reader delays this queue, not the engine.
         self._pieces: asyncio.Queue[Piece | InferenceError] = asyncio.Queue(maxsize=len(choices))
         self._open = set(choices)
+        self._span = around.get()
         self._readers = [asyncio.ensure_future(self._read(choice)) for choice in choices]
 
     async def _read(self, choice: AnswerChoice) -> None:
@@ -136,6 +139,9 @@ class Answering:
         for _ in self._open:
             self._metrics.finished("error" if self._failed else "abort", self._age)
         self._open.clear()
+        if (span := self._span) is not None:
+            self._span = None
+            phases.record(span, self.choices, self._prompt_tokens)
 
     @property
     def _age(self) -> float:

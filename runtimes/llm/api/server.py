@@ -45,6 +45,7 @@ from runtimes.llm.api.token_logprobs import TokenNames
 from runtimes.llm.api.tokenize import text_of, tokens_of
 from runtimes.llm.api.tokenize_fields import decode_detokenize, decode_tokenize
 from runtimes.llm.engine.async_engine import EngineStats
+from runtimes.llm.phases import EmbeddingPhases
 
 COMPLETION_MAX_TOKENS = 16
 log = logging.getLogger(__name__)
@@ -179,18 +180,19 @@ class App:
         rows = await embeddings.rows_of(body, model)
         origin = _origin(request, model)
         ended: Literal["stop", "abort", "error"] = "abort"
+        embed = functools.partial(
+            model.engine.embed, pooling=model.embedding.pooling, salt=origin.salt, standing=origin.standing
+        )
+        phases = EmbeddingPhases()
         try:
-            outputs = await embeddings.embedded(
-                rows,
-                lambda row: model.engine.embed(row, model.embedding.pooling, origin.salt, standing=origin.standing),
-            )
+            outputs = await embeddings.embedded(rows, lambda row: embed(row, times=phases.begin()))
             ended = "stop"
         except InferenceError:
             ended = "error"
             raise
         finally:
             self.metrics.finished(ended, time.perf_counter() - began)
-        tokens = sum(map(len, rows))
+            phases.record(tokens := sum(map(len, rows)))
         content = await embeddings.body_of(body, outputs, model.embedding, self.served_name, tokens)
         return Response(200, [JSON], content)
 

@@ -16,7 +16,7 @@ from runtimes.llm.api.requests import GenerateBody
 from runtimes.llm.api.token_logprobs import EchoedPrompt, ScoredPrompt, TokenNames, scored_prompt
 from runtimes.llm.engine.async_engine import AsyncEngine, SamplingParams
 from runtimes.llm.engine.bad_words import BadWords, spelled
-from runtimes.llm.engine.sequence import Constraint
+from runtimes.llm.engine.sequence import Constraint, PhaseTimes
 from runtimes.llm.grammar.constraint import Compiled, Grammar, Grammars
 from runtimes.llm.grammar.think_rules import ThoughtRules
 from runtimes.llm.model.embedding_config import EmbeddingConfig
@@ -24,6 +24,7 @@ from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.stop_strings import StopTable
 from runtimes.llm.text.think_parser import ThinkParser
 from runtimes.llm.text.tokenizer import Tokenizer, TooManyTokens
+from runtimes.spans import around
 
 TURN = 20
 """Characters whose encoding takes as long as a template takes for one message."""
@@ -109,7 +110,13 @@ def submit(
                 params = _sampling(model, body, max_tokens, index, words)
                 if len(continued) < max_tokens or not continued:
                     constraint = form.start(continued)
-                    generation = submit(prompt + continued, params, continued=len(continued), constraint=constraint)
+                    generation = submit(
+                        prompt + continued,
+                        params,
+                        continued=len(continued),
+                        constraint=constraint,
+                        times=None if around.get() is None else PhaseTimes(model.engine.clock()),
+                    )
                 else:  # an answer of full length only needs its end
                     generation = submit(prompt, replace(params, max_tokens=0, min_tokens=0))
                 choices.append(AnswerChoice(index, generation, model.tokenizer, options, continued, prompt=i))

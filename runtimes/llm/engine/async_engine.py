@@ -16,7 +16,7 @@ from runtimes.histogram import Histogram
 from runtimes.llm.engine.core import Engine, StepRunner
 from runtimes.llm.engine.engine_config import EngineConfig, EngineStats
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
-from runtimes.llm.engine.sequence import Constraint, FinishReason, Pooling, SamplingParams, TokenOutput
+from runtimes.llm.engine.sequence import Constraint, FinishReason, PhaseTimes, Pooling, SamplingParams, TokenOutput
 from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
 
 __all__ = [
@@ -52,7 +52,9 @@ class Generation:
     in the queue. It buffers at most `max_tokens` unread tokens.
     """
 
-    def __init__(self, cancel: Callable[[], None]) -> None:
+    def __init__(self, cancel: Callable[[], None], times: PhaseTimes | None = None) -> None:
+        self.times = times
+        """When its phases began, if it is traced."""
         self._cancel = cancel
         self._last_output: float | None = None
         self._outputs: asyncio.Queue[TokenOutput | InferenceError | None] = asyncio.Queue()
@@ -83,6 +85,8 @@ class Generation:
         if self._last_output is not None:
             intervals.add(now - self._last_output)
         self._last_output = now
+        if (times := self.times) is not None:
+            times.first_token, times.last_token = times.first_token or now, now
         if output.error is None:
             self._outputs.put_nowait(output)
         if output.ends:
@@ -143,10 +147,16 @@ class AsyncEngine:
             await asyncio.to_thread(self._thread.join)
 
     async def embed(
-        self, prompt: Sequence[int], pooling: Pooling, salt: bytes = b"", *, standing: Standing = DEFAULT_STANDING
+        self,
+        prompt: Sequence[int],
+        pooling: Pooling,
+        salt: bytes = b"",
+        *,
+        standing: Standing = DEFAULT_STANDING,
+        times: PhaseTimes | None = None,
     ) -> TokenOutput:
         """The only output of a text to embed, which has its `pooled` vector [hidden]. Raises as `submit` does."""
-        generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing)
+        generation = self.submit(prompt, _NO_ANSWER, salt, pooling, standing=standing, times=times)
         try:
             return await anext(generation)
         finally:
@@ -162,18 +172,19 @@ class AsyncEngine:
         continued: int = 0,
         standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
+        times: PhaseTimes | None = None,
     ) -> Generation:
         """Begin an answer. Prompts with the same salt share cached pages. The last `continued` tokens already belong to
-        the answer. The `constraint` limits its tokens.
+        the answer. The `constraint` limits its tokens. `times` receives the times of its phases.
 
         Raises QueueFull, PromptTooLong, TooLate, EngineDead, or ValueError for unknown tokens.
         """
         if self._dead is not None:
             raise EngineDead(self._dead.message)
         sequence_id = self._engine.add(
-            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint
+            prompt, params, salt, pooling, continued=continued, standing=standing, constraint=constraint, times=times
         )
-        generation = Generation(functools.partial(self._cancel, sequence_id))
+        generation = Generation(functools.partial(self._cancel, sequence_id), times)
         self._generations[sequence_id] = generation
         if params.max_tokens == 0:
             generation.cancel()

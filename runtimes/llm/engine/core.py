@@ -16,7 +16,16 @@ from runtimes.llm.engine.kv_sizing import KV_ADVICE, kv_blocks, kv_bytes_per_tok
 from runtimes.llm.engine.memory import OutOfMemory, allocating, ran_out
 from runtimes.llm.engine.scheduler import Scheduler
 from runtimes.llm.engine.scheduler_config import SchedulerConfig
-from runtimes.llm.engine.sequence import Constraint, Pooling, Sampled, SamplingParams, Sequence, StepBatch, TokenOutput
+from runtimes.llm.engine.sequence import (
+    Constraint,
+    PhaseTimes,
+    Pooling,
+    Sampled,
+    SamplingParams,
+    Sequence,
+    StepBatch,
+    TokenOutput,
+)
 from runtimes.llm.engine.standing import DEFAULT_STANDING, Standing
 from runtimes.llm.model.executor import make_executor, memory_of_steps
 from runtimes.llm.model.llama import Llama
@@ -142,6 +151,7 @@ class Engine:
         continued: int = 0,
         standing: Standing = DEFAULT_STANDING,
         constraint: Constraint | None = None,
+        times: PhaseTimes | None = None,
     ) -> int:
         """Queue a prompt; returns the id of its sequence. Prompts with the same salt share cached pages. The last
         `continued` tokens already belong to the answer: they count as generated, and the `constraint` includes them.
@@ -170,6 +180,7 @@ class Engine:
             num_continued=continued,
             standing=standing,
             constraint=constraint,
+            times=times,
         )
         self._scheduler.blocks.prepare(sequence)  # while the model runs, not between two steps
         with self._changed:

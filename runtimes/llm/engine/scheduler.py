@@ -223,6 +223,8 @@ class Scheduler:
         if sequence.started is None:
             sequence.started = now
             self.waits.add(now - sequence.arrived)
+            if sequence.times is not None:
+                sequence.times.started = now
             sequence.num_cached = sequence.num_charged = sequence.num_computed
             self.num_cached_tokens += sequence.num_cached
         self._waiting.remove(sequence)
@@ -250,6 +252,8 @@ class Scheduler:
         self._stop(sequence)
         self._waiting.push(sequence)
         self.num_preemptions += 1
+        if sequence.times is not None:
+            sequence.times.preemptions += 1
 
     def _make_place(self, newcomer: Sequence, now: float) -> None:
         """Remove a sequence from a full queue for a new one. Raises QueueFull if its claim is the lowest."""

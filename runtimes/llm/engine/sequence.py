@@ -23,6 +23,7 @@ __all__ = [
     "Chunk",
     "Constraint",
     "FinishReason",
+    "PhaseTimes",
     "Pooling",
     "Sampled",
     "SamplingParams",
@@ -81,6 +82,18 @@ class TokenTally:
         self.counts[place] += 1
 
 
+@dataclass(slots=True)
+class PhaseTimes:
+    """When the phases of a traced sequence began, on the engine's clock; 0 before. The engine's thread writes them."""
+
+    submitted: float
+    started: float = 0.0
+    """Its first step: the end of its wait."""
+    first_token: float = 0.0
+    last_token: float = 0.0
+    preemptions: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class Sequence:
     """A prompt and the tokens generated for it.
@@ -118,6 +131,8 @@ class Sequence:
     """The time of its first step."""
     num_charged: int = 0
     """Tokens that its tenant has been charged for."""
+    times: PhaseTimes | None = None
+    """Of a traced sequence."""
     tally: TokenTally | None = field(init=False, repr=False, default=None)
     num_prompt_tokens: int = field(init=False)
     seed: int = field(init=False)

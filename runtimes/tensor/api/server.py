@@ -21,6 +21,7 @@ from adapters.http2.server import Limits as GrpcLimits
 from adapters.http2.server import Server as GrpcServer
 from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
 from runtimes.process import CannotStart, in_thread, stop_signal
+from runtimes.spans import SpanBuffer
 from runtimes.tensor.api.control import Control
 from runtimes.tensor.api.grpc import GrpcDoor
 from runtimes.tensor.api.http import HttpDoor
@@ -39,10 +40,12 @@ from runtimes.tensor.models.manager import ManagerOptions, ModelManager
 from runtimes.tensor.models.repository import Repository, RepositoryError
 from runtimes.tensor.models.table import ModelTable
 from runtimes.tensor.requests.services import ModelServices
+from runtimes.tensor.scheduling.clock import clock
 from runtimes.tensor.scheduling.response_store import ResponseStore
 from runtimes.tensor.scheduling.scheduler import make_scheduler
 from runtimes.tensor.service import InferenceService
 from runtimes.tensor.shared_memory import SharedMemory
+from runtimes.traced_handler import TracedHandler
 from runtimes.wheels import ModelUnavailable
 
 log = logging.getLogger(__name__)
@@ -170,7 +173,8 @@ class _Server:
         http = HttpDoor(service, self.control, Metrics(manager, services.metrics), restrictions)
         clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
         budget = Budget(options.max_held)
-        self._http = HttpServer(http, HttpLimits(max_body=size, max_connections=clients), http_refusal, budget)
+        traced = TracedHandler(http, SpanBuffer(clock(asyncio.get_running_loop())))
+        self._http = HttpServer(traced, HttpLimits(max_body=size, max_connections=clients), http_refusal, budget)
         grpc_limits = GrpcLimits(max_message=size, max_connections=clients)
         self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits, budget)
 

@@ -29,6 +29,8 @@ from runtimes.llm.grammar.constraint import Grammars
 from runtimes.llm.model.pooler import Pooler
 from runtimes.llm.text.chat_template import ChatTemplate
 from runtimes.llm.text.tokenizer import Tokenizer
+from runtimes.spans import SpanBuffer
+from runtimes.traced_handler import TracedHandler
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}{% endfor %}"
@@ -149,7 +151,7 @@ async def serving(
         "fp_test",
         grammars=Grammars(tokenizer, vocab, ends),
     )
-    server = Server(app, Limits(max_body=max_body), refusal)
+    server = Server(TracedHandler(app, SpanBuffer(made.clock)), Limits(max_body=max_body), refusal)
     await engine.start()
     host, port = await server.listen_tcp("127.0.0.1", 0)
     url = f"http://{host}:{port}"
