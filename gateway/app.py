@@ -121,7 +121,7 @@ class Gateway:
         except FleetError as error:
             self.lifecycle.reload_failed(str(error))
             return
-        self.plane.commit(change)
+        self.plane.commit(change, self.decider.warm())
         self.lifecycle.reloaded(config)
 
     def reload_failed(self, error: ConfigError | str) -> None:

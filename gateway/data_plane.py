@@ -34,6 +34,7 @@ from gateway.placement.runtime import Runtimes
 from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
 from gateway.rollouts.live import LiveComparisons
+from gateway.rollouts.warm import WarmArms
 from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.plane import ShadowPlane
 from gateway.snapshot import Snapshot, build, with_keys
@@ -49,6 +50,7 @@ from gateway.telemetry.traces.live import LiveTraces, TracesUnavailable, check_i
 from gateway.telemetry.traces.metrics import TraceMetrics
 from gateway.traffic.fleet import Change, Fleet
 from gateway.traffic.member import FleetError
+from gateway.traffic.members import NOTHING
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
 from gateway.usage.live import LiveUsage
@@ -87,6 +89,7 @@ class DataPlane:
         self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
         self.plan_state = PlanState()
         self.rollouts = LiveComparisons()
+        self.warm_arms = WarmArms(lambda: self.config, self.fleet, self.rollouts)
         self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
         self.traces = LiveTraces(self.clock, self.rng)
         self.usage = LiveUsage()
@@ -136,6 +139,7 @@ class DataPlane:
         for name, work in self.identity.works():
             self._run(work, name)
         self._run(keep_trimmed(), "heap")
+        self._run(self.warm_arms.run(), "warm arms")
         self.accepting = True
 
     def _open_redis(self, state: StateConfig) -> "RedisLedger | None":
@@ -258,13 +262,14 @@ class DataPlane:
         """Close the parts that `prepare` created."""
         self.fleet.abandon(change)
 
-    def commit(self, change: Change) -> None:
-        """Put a prepared configuration in force. Cannot fail and does not yield to other tasks."""
+    def commit(self, change: Change, warm: Mapping[str, float] = NOTHING) -> None:
+        """Put a prepared configuration in force. Cannot fail and does not yield to other tasks. `warm`: the seconds for
+        which the old arm of each rollout must still be able to serve."""
         config = change.config
         self.identity.configure(config)
         self.ledger.configure(config.tenants, self.clock(), config.models)
         self.memory.configure(tenant.name for tenant in config.tenants)
-        pools = self.fleet.commit(change)
+        pools = self.fleet.commit(change, self.warm_arms.configure(config, warm))
         self.core.snapshot = self._build(config, pools)
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)

@@ -162,7 +162,8 @@ class RolloutConfig(Section):
     alpha: Alpha = 0.01
     """Probability that equal arms are taken back, over the whole rollout and all of its conditions."""
     keep: Delay = 86400.0
-    """How long after the last step ``back`` still returns to ``from``, which must be able to serve until then."""
+    """How long after the last step ``back`` still returns to ``from``. Until then its runtimes, connections and loaded
+    versions remain, also if a reload removes its pool."""
 
     @property
     def split(self) -> SplitConfig:

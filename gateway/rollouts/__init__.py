@@ -8,6 +8,7 @@ planned.py    rollouts and experiments of a file, with the operations that diffe
 subjects.py   subjects that count once over all processes
 values.py     values that clients report
 store.py      reads, counts, decides and writes in one transaction
+warm.py       retains the models of old arms in our tensor runtimes
 lease.py      the one decider among the gateways of a database
 decider.py    a loop: collect counts, decide, apply the shares
 operators.py  an operator's view and orders, for the admin API and the command line

@@ -9,13 +9,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from config.schema.config import Config
+from config.schema.rollout import RolloutConfig
 from gateway.auth.audit import Actor
 from gateway.auth.errors import KeysError
 from gateway.rollouts.lease import DeciderLease
 from gateway.rollouts.planned import Planned, Progress, Verb, planned_of
 from gateway.rollouts.store import CountBatch, RolloutStore
+from gateway.traffic.operations import NotDone
 from policies.rollouts.decide import OrderRefused
+from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import ShareOrder, StratumTally
+from policies.rollouts.warm import warm_seconds, warm_targets
 
 log = logging.getLogger(__name__)
 PERIOD = 1.0
@@ -66,6 +70,26 @@ class Decider:
     def orders(self) -> list[ShareOrder]:
         """The shares in force."""
         return [progress.order() for progress in self.progress.values()]
+
+    def warm(self) -> dict[str, float]:
+        """Seconds for which the old arm of each rollout must still be able to serve, if any."""
+        seconds: dict[str, float] = {}
+        for plan in self.planned:
+            config, progress = plan.config, self.progress.get(plan.config.name)
+            if isinstance(config, RolloutConfig) and isinstance(progress, RolloutProgress):
+                seconds[config.name] = warm_seconds(config, progress)
+        return {name: left for name, left in seconds.items() if left > 0}
+
+    def check_unload(self, model: str) -> None:
+        """Raises `NotDone` if the old arm of a rollout needs the model on its servers."""
+        for name, target in warm_targets(self._config(), warm := self.warm()):
+            if target.model == model:
+                raise NotDone(
+                    409,
+                    "needed_for_rollback",
+                    f"the rollout {name} can go back to this model for another {warm[name]:.0f} s (`keep`): "
+                    "add ?force=true to unload it now",
+                )
 
     async def open(self) -> None:
         """Read the stored shares, so that the first request has its arm. Without a database `from` has all requests."""

@@ -11,6 +11,9 @@ from policies.rollouts.live import LiveComparison
 from policies.rollouts.tally import ShareOrder, StratumTally
 from policies.routing.rules import comparisons_of
 
+MOST_REMOVED = 64
+"""Orders of removed comparisons."""
+
 
 class LiveComparisons:
     """Rollouts and experiments by name. Until its first order, each leaves all requests with its first arm.
@@ -47,13 +50,17 @@ class LiveComparisons:
         self.apply(self._orders.values())
 
     def apply(self, orders: Iterable[ShareOrder]) -> None:
-        """Put shares in force. An order for other arms than those of the file waits for its reload."""
+        """Put shares in force. An order for other arms than those of the file waits for its reload, and the last one of
+        a removed comparison for its return."""
         for order in list(orders):
+            self._orders.pop(order.comparison, None)
             self._orders[order.comparison] = order
             live = self.by_name.get(order.comparison)
             if live is not None and live.fingerprint == order.fingerprint:
                 live.apply(order)
-        self._orders = {name: order for name, order in self._orders.items() if name in self.by_name}
+        removed = [name for name in self._orders if name not in self.by_name]
+        for name in removed[:-MOST_REMOVED]:
+            del self._orders[name]
 
     def signed(self, text: str, tenant: str) -> tuple[LiveComparison, SignedId] | None:
         """The comparison of a request's id, and the contents of the id. None for an id that no comparison of the file

@@ -15,6 +15,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     workers: int
     runtimes: dict[str, str]
     """The address of each runtime, by pool."""
+    warm: dict[str, float] = {}
+    """Seconds for which the old arm of each rollout before these settings must still be able to serve."""
 
 
 class StartMessage(msgspec.Struct, frozen=True, kw_only=True):

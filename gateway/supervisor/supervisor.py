@@ -36,6 +36,7 @@ from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
 from gateway.usage.metrics import UsageMetrics
 from gateway.usage.writer import UsageWriter, prepare_folder
+from policies.rollouts.warm import warm_pools
 
 log = logging.getLogger(__name__)
 
@@ -146,8 +147,9 @@ class Supervisor:
         except FleetError as error:
             self.reload_failed(str(error))
             return
+        warm = self.decider.warm()
         try:
-            await self._apply(config, prepared)
+            await self._apply(config, prepared, warm)
         except (ReloadRefused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
             self.reload_failed(str(error))
@@ -155,15 +157,16 @@ class Supervisor:
         except BaseException:
             await self.runtimes.abandon(prepared)
             raise
-        for runtime in self.runtimes.commit(prepared):
-            self._background.run(retire(runtime, self.workers), f"stop of runtime {runtime.name}")
+        for runtime in self.runtimes.commit(prepared, warm_pools(self.config, warm)):
+            work = retire(runtime, self.runtimes, self.workers)
+            self._background.run(work, f"stop of runtime {runtime.name}")
         self.identity.configure(config)
         self.workers.drain_seconds = config.drain
         self.lifecycle.reloaded(config)
 
-    async def _apply(self, config: Config, prepared: Prepared) -> None:
+    async def _apply(self, config: Config, prepared: Prepared, warm: dict[str, float]) -> None:
         """Reconfigure the workers, or replace them if a section changed that a running worker cannot change."""
-        settings = _settings(config, prepared)
+        settings = _settings(config, prepared, warm)
         self.identity.check(config)
         self._admin_tls.load()
         if any(getattr(config, name) != getattr(self.config, name) for name in FIXED):
@@ -230,5 +233,5 @@ class Supervisor:
         await self._exits.aclose()
 
 
-def _settings(config: Config, runtimes: Prepared) -> WorkerSettings:
-    return WorkerSettings(pack(config), config.workers, addresses(runtimes))
+def _settings(config: Config, runtimes: Prepared, warm: dict[str, float] | None = None) -> WorkerSettings:
+    return WorkerSettings(pack(config), config.workers, addresses(runtimes), warm or {})

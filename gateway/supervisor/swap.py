@@ -8,6 +8,7 @@ from config.schema.config import Config
 from gateway.placement.local import LocalRuntime
 from gateway.supervisor.messages import WorkerSettings, encode
 from gateway.supervisor.process import WorkerLost, WorkerProcess
+from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -58,11 +59,14 @@ async def _commit(worker: WorkerProcess) -> None:
     await worker.stop()
 
 
-async def retire(runtime: LocalRuntime, workers: Workers) -> None:
-    """Stop a runtime when no worker uses it any more."""
-    while await _in_use(runtime.address, workers):  # noqa: ASYNC110 - rare, and polled across processes
-        await asyncio.sleep(POLL_SECONDS)
-    await runtime.stop()
+async def retire(runtime: LocalRuntime, runtimes: SharedRuntimes, workers: Workers) -> None:
+    """Stop a replaced runtime when its time as a warm one is over and no worker uses it any more, unless a reload uses
+    it again."""
+    while (seconds := runtimes.leaves_in(runtime)) is not None:
+        if seconds == 0 and not await _in_use(runtime.address, workers) and runtimes.leaves_in(runtime) == 0:
+            await runtimes.stop(runtime)
+            return
+        await asyncio.sleep(max(seconds, POLL_SECONDS))
 
 
 async def _in_use(address: str, workers: Workers) -> bool:

@@ -29,6 +29,7 @@ class Worker:
         self._sockets = [[socket.socket(fileno=fd) for fd in slot] for slot in message.listeners]
         self._accepting: dict[int, list[tuple[Listeners, asyncio.Server]]] = {}
         self._change: Change | None = None
+        self._warm: dict[str, float] = {}
         self._draining: asyncio.Task[bool] | None = None
 
     def _config(self, settings: WorkerSettings) -> Config:
@@ -66,14 +67,14 @@ class Worker:
     async def prepare(self, settings: WorkerSettings) -> None:
         """Prepare a new configuration. Raises `FleetError` or `ValueError` and changes nothing then."""
         self.abandon()
-        self._lent.addresses = settings.runtimes
+        self._lent.addresses, self._warm = settings.runtimes, settings.warm
         self._change = await self.plane.prepare(self._config(settings))
 
     def commit(self) -> None:
         """Put the prepared configuration in force."""
         change, self._change = self._change, None
         assert change is not None
-        self.plane.commit(change)
+        self.plane.commit(change, self._warm)
 
     def abandon(self) -> None:
         """Discard the prepared configuration, if there is one."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -17,7 +17,7 @@ from gateway.traffic import protocol_sync
 from gateway.traffic.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.member import FleetError, PoolMember, check_functions, endpoint_id, tls_of
-from gateway.traffic.members import POLL_SECONDS, Members
+from gateway.traffic.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state
 from gateway.traffic.queue import PoolQueue
@@ -132,8 +132,9 @@ class Fleet:
                 raise FleetError(f"pool {member.pool}: its runtime was not ready within {seconds:g} s") from None
             await check_functions(member)
 
-    def commit(self, change: Change) -> dict[str, Pool]:
-        """Apply a prepared configuration. Members in no pool end after their last request."""
+    def commit(self, change: Change, warm: Mapping[str, float] = NOTHING) -> dict[str, Pool]:
+        """Apply a prepared configuration. Members in no pool end after their last request; those of a removed pool that
+        is in `warm` end after its seconds, and the pool can return with them until then."""
         pools = change.config.pools
         for name, discoverer in self.discoverers.items():
             if change.discoverers.get(name) is not discoverer:
@@ -142,7 +143,8 @@ class Fleet:
         self.configs = {pool.name: pool for pool in pools}
         self.overrides = {name: self.overrides.get(name, Overrides()) for name in self.configs}
         self._states = {p.name: pool_state(p, change.config.zone, self._states.get(p.name)) for p in pools}
-        self._members.keep([member for member in (*self._members, *change.new) if member.pool in self.configs])
+        members = [member for member in (*self._members, *change.new) if member.pool in self.configs]
+        self._members.keep(members, {pool: seconds for pool, seconds in warm.items() if pool not in self.configs})
         self._commit_queues(change.config)
         self.pools = {pool.name: self._pool(pool) for pool in pools}
         for name, discoverer in self.discoverers.items():

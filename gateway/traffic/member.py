@@ -59,6 +59,8 @@ class PoolMember:
     """The source of the endpoint: the configuration, discovery or an operator."""
     drained: bool = False
     """Whether an operator drains it, so that it receives no new requests."""
+    warm_until: float = 0.0
+    """Loop time until which it stays warm after its pool is removed: a rollout can go back to it."""
     watcher: asyncio.Task[None] | None = None
     scraper: Scraper | None = None
 

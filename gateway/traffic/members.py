@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 
 from adapters.upstreams.tls import file_times
@@ -12,6 +12,7 @@ from gateway.traffic.desired import DesiredEndpoint
 from gateway.traffic.member import PoolMember, make, make_runtime, source_of
 
 POLL_SECONDS = 0.05
+NOTHING: Mapping[str, float] = {}
 
 
 class Members:
@@ -59,6 +60,11 @@ class Members:
         for member in self._used:
             if member.pool == pool.name and member.source == source:
                 return member
+        for member in self._leaving:
+            if member.pool == pool.name and member.source == source:
+                self._leaving.pop(member).cancel()
+                new.append(member)
+                return member
         taken = {member.endpoint.id for member in (*self._used, *new)}
         id_ = next(id_ for number in itertools.count() if (id_ := f"{pool.name}/{number}") not in taken)
         member = make_runtime(pool, id_, source, self._runtimes)
@@ -66,22 +72,26 @@ class Members:
         member.watch(self._rng)
         return member
 
-    def keep(self, members: list[PoolMember]) -> None:
-        """Set the members in use, and retire all others."""
-        current = set(members)
+    def keep(self, members: list[PoolMember], warm: Mapping[str, float] = NOTHING) -> None:
+        """Set the members in use, and retire all others: those of a `warm` pool after its seconds."""
+        current, now = set(members), asyncio.get_running_loop().time()
         for member in self._used:
             if member not in current:
+                member.warm_until = now + warm.get(member.pool, 0.0)
                 self.retire(member)
         self._used = members
 
     def retire(self, member: PoolMember) -> None:
-        """Stop a member when its last request has ended. Until then it can be reactivated."""
+        """Stop a member when its last request has ended, and its time as a warm one. Until then it is probed, and can
+        be reactivated."""
         task = asyncio.create_task(self._end(member))
         self._leaving[member] = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _end(self, member: PoolMember) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, member.warm_until - loop.time()))
         while member.endpoint.in_flight:  # noqa: ASYNC110 - rare, and a slow look costs a request nothing
             await asyncio.sleep(POLL_SECONDS)
         del self._leaving[member]

@@ -9,6 +9,7 @@ bounds.py       bounds of times that are quantiles, measured in a warm-up
 evidence.py     e-values, proofs and intervals of the counts
 decide.py       the next status of a rollout: hold, next step, back
 report.py       a rollout for operators
+warm.py         the pools that must be able to serve for `back`
 power.py        how long a step needs to see a worse arm
 fingerprint.py  the identity of the arms: another one starts the rollout anew
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from config.schema.rollout import RolloutConfig
 from policies.rollouts.bounds import FEWEST_TIMES, frozen_bounds, quantile_events
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
-from policies.rollouts.progress import SHADOW, RolloutProgress, Stratum
+from policies.rollouts.progress import KEEP_ENDED, SHADOW, RolloutProgress, Stratum
 from policies.shadowing.verdict import Judgement
 
 OperatorVerb = Literal["pause", "on", "back"]
@@ -27,7 +27,9 @@ def advance(
     An alarm takes it back at any time, also while it is paused. A wrong sample ratio suspends every verdict.
     """
     progress = replace(progress, elapsed=progress.elapsed + seconds)
-    if progress.status in ("back", "done"):
+    if progress.status == "done":
+        return replace(progress, reason=KEEP_ENDED if progress.elapsed > config.keep else "")
+    if progress.status == "back":
         return progress
     if needs_shadow(config, progress):
         return _shadowed(progress, shadow)

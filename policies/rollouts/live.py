@@ -51,6 +51,8 @@ class LiveComparison:
         self.stratum: int | None = None
         self.shadows = False
         """Whether requests are copied, before the first step of a rollout."""
+        self.warm = False
+        """Whether the old arm of a rollout must be able to serve."""
         self.arms: Arms = ()
         self.signer = signer
         """Signs the ids of requests; None for a comparison without feedback."""
@@ -85,7 +87,7 @@ class LiveComparison:
                 stratum.tally = None
             self._strata, self._subjects = {}, {}
         self.put_shares(order.shares)
-        self.shadows = order.shadows
+        self.shadows, self.warm = order.shadows, order.warm
         self.stratum, self._bounds = order.stratum, order.bounds
         self._counts = () if order.stratum is None else self._stratum(order.stratum).counts
 

@@ -8,8 +8,10 @@ from policies.rollouts.tally import MEASURING, ArmCounts, ShareOrder
 
 RolloutStatus = Literal["running", "held", "back", "done"]
 SHADOW = "shadow"
+KEEP_ENDED = "keep ended"
 Reason = str
-"""Why a rollout has its status: ``shadow``, ``paused``, ``unproven``, ``sample ratio``, or the key of an event."""
+"""Why a rollout has its status: ``shadow``, ``paused``, ``unproven``, ``sample ratio``, ``keep ended``, or the key of
+an event."""
 
 
 class Stratum(msgspec.Struct):
@@ -60,7 +62,8 @@ class RolloutProgress(msgspec.Struct):
         stratum = len(self.strata) - 1 if self.counting else MEASURING if self.measuring else None
         bounds = self.strata[-1].bounds if self.counting else {}
         shares, shadows = (1 - self.share, self.share), (self.status, self.reason) == ("running", SHADOW)
-        return ShareOrder(self.name, self.fingerprint, self.generation, shares, stratum, bounds, shadows)
+        warm = self.status in ("running", "held") or (self.status == "done" and self.reason != KEEP_ENDED)
+        return ShareOrder(self.name, self.fingerprint, self.generation, shares, stratum, bounds, shadows, warm)
 
     def started_anew(self, fingerprint: str) -> "RolloutProgress":
         """The same rollout before its first step."""

@@ -79,3 +79,5 @@ class ShareOrder(msgspec.Struct, frozen=True):
     """Seconds that are frozen at the begin of the stratum, by the key of an event."""
     shadows: bool = False
     """Whether requests are copied, before the first step of a rollout."""
+    warm: bool = False
+    """Whether the old arm of a rollout must be able to serve all requests at once, for `back`."""

@@ -14,7 +14,7 @@ from adapters.paths import segment
 from adapters.registry import Address
 from adapters.requests import InferRequest, ModelOrder, ModelQuery, ModelRequest
 from adapters.tensors import Inference
-from adapters.types import OIP_JSON, Form, Usage
+from adapters.types import OIP_JSON, Deadline, Form, Usage
 from adapters.upstreams import health
 from adapters.upstreams.dial import http1_client, names, probe_path
 from adapters.upstreams.inferred import MAX_ANSWER, answer_of, event_form, only_event
@@ -85,6 +85,11 @@ class OipHttpAdapter:
         self._fields = encode_fields([("user-agent", "headrace")])
         self._json_fields = self._fields + encode_fields([("content-type", "application/json")])
         self._binary_fields = self._fields + encode_fields([("content-type", "application/octet-stream")])
+
+    @property
+    def model(self) -> str | None:
+        """The endpoint's own name of the model; None for the clients' names."""
+        return self._model
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         oip_refusals.check_version(request, self._dialect.versions)
@@ -221,6 +226,15 @@ class OipHttpAdapter:
         answer = await give(self._client, self._base, self._model or order.model, order, fields, call)
         self._reader.forget()
         return answer
+
+    async def retain(self, model: str, version: str, seconds: float, deadline: Deadline) -> None:
+        """Leave a version of a model loaded for some seconds, in our tensor runtime. Raises `InferenceError`."""
+        target = _target(self._base, self._model or model, version, "retain")
+        body = oip_bodies.encode({"seconds": seconds})
+        response = await self._client.request(b"POST", target, self._json_fields, body, deadline)
+        answer = await response.read(MAX_ANSWER)
+        if response.status != 200:
+            await refuse(ModelOrder(model=model, version=version), response, answer)
 
     # ── queries ───────────────────────────────────────────────────────────────────────────────────────
 

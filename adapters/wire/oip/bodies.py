@@ -5,7 +5,7 @@ Configuration and statistics are plain JSON objects with Triton's fields.
 
 import base64
 import binascii
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -92,6 +92,10 @@ class _Unload(msgspec.Struct):
     parameters: dict[str, str | int | bool] | None = None
 
 
+class _Retention(msgspec.Struct):
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)]
+
+
 class Load(msgspec.Struct):
     """A load request's overrides: `config` is JSON, `files` are by path."""
 
@@ -102,6 +106,7 @@ class Load(msgspec.Struct):
 _index_request = msgspec.json.Decoder(_Index)
 _load = msgspec.json.Decoder(_Load)
 _unload = msgspec.json.Decoder(_Unload)
+_retention = msgspec.json.Decoder(_Retention)
 _metadata = msgspec.json.Decoder(_Metadata)
 _index = msgspec.json.Decoder(list[IndexEntry])
 _object = msgspec.json.Decoder(dict[str, Any])
@@ -143,6 +148,11 @@ def decode_unload(body: bytes) -> bool:
     if not isinstance(value, bool):
         raise CallerError("`unload_dependents` must be true or false.", param="unload_dependents")
     return value
+
+
+def decode_retention(body: bytes) -> float:
+    """The seconds for which a version stays loaded. Raises `CallerError`."""
+    return _decoded(_retention, body).seconds
 
 
 def decode_object(body: bytes) -> dict[str, Any]:

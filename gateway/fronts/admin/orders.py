@@ -34,6 +34,8 @@ class Orders:
         acted(request, f"model.{order}", model)
         async with body_of(request, self._backend.config.http.max_body, BODY_SECONDS) as body:
             try:
+                if order == "unload" and request.query.get("force") != "true":
+                    self._backend.decider.check_unload(model)
                 await self._backend.order(model, order, body)
             except NotDone as error:
                 raise AdminRefused(error.status, error.code, str(error)) from None

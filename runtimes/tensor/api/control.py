@@ -79,6 +79,10 @@ class Control:
         override = None if order.config is None else Override(order.config, order.files)
         await self.manager.load(name, override)
 
+    def retain(self, name: str, version: str, seconds: float) -> None:
+        """Leave a version loaded for some seconds from now. Raises `NotFound` and `Unavailable`."""
+        self.manager.retain(name, version, seconds)
+
     async def unload(self, name: str, *, with_dependents: bool = False) -> None:
         """Unload a model; `with_dependents` also unloads the models that were loaded only for this ensemble."""
         await self.manager.unload(name, with_dependents=with_dependents)

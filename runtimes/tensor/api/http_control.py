@@ -37,6 +37,7 @@ class HttpControl:
             "index": self._index,
             "load": self._load,
             "unload": self._unload,
+            "retain": self._retain,
             "regions": self._regions,
             "register": self._register,
             "unregister": self._unregister,
@@ -90,6 +91,11 @@ class HttpControl:
     async def _unload(self, request: Request, route: PathMatch) -> Response:
         with_dependents = await _decoded(oip_bodies.decode_unload, await request.read())
         await self._control.unload(route.about, with_dependents=with_dependents)
+        return Response(200, [JSON])
+
+    async def _retain(self, request: Request, route: PathMatch) -> Response:
+        seconds = await _decoded(oip_bodies.decode_retention, await request.read())
+        self._control.retain(route.about, route.version, seconds)
         return Response(200, [JSON])
 
     # ── shared memory ─────────────────────────────────────────────────────────────────────────────────

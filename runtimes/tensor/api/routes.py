@@ -48,6 +48,7 @@ _PATHS = tuple(
         (f"{_REPOSITORY}/index", "index", "model-repository", POST),
         (f"{_REPOSITORY}/models/(?P<about>[^/]+)/load", "load", "model-repository", POST),
         (f"{_REPOSITORY}/models/(?P<about>[^/]+)/unload", "unload", "model-repository", POST),
+        (f"{_MODEL}/retain", "retain", "model-repository", POST),
         (f"{_REGION.format('system')}/status", "regions", "shared-memory", GET),
         (f"{_REGION.format('system')}/register", "register", "shared-memory", POST),
         (f"{_REGION.format('system')}/unregister", "unregister", "shared-memory", POST),

@@ -198,6 +198,13 @@ class ModelManager:
             for member in sorted(members - self._explicit):
                 await self.unload(member, with_dependents=True)
 
+    def retain(self, name: str, version: str, seconds: float) -> None:
+        """Leave a version loaded for some seconds from now. Raises `NotFound` and `Unavailable`."""
+        model, record = self.table.find(name, version)
+        if not record.usable:
+            raise not_ready(name, record)
+        self._rotation.retain(model, record, seconds)
+
     def _check_explicit(self, order: str) -> None:
         if self.options.mode != "explicit":
             mode = self.options.mode

@@ -64,6 +64,15 @@ class VersionRecord:
     """The memory measured at the last load."""
     loads: int = 0
     failures: int = 0
+    retained_until: float = 0.0
+    """Loop time until which the version stays loaded if it can."""
+    releasing: asyncio.Task[None] | None = None
+    """Ends the retention at its time."""
+
+    @property
+    def is_retained(self) -> bool:
+        """Whether the version stays loaded: no other version replaces it, and others are evicted first."""
+        return self.retained_until > asyncio.get_running_loop().time()
 
     def is_current(self, source: Source) -> bool:
         """Whether a load from this source would change nothing."""

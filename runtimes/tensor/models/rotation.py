@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
+from math import inf
 from typing import Any
 
 from adapters.errors import CapacityError
-from runtimes.tensor.configuration.version_policy import served_versions
+from runtimes.tensor.configuration.version_policy import MissingVersion, served_versions
 from runtimes.tensor.models.loading import Loader
 from runtimes.tensor.models.memory import MemoryHold, Occupant
 from runtimes.tensor.models.records import ModelRecord, Source, VersionRecord
@@ -85,7 +87,7 @@ class Rotation:
                 log.error("%s version %d cannot be loaded: %s", model.name, record.number, result)
         if not failed:
             for record in model.versions.values():
-                if record.number not in numbers:
+                if record.number not in numbers and not record.is_retained:
                     self._withdraw(model, record)
         if len(failed) < len(loading) or not failed:
             await self._adopt(model, source)
@@ -228,6 +230,33 @@ class Rotation:
                 self.residency.give_back(served.hold)
             await source.release()
 
+    # ── retention ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def retain(self, model: ModelRecord, record: VersionRecord, seconds: float) -> None:
+        """Leave a version loaded for some seconds from now: a newer version does not replace it, and for memory other
+        versions are evicted first. A cold version is loaded if there is memory. Further calls extend the time."""
+        loop = asyncio.get_running_loop()
+        record.retained_until = max(record.retained_until, loop.time() + seconds)
+        if record.releasing is None:
+            record.releasing = self.spawn(self._release(model, record), f"retain {model.name} {record.number}")
+        free = record.source is not None and self.residency.budget.victims(record.expected_bytes(record.source), ())
+        if record.cold and record.warming is None and free == () and loop.time() >= record.retry_at:
+            record.warming = self.spawn(self.warm(model, record), f"load {model.name} {record.number}")
+
+    async def _release(self, model: ModelRecord, record: VersionRecord) -> None:
+        """At the end of the retention, withdraw a version that the policy does not serve."""
+        loop = asyncio.get_running_loop()
+        while (left := record.retained_until - loop.time()) > 0:  # noqa: ASYNC110 - it ends by time alone
+            await asyncio.sleep(left)
+        async with model.lock:
+            record.releasing, source = None, model.source
+            if source is None or not record.usable or record.is_retained:
+                return
+            with contextlib.suppress(MissingVersion):
+                if record.number not in served_versions(source.config, source.folder.versions):
+                    self._withdraw(model, record)
+                    self._table.publish(model)
+
     # ── making room ───────────────────────────────────────────────────────────────────────────────────
 
     def _idle(self) -> Iterable[Occupant]:
@@ -235,7 +264,7 @@ class Rotation:
             for record in model.versions.values():
                 served = record.served
                 if served is not None and served.hold is not None and served.is_idle and _has_memory(served):
-                    yield Occupant(served.hold, served.last_used)
+                    yield Occupant(served.hold, inf if record.is_retained else served.last_used)
 
     async def _evict(self, hold: MemoryHold) -> None:
         for model in self._table.models.values():

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -268,3 +269,36 @@ async def test_each_slot_has_a_connection(stream: bool) -> None:
         assert results.count(None) >= 50
         assert pool.endpoints[0].in_flight == 0
         await fleet.aclose()
+
+
+async def test_a_removed_pool_stays_warm_for_its_seconds_and_returns_with_its_members() -> None:
+    """Its connections, breakers and health survive, and its probes continue."""
+    async with upstream() as up:
+        probe = {"interval": "20ms", "unhealthy_after": 1}
+        written = [{"name": name, "endpoints": [up.url], "probe": probe} for name in ("main", "old")]
+        fleet = Fleet(Random(1), asyncio.get_running_loop().time)
+        both, one = config(pools=written), config(pools=written[:1])
+        fleet.commit(fleet.prepare(both))
+        (member,) = fleet.members_of("old")
+        await until(lambda: member.endpoint.health == "healthy")
+        fleet.commit(fleet.prepare(one), {"old": 300.0, "main": 300.0})
+        assert fleet.leaving("old") == [member]
+        assert not fleet.members_of("old")
+        fleet.abandon(fleet.prepare(both))
+        assert fleet.leaving("old") == [member]
+        assert fleet.commit(fleet.prepare(both))["old"].endpoints == [member.endpoint]
+        fleet.commit(fleet.prepare(one), {"old": 300.0})
+    await until(lambda: member.endpoint.health == "unhealthy")
+    assert fleet.leaving("old") == [member]
+    fleet.commit(fleet.prepare(both))
+    fleet.commit(fleet.prepare(one), {"old": 0.05})
+    await until(lambda: not fleet.leaving("old"))
+    assert member.watcher is not None
+    await until(member.watcher.done)
+    await fleet.aclose()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(300):
+        while not condition():
+            await asyncio.sleep(0.02)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from config.schema.rollout import RolloutConfig
 from policies.rollouts.decide import OrderRefused, advance, ordered
 from policies.rollouts.evidence import alarms, has_mismatch, proofs
-from policies.rollouts.progress import RolloutProgress, Stratum
+from policies.rollouts.progress import KEEP_ENDED, RolloutProgress, Stratum
 from policies.rollouts.report import audited, described
 from policies.rollouts.tally import MEASURING
+from policies.rollouts.warm import warm_seconds
 from policies.sequential.quantiles import bin_of
 
 STEPS = [{"weight": "5%", "for": "10m"}, {"weight": "50%", "for": "30m"}]
@@ -283,3 +284,19 @@ def test_a_quantile_is_measured_in_the_warm_up_and_then_fixed() -> None:
 
 def test_without_quantiles_nothing_is_measured() -> None:
     assert advance(plan(warmup="10s"), RolloutProgress("r", "f"), 1.0).order().stratum is None
+
+
+def test_the_old_arm_is_needed_until_keep_has_passed() -> None:
+    config = plan(steps=[{"weight": "100%", "for": "1s"}], warmup="0s", requests=1, keep="1h")
+    running = begun(config, 1.0)
+    assert (running.order().warm, warm_seconds(config, running)) == (True, 3600.0)
+    done = advance(config, counted(running, 0, 10), 1.0)
+    assert (done.status, done.order().warm, warm_seconds(config, done)) == ("done", True, 3600.0)
+    later = advance(config, done, 3000.0)
+    assert (later.reason, later.order().warm, warm_seconds(config, later)) == ("", True, 600.0)
+    over = advance(config, later, 601.0)
+    assert (over.status, over.reason, over.order().warm, warm_seconds(config, over)) == ("done", KEEP_ENDED, False, 0.0)
+    longer = plan(steps=[{"weight": "100%", "for": "1s"}], warmup="0s", requests=1, keep="2h")
+    assert advance(longer, over, 1.0).order().warm
+    back = ordered(config, later, "back")
+    assert (back.order().warm, warm_seconds(config, back)) == (False, 0.0)
