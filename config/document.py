@@ -40,6 +40,8 @@ class Document:
 
     file: str
     data: object = None
+    text: str = ""
+    """The whole text."""
     lines: dict[Place, Lines] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -95,7 +97,7 @@ def parse(path: Path, example: str = "version: 1") -> Document:
 def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
     """Like `parse`, for a text. `file` is its name in problems."""
     try:
-        _check_depth(text)
+        check_depth(text)
         root = yaml.compose(text, Loader=yaml.CBaseLoader)
     except yaml.reader.ReaderError:
         raise ConfigError([Problem(file, None, "", "holds a control character, which YAML refuses")]) from None
@@ -105,7 +107,7 @@ def parse_text(text: str, file: str, example: str = "version: 1") -> Document:
         raise ConfigError([Problem(file, line, "", message)]) from None
     except _TooMuchError as error:
         raise ConfigError([Problem(file, error.line, "", str(error))]) from None
-    return _Builder(file).document(root, example)
+    return _Builder(file, text).document(root, example)
 
 
 def _remedy(text: str, error: yaml.MarkedYAMLError) -> str:
@@ -118,7 +120,7 @@ def _remedy(text: str, error: yaml.MarkedYAMLError) -> str:
     return f'. Inside brackets a reference needs quotes: "{reference[1]}"' if reference else ""
 
 
-class _TooMuchError(Exception):
+class _TooMuchError(ValueError):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
@@ -132,7 +134,7 @@ def _read(path: Path) -> str:
     return content.decode("utf-8-sig")
 
 
-def _check_depth(text: str) -> None:
+def check_depth(text: str) -> None:
     """Limit the depth before composing, as libyaml's composer recurses in C without a limit."""
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CBaseLoader):
@@ -148,8 +150,8 @@ def _check_depth(text: str) -> None:
 class _Builder:
     """Node tree → Document."""
 
-    def __init__(self, file: str) -> None:
-        self._doc = Document(file)
+    def __init__(self, file: str, text: str) -> None:
+        self._doc = Document(file, text=text)
         self._nodes = 0
 
     def document(self, root: yaml.Node | None, example: str) -> Document:

@@ -14,7 +14,7 @@ from config import external, sentences
 from config.checks import advice, combinations, references
 from config.checks.pipelines.types import unchecked
 from config.code import with_code
-from config.document import Document, parse
+from config.document import Document, parse, parse_text
 from config.external import Resolved
 from config.node import Node
 from config.place import Place
@@ -57,10 +57,13 @@ def read_sections(path: Path) -> Reading:
     return Reading(config, _ordered([*doc.problems, *complaints]), frozenset({path, *resolved.sources}))
 
 
-def read(path: Path) -> Reading:
-    """Like ``load``, without raising, and with the files that it depends on. Blocks for the disk."""
+def read(path: Path, text: str | None = None) -> Reading:
+    """Like ``load``, without raising, and with the files that it depends on. Blocks for the disk.
+
+    ``text`` replaces the content of the file.
+    """
     try:
-        doc = parse(path)
+        doc = parse(path) if text is None else parse_text(text, str(path))
     except ConfigError as error:
         return Reading(None, tuple(error.problems), frozenset({path}))
     resolved = external.resolve(doc, path.parent)
@@ -72,7 +75,7 @@ def read(path: Path) -> Reading:
     if config is None or problems:
         return Reading(None, _ordered(problems), sources)
     warnings, untyped = _ordered(advice.advise(doc, root)), _ordered(unchecked(doc, root))
-    return Reading(config.written_at(_lines(doc, root), resolved.data), (), sources, warnings, untyped)
+    return Reading(config.written_at(_lines(doc, root), resolved.data, doc.text), (), sources, warnings, untyped)
 
 
 def _ordered(problems: Iterable[Problem]) -> tuple[Problem, ...]:

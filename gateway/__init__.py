@@ -51,6 +51,7 @@ experiments/          values that clients report, and the views of experiments
 shadow/               copies of requests to another target, and the comparison of the answers
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway
+drafts/               drafts of the configuration: checks, replays, applies them; its history
 top/                  the live screen of a gateway in a terminal
 usage/                what tenants have used and spent, in the state database
 telemetry/            the access log and every metric

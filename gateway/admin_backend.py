@@ -71,14 +71,14 @@ class GatewayBackend(PlaneBackend):
 
     def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider, usage: UsageWriter) -> None:
         super().__init__(plane)
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._decider = decider
         self._usage = usage
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self._lifecycle.config
+        return self.lifecycle.config
 
     @property
     def decider(self) -> Decider:
@@ -101,8 +101,8 @@ class GatewayBackend(PlaneBackend):
 
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
-        self._lifecycle.record(act)
+        self.lifecycle.record(act)
 
     async def state(self) -> dict[str, Any]:
         """Every counter, the health of every endpoint, and the status of the configuration."""
-        return {**await super().state(), "configuration": self._lifecycle.describe()}
+        return {**await super().state(), "configuration": self.lifecycle.describe()}

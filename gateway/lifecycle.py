@@ -1,19 +1,23 @@
 """The life of a serving process in the audit log: start, reloads, drain, stop; and the status of its configuration."""
 
+import asyncio
 import logging
 import os
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
-from gateway.auth.audit import Act, Outcome
+from gateway.auth.audit import Act, Actor, Outcome
+from gateway.auth.errors import KeysError
 from gateway.auth.state import this_process
 from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
 from gateway.background import Background
+from gateway.drafts.history import ConfigHistory
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +34,21 @@ class Lifecycle:
         self.last_error = ""
         """The failure of the last reload or restart; empty after a success."""
         self.watcher: Watcher | None = None
+        self.history: ConfigHistory | None = None
+        """The versions that were in force, after `open`."""
         self._trail: Trail | None = None
+        self._background: Background | None = None
+        self._cause: tuple[str, Actor] | None = None
+        self._one_version = asyncio.Lock()
 
     def open(self, store: KeyStore, background: Background, exits: AsyncExitStack) -> None:
         """Start the audit log, which ends with `exits`, and record the start."""
         self._trail = Trail(store.note)
         exits.push_async_callback(self._trail.aclose)
         exits.callback(background.run(self._trail.run(), "audit").cancel)
+        self._background = background
+        self.history = ConfigHistory(self.config.state.database, store.pepper, str(self.path.absolute()))
+        exits.callback(self.history.close)
         self.note("gateway.start")
 
     def record(self, act: Act) -> None:
@@ -51,13 +63,21 @@ class Lifecycle:
 
     def started(self) -> None:
         """Record that the first configuration is in force."""
-        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self.last_error = ""
+        self._loaded("start")
+
+    @contextmanager
+    def caused_by(self, cause: str, actor: Actor) -> Iterator[None]:
+        """Attribute the reloads of the block to an actor."""
+        self._cause = cause, actor
+        try:
+            yield
+        finally:
+            self._cause = None
 
     def reloaded(self, config: Config) -> None:
         """Record and log a successful reload."""
         self.config = config
-        self.started()
+        self._loaded("reload")
         self.note("config.reload")
         log.info("configuration reloaded from %s", self.path)
 
@@ -66,6 +86,21 @@ class Lifecycle:
         self.last_error = str(error)
         self.note("config.reload", "refused", error=self.last_error)
         log.error("configuration not reloaded, the previous one stays in force:\n%s", error)
+
+    def _loaded(self, cause: str) -> None:
+        self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.last_error = ""
+        if self._background is not None:
+            cause, actor = self._cause or (cause, this_process())
+            self._background.run(self._add_version(self.config.text, cause, actor), "configuration history")
+
+    async def _add_version(self, text: str, cause: str, actor: Actor) -> None:
+        assert self.history is not None
+        async with self._one_version:  # versions are in the order of their loads
+            try:
+                await asyncio.to_thread(self.history.add, text, time.time(), cause, actor)
+            except KeysError as error:
+                log.warning("this version of the configuration is not in its history: %s", error)
 
     def describe(self) -> dict[str, str]:
         """The status of the configuration, for operators."""

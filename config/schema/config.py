@@ -192,12 +192,20 @@ class Config(Section):
 
     _lines: Mapping[Place, int] = PrivateAttr({})
     _source: object = PrivateAttr(None)
+    _text: str = PrivateAttr("")
 
-    def written_at(self, lines: Mapping[Place, int], source: object) -> Self:
-        """This configuration with the lines of routes and parts of pipelines, and its source data."""
+    def written_at(self, lines: Mapping[Place, int], source: object, text: str = "") -> Self:
+        """This configuration with the lines of routes and parts of pipelines, its source data, and the text of its
+        file."""
         self._lines = lines
         self._source = source
+        self._text = text
         return self
+
+    @property
+    def text(self) -> str:
+        """The text of the file; empty for a configuration that was not read from a file by this process."""
+        return self._text
 
     def line_of(self, model: int, route: int) -> int | None:
         """The line of a route; None for a configuration that is not from a file."""

@@ -72,6 +72,9 @@ class AdminAuthConfig(Section):
     tenant. ``/livez`` and ``/readyz`` stay open. Mandatory when the listener is not on loopback."""
     metrics: bool = False
     """Protect ``/metrics`` too: it needs a credential whose scopes name the front ``metrics``, or an operator's."""
+    edit: bool = False
+    """Let operators replace this file over the admin API. A file in a Git work tree and a read-only file are never
+    replaced."""
 
 
 class ClaimsConfig(Section):

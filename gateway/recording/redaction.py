@@ -6,7 +6,7 @@ arguments of tools, is redacted too, to some depth.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,6 +47,14 @@ _PATTERNS: dict[str, re.Pattern[str]] = {
         r"|(?<![A-Za-z0-9_:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]{1,9}"
     ),
 }
+
+
+def secret_spans(text: str) -> Iterator[tuple[int, int]]:
+    """The start and the end of each secret in a text. A span may begin with the name of its field."""
+    for match in _SECRETS.finditer(text):
+        yield match.span()
+
+
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\*|\d+)\]")
 _SECRET_FIELDS = re.compile(
     r"(?i)(?:[a-z0-9_-]{0,64}[_-])?(?:api[_-]?key|(?:access|refresh|auth)[_-]?token|secret|passwd|password"

@@ -48,7 +48,7 @@ class SupervisorBackend:
     ) -> None:
         self.decider = decider
         self.usage = usage
-        self._lifecycle = lifecycle
+        self.lifecycle = lifecycle
         self._identity = identity
         self._workers = workers
         self._runtimes = runtimes
@@ -57,7 +57,7 @@ class SupervisorBackend:
     @property
     def config(self) -> Config:
         """The configuration in force."""
-        return self._lifecycle.config
+        return self.lifecycle.config
 
     @property
     def store(self) -> KeyStore:
@@ -70,7 +70,7 @@ class SupervisorBackend:
 
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
-        self._lifecycle.record(act)
+        self.lifecycle.record(act)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """Ready if at least half of the slots have a worker that is ready."""
@@ -81,7 +81,7 @@ class SupervisorBackend:
             missing = {model.name for model in self.config.models}
         accepting = self._workers.accepting
         ready = accepting and 0 < required <= 2 * sum(report["status"] == "ready" for report in reports)
-        status = "ready" if ready else "not ready" if accepting or not self._lifecycle.loaded else "draining"
+        status = "ready" if ready else "not ready" if accepting or not self.lifecycle.loaded else "draining"
         return ready, {"status": status, "models_without_endpoint": sorted(missing)}
 
     async def metrics(self) -> Collector:
@@ -102,7 +102,7 @@ class SupervisorBackend:
         return {
             **merged,
             "accepting": self._workers.accepting,
-            "configuration": self._lifecycle.describe(),
+            "configuration": self.lifecycle.describe(),
             "workers": [*self._slots(), *(_described(worker) for worker in self._workers.leaving)],
         }
 

@@ -3,7 +3,7 @@
 front.py    paths and handlers: health, metrics, state
 guard.py    authorization of every request; denies by default
 backend.py  the operations that the serving process implements
-body.py     decodes JSON bodies
+body.py     decodes JSON bodies, and numbers in queries
 state.py    the state of one process as JSON
 pools.py    pools and their endpoints
 tenants.py  tenants and their keys
@@ -11,6 +11,7 @@ rollouts.py rollouts and their evidence
 experiments.py experiments, their effects and their time series
 shadows.py  shadows and their verdicts
 usage.py    usage by label and period, and invoices
+configuration.py drafts of the file: check, replay, apply, history
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

@@ -10,6 +10,7 @@ from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
+from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
 from gateway.usage.writer import UsageWriter
@@ -21,6 +22,11 @@ class AdminBackend(Protocol):
     @property
     def config(self) -> Config:
         """The configuration in force."""
+        ...
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The file, and the status of the configuration."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Request bodies of the admin API, within a budget of bytes for the whole listener."""
+"""Request bodies and numbers in queries of the admin API, bodies within a budget of bytes for the whole listener."""
 
 import asyncio
 import json
@@ -81,3 +81,13 @@ async def read_object(request: web.Request, **fields: type) -> dict[str, Any]:
         if not isinstance(value, fields[name]):
             raise AdminRefused(400, "invalid_request", f"expected {_NAMES[fields[name]]}", param=name)
     return body
+
+
+def number_of(request: web.Request, name: str) -> int | None:
+    """A whole number in the query; None without one. Raises `AdminRefused`."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and 0 < int(text) <= 10**9):
+        raise AdminRefused(400, "invalid_request", "expected a whole number from 1 on", param=name)
+    return int(text)

@@ -5,6 +5,7 @@ from prometheus_client.exposition import choose_encoder
 
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import bound_bodies
+from gateway.fronts.admin.configuration import ConfigurationFront
 from gateway.fronts.admin.experiments import ExperimentsFront
 from gateway.fronts.admin.explain import Explain
 from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
@@ -56,6 +57,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *UsageFront(backend).routes(),
             *ExperimentsFront(backend).routes(),
             *shadows.routes(),
+            *ConfigurationFront(backend).routes(),
         ]
     )
     return app

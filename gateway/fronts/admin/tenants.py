@@ -17,7 +17,7 @@ from gateway.auth.grants import check_label, parse_end, parse_grant, parse_overl
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.fronts.admin.backend import AdminBackend
-from gateway.fronts.admin.body import read_object
+from gateway.fronts.admin.body import number_of, read_object
 from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, recorded, visit
 
 T = TypeVar("T")
@@ -143,7 +143,7 @@ class Tenants:
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
     async def _audit(self, request: web.Request) -> web.Response:
-        limit, before = _number(request, "limit") or 100, _number(request, "before")
+        limit, before = number_of(request, "limit") or 100, number_of(request, "before")
         read = partial(self._backend.store.read_audit, min(limit, _MAX_ENTRIES), before)
         return web.json_response({"entries": [as_object(entry) for entry in await self._in_thread(read)]})
 
@@ -169,12 +169,3 @@ def _issued(tenant: str, key: ApiKey, *, status: int, **more: str | None) -> web
     return web.json_response(
         {"id": key.id, "key": key.plaintext, "tenant": tenant, **more}, status=status, headers=headers
     )
-
-
-def _number(request: web.Request, name: str) -> int | None:
-    text = request.query.get(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:12]) <= 10**9):
-        raise AdminRefused(400, "invalid_request", "expected a whole number from 1 on", param=name)
-    return int(text)

@@ -27,6 +27,7 @@ from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.fronts.admin.front import make_app
+from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.telemetry.families import Families
 from gateway.traffic.operations import NotDone, Operation
@@ -43,6 +44,7 @@ class StubBackend:
 
     def __init__(self, configuration: Config, folder: Path) -> None:
         self.config = configuration
+        self.lifecycle = Lifecycle(folder / "headrace.yaml", configuration)
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
