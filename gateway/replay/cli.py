@@ -3,7 +3,7 @@
 import asyncio
 import json as json_text
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -14,14 +14,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from config.loader import ConfigError, load
+from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.terminal import print_status, stop
+from gateway.errors import StartError
 from gateway.recording.keys import RecordError
 from gateway.replay import options
 from gateway.replay.against.command import INTERRUPTED, SendSettings, send_all
+from gateway.replay.against.planned import ResentRequest
+from gateway.replay.against.pool import pool_gateway, pool_of
 from gateway.replay.against.recorded import RecordedTraffic
+from gateway.replay.against.sent_report import SentReport
 from gateway.replay.against.traces import TracedTraffic
-from gateway.replay.expectations import Expectation
+from gateway.replay.expectations import SENT, Expectation
 from gateway.replay.keys import record_key
 from gateway.replay.mooncake import trace_of
 from gateway.replay.policies import replay_policies
@@ -52,14 +57,14 @@ def replay(
     task = options.Task(folder, config, against, trace, export, expect or [])
     try:
         task.check()
-        if task.config is not None:
+        if task.against is None and task.config is not None:
             status = _decide(task, task.config, record_key_env, as_json=json)
         elif task.against is not None:
-            settings = options.settings_of(task.against, key, speed, concurrency, timeout, text, rtol)
+            settings = options.settings_of(task, key, speed, concurrency, timeout, text, rtol)
             status = _send(task, settings, record_key_env, model, as_json=json)
         else:
             status = _export(task, record_key_env)
-    except (ConfigError, KeyConfigError, RecordError, ValueError, OSError) as error:
+    except (ConfigError, KeyConfigError, RecordError, StartError, ValueError, OSError) as error:
         stop(str(error))
     raise typer.Exit(status)
 
@@ -84,23 +89,39 @@ def _decide(task: options.Task, config: Path, key_env: str | None, *, as_json: b
 
 
 def _send(task: options.Task, settings: SendSettings, key_env: str | None, model: str, *, as_json: bool) -> int:
-    """Send to a gateway. Returns the exit status."""
+    """Send to a gateway or a pool. Returns the exit status."""
+    expectations = [Expectation.parse(written, SENT) for written in task.expect]
+    file = None if task.config is None else load(task.config)
+    if file is not None and task.pool is not None:
+        pool_of(file, task.pool)
     if task.trace is not None:
         if not model:
             raise ValueError("--trace needs --model")
-        traced = TracedTraffic(*task.trace, model)
-        report = asyncio.run(send_all(traced, settings))
+        report = asyncio.run(_sent(TracedTraffic(*task.trace, model), settings, file, task.pool))
     else:
         assert task.folder is not None
-        recorded = RecordedTraffic(task.folder, record_key(None, key_env))
-        report = asyncio.run(send_all(recorded, settings))
+        recorded = RecordedTraffic(task.folder, record_key(file, key_env))
+        report = asyncio.run(_sent(recorded, settings, file, task.pool))
         report.unsent = recorded.unsent
         report.notes += _torn(recorded.torn)
+    unmet = [difference for expectation in expectations if (difference := expectation.unmet(report))]
     if as_json:
-        typer.echo(json_text.dumps(report.as_json()))
+        typer.echo(json_text.dumps({**report.as_json(), "unmet": unmet}))
     else:
         report.show(Console())
-    return INTERRUPTED if report.interrupted else 0
+    for difference in unmet:
+        print_status(difference)
+    return INTERRUPTED if report.interrupted else 1 if unmet else 0
+
+
+async def _sent(
+    requests: Iterable[ResentRequest], settings: SendSettings, file: Config | None, pool: str | None
+) -> SentReport:
+    """Send to the URL of the settings, or to a pool of the file."""
+    if file is None or pool is None:
+        return await send_all(requests, settings)
+    async with pool_gateway(file, pool, settings.seconds) as served:
+        return await send_all(requests, settings._replace(url=served.url, key=served.key))
 
 
 def _export(task: options.Task, key_env: str | None) -> int:

@@ -17,14 +17,20 @@ ConfigPath = Annotated[
 ]
 Expect = Annotated[
     list[str] | None,
-    typer.Option(metavar="CONDITION", help="Such as `changed <= 1%` or `refused == 0`. May be repeated."),
+    typer.Option(
+        metavar="CONDITION",
+        help="Such as `changed <= 1%`, or `differing <= 1%` with --against. Exit status 1 if unmet. May be repeated.",
+    ),
 ]
 KeyEnv = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Environment variable with the key of the records. That of the file by default."),
 ]
 Against = Annotated[
-    str | None, typer.Option(metavar="URL", help="Send the requests to this gateway, and compare the answers.")
+    str | None,
+    typer.Option(
+        metavar="URL|POOL", help="Send the requests to this gateway, or to a pool of --config, and compare the answers."
+    ),
 ]
 Trace = Annotated[
     tuple[str, Path] | None,
@@ -54,26 +60,38 @@ class Task(NamedTuple):
     export: str | None
     expect: list[str]
 
+    @property
+    def pool(self) -> str | None:
+        """The pool of the file to which requests are sent; None for a URL, or if none are sent."""
+        return None if self.against is None or "://" in self.against else self.against
+
     def check(self) -> None:
         """Raises `ValueError` for options that exclude each other, or that are missing."""
         if self.trace is None and self.folder is None:
             raise ValueError("name the folder of the records, or a trace by --trace")
         if self.trace is not None and (self.folder is not None or self.against is None):
             raise ValueError("--trace takes the place of the folder, and needs --against")
-        if sum(value is not None for value in (self.config, self.against, self.export)) != 1:
+        decides = self.config if self.pool is None else None
+        if sum(value is not None for value in (decides, self.against, self.export)) != 1:
             raise ValueError("give one of --config (decide), --against (send) and --export")
-        if self.expect and self.config is None:
-            raise ValueError("--expect needs --config")
+        if self.pool is not None and self.config is None:
+            raise ValueError(
+                "--against POOL needs --config, the file with the pool; a URL begins with http:// or https://"
+            )
+        if self.expect and self.export is not None:
+            raise ValueError("--expect needs --config or --against")
         if self.export not in (None, "mooncake"):
             raise ValueError(f"--export is mooncake, got {self.export!r}")
 
 
 def settings_of(
-    against: str, key: str | None, speed: str, concurrency: int, timeout: float, text: str, rtol: float
+    task: Task, key: str | None, speed: str, concurrency: int, timeout: float, text: str, rtol: float
 ) -> SendSettings:
     """The settings of the options. Raises `ValueError`."""
     test = {"edit": text} if text.endswith("%") else {"same": text}
     compare = CompareConfig(
         text=(TextTestConfig.model_validate(test),), tensors=TensorComparisonConfig.model_validate({"rtol": rtol})
     )
-    return SendSettings(address_of(against), key, speed_of(speed), concurrency, timeout, compare)
+    assert task.against is not None
+    address = "" if task.pool is not None else address_of(task.against)
+    return SendSettings(address, key, speed_of(speed), concurrency, timeout, compare)

@@ -4,6 +4,7 @@ planned.py      a request to send, and the recorded result
 recorded.py     the requests of a folder in the order of their arrivals
 unsent.py       recorded requests that are never sent
 traces.py       public traces as arrivals and lengths: Mooncake, BurstGPT, Azure
+pool.py         a gateway over one pool of a file
 sending.py      the open loop: each request at its time, within a bound
 exchanging.py   sends one request and reads its answer
 judging.py      compares an answer with the recorded one

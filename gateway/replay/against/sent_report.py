@@ -43,6 +43,21 @@ class SentReport:
         self._late, self._first, self._end = array("d"), array("d"), array("d")
         self._old_first, self._old_end = array("d"), array("d")
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The counts that an expectation may name."""
+        return {
+            "failed": self.failed,
+            "status": self.statuses.total(),
+            "differing": self.differing,
+            "late": self.late,
+        }
+
+    def share(self, kind: str) -> float | None:
+        """The share of a count: of the compared bodies, or of the sent requests. None without any."""
+        total = self.compared if kind == "differing" else self.sent
+        return self.counts[kind] / total if total else None
+
     def add(
         self, request: ResentRequest, received: ReceivedAnswer, judgement: Judgement, *, due: float, sent: float
     ) -> None:
