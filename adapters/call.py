@@ -144,7 +144,7 @@ class CallTrace:
         """Record an event."""
         self.events += ((name, subject),)
         if self.spans is not None:
-            self.spans.root.event(name, self.spans.clock(), subject=subject)
+            self.spans.root.event(name, self.spans.clock(), **{"headrace.subject": subject})
 
     def step(self, pipeline: str, name: str, parent: StepTrace | None = None) -> StepTrace:
         """Record that a step of a pipeline starts. `parent` is the step around it."""

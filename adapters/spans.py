@@ -82,6 +82,8 @@ class Span:
         """End the span. Only the first call counts."""
         if not self.end:
             self.end, self.error = now, error
+            if error:
+                self.attributes.setdefault("error.type", error)
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:

@@ -18,7 +18,7 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
-from adapters.spans import SpanLog
+from adapters.spans import Attribute, SpanLog
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
@@ -329,7 +329,15 @@ class Core:
 def traced_decision(spans: SpanLog, decision: Decision, now: float) -> None:
     """Record the route of a traced request."""
     spans.rollout = decision.comparison is not None and decision.side > 0
-    spans.root.event("decision", now, route=decision.name or str(decision.route), pools=decision.pools)
+    route: dict[str, Attribute] = {
+        "headrace.route": decision.name or str(decision.route),
+        "headrace.pools": tuple(decision.pools),
+    }
+    if decision.target.model is not None:
+        route["headrace.target_model"] = decision.target.model
+    if decision.comparison is not None:
+        route["headrace.comparison"], route["headrace.side"] = decision.comparison.name, decision.side
+    spans.root.event("decision", now, **route)
 
 
 def internal_error() -> InferenceError:

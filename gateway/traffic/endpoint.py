@@ -4,6 +4,7 @@ from typing import Literal, Protocol
 
 from adapters.base import Adapter
 from adapters.errors import CapacityError, InferenceError, ModelNotReady
+from adapters.spans import Span
 from policies.balancing.latency import PeakEwma
 from policies.balancing.signal import Signal
 from policies.breaker import Breaker
@@ -117,10 +118,14 @@ class Endpoint:
             self.refusals.begin(tenant, now)
         self.latency.sent(now)
 
-    def end(self, error: BaseException | None, now: float, tenant: str = "") -> None:
-        """Count the end of that request. Only failures that the endpoint causes count against it."""
+    def end(self, error: BaseException | None, now: float, tenant: str = "", span: Span | None = None) -> None:
+        """Count the end of that request. Only failures that the endpoint causes count against it. The request's span,
+        if it is traced, records a change of the breaker."""
         self.in_flight -= 1
+        was_open = self.breaker.is_open
         self._judge(error, now, tenant)
+        if span is not None and self.breaker.is_open != was_open:
+            span.event("breaker_closed" if was_open else "breaker_opened", now, **{"headrace.endpoint": self.id})
         if self.waiting is not None:
             self.waiting.freed()
 
@@ -154,10 +159,12 @@ class Endpoint:
         tenant_only = error.scope == "tenant"
         return self.refusals.refused(tenant, error.retry_after, now, self.breaker, tenant_only=tenant_only)
 
-    def failed_to_begin(self, error: BaseException, seconds: float, now: float, tenant: str = "") -> None:
+    def failed_to_begin(
+        self, error: BaseException, seconds: float, now: float, tenant: str = "", span: Span | None = None
+    ) -> None:
         """Count the end of a request without an answer, after `seconds`."""
         self.latency.unanswered(seconds, now)
-        self.end(error, now, tenant)
+        self.end(error, now, tenant, span)
 
     def probed(self, error: str, *, healthy_after: int, unhealthy_after: int) -> bool:
         """Record a health check; `error` is empty for a success. Returns whether the health has changed."""

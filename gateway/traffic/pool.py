@@ -87,7 +87,7 @@ class Pool:
                 spans.failed(call.span, error, now)
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
-            endpoint.failed_to_begin(error, now - started, now, call.tenant)
+            endpoint.failed_to_begin(error, now - started, now, call.tenant, call.span)
             raise
         now = self._clock()
         call.trace.returned(now)
@@ -97,7 +97,7 @@ class Pool:
         if call.span is not None:
             spans.answered(call.span, answer, now, self._clock)
         if queue is None:
-            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), call.tenant))
+            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), call.tenant, call.span))
         else:
             answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, call, waiter, answer, error))
         return answer
@@ -128,7 +128,7 @@ class Pool:
         error: BaseException | None,
     ) -> None:
         queue.settle(request, call, waiter, answer.usage)
-        endpoint.end(error, self._clock(), call.tenant)
+        endpoint.end(error, self._clock(), call.tenant, call.span)
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Pick an endpoint and count the request there; None when all eligible endpoints are full.

@@ -26,6 +26,8 @@ def attempt(log: SpanLog, request: ModelRequest, call: Call, endpoint: Endpoint,
         **_address(endpoint.address),
     }
     span.runtime = endpoint.runtime
+    if endpoint.breaker.is_open:
+        span.event("breaker_trial", now, **{"headrace.endpoint": endpoint.id})
     if isinstance(request, GenerateRequest) and request.stream:
         span.attributes["gen_ai.request.stream"] = True
     return span

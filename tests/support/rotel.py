@@ -26,14 +26,16 @@ class RotelCollector:
 
 
 @asynccontextmanager
-async def rotel(folder: Path) -> AsyncIterator[RotelCollector]:
-    """Start one on free ports."""
+async def rotel(folder: Path, to: str = "") -> AsyncIterator[RotelCollector]:
+    """Start one on free ports. It forwards what it receives `to` the URL of another collector, over HTTP."""
     http, grpc = _free_port(), _free_port()
     log = folder / "rotel.log"
     command = [
         str(files("rotel") / "rotel-agent"), "start",
         "--otlp-http-endpoint", f"127.0.0.1:{http}", "--otlp-grpc-endpoint", f"127.0.0.1:{grpc}",
-        "--exporter", "blackhole", "--debug-log", "traces", "--debug-log-verbosity", "detailed",
+        "--debug-log", "traces", "--debug-log-verbosity", "detailed",
+        *(("--exporter", "otlp", "--otlp-exporter-protocol", "http", "--otlp-exporter-endpoint", to)
+          if to else ("--exporter", "blackhole")),
     ]  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=output)  # noqa: ASYNC220

@@ -26,6 +26,8 @@ class Upstream:
     async def __call__(self, http: Request) -> Response:
         if http.path == "/health":
             return Response(200 if self.healthy else 503)
+        if http.method != "POST":
+            return Response(404)
         body = json.loads(await http.read())
         self.received.append(body)
         self.headers.append(dict(http.headers))
