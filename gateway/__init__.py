@@ -52,6 +52,7 @@ shadow/               copies of requests to another target, and the comparison o
 placement/            bundled runtimes as supervised child processes
 supervisor/           several worker processes as one gateway
 drafts/               drafts of the configuration: checks, replays, applies them; its history
+playground/           requests of the console to models, on behalf of a signed-in person
 top/                  the live screen of a gateway in a terminal
 usage/                what tenants have used and spent, in the state database
 telemetry/            the access log and every metric

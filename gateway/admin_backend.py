@@ -106,3 +106,7 @@ class GatewayBackend(PlaneBackend):
     async def state(self) -> dict[str, Any]:
         """Every counter, the health of every endpoint, and the status of the configuration."""
         return {**await super().state(), "configuration": self.lifecycle.describe()}
+
+    def calls_socket(self) -> str | None:
+        """The private socket for the console's requests to models."""
+        return self._plane.playground_path if self._plane.accepting else None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from adapters.temporary import TemporaryFolder
 from config.loader import ConfigError
 from config.schema.config import Config
 from config.watcher import Watcher
@@ -66,6 +67,9 @@ class Gateway:
         self._load_admin_certificate()
         prepare_folder(self.config)
         await self.plane.open()
+        folder = TemporaryFolder()  # only this user may enter it
+        self._exits.callback(folder.cleanup)
+        await self.plane.open_playground(f"{folder.name}/calls.sock")
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
         await self._start_rollouts()

@@ -31,6 +31,7 @@ from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
 from gateway.pipelines.leaves import resources
 from gateway.placement.runtime import Runtimes
+from gateway.playground.listener import PlaygroundListener
 from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
 from gateway.rollouts.live import LiveComparisons
@@ -97,6 +98,7 @@ class DataPlane:
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
         self.accepting = False
+        self.playground_path: str | None = None
         self.core: Core
         self._background = Background()
         self._access_log = _open_log(config.access_log.to)
@@ -207,6 +209,13 @@ class DataPlane:
             self._refusal = cors.refuse
         self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process)
         self._exits.push_async_callback(self.listeners.aclose)
+
+    async def open_playground(self, path: str) -> None:
+        """Listen on a private Unix socket for the console's requests to models. After `open`."""
+        listener = PlaygroundListener(self.core, self.config.http.max_body, self.memory.process)
+        self._exits.push_async_callback(listener.aclose)
+        await listener.listen(path)
+        self.playground_path = path
 
     def _open_keeper(self) -> Keeper | None:
         config = self.config

@@ -37,8 +37,9 @@ class Fronts:
         ready: Callable[[], bool] = lambda: True,
         keeper: Keeper | None = None,
         inbox: FeedbackInbox | None = None,
+        door: Door | None = None,
     ) -> None:
-        self.door = Door(core)
+        self.door = door or Door(core)
         created = int(time.time())
         metadata = Metadata(core)
         self._openai = OpenAIFront(self.door, created)

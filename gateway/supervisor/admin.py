@@ -1,6 +1,7 @@
 """The admin API of a supervisor: reports of all workers merged into one, and changes applied to all workers."""
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.supervisor import states
-from gateway.supervisor.messages import encode
+from gateway.supervisor.messages import calls_path, encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
 from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
@@ -137,6 +138,11 @@ class SupervisorBackend:
             raise NotDone(503, "no_worker", "no worker process responded: retry later") from None
         if reply.status != 200:
             raise _not_done(reply)
+
+    def calls_socket(self) -> str | None:
+        """The private socket of a worker for the console's requests to models."""
+        ready = self._workers.ready
+        return calls_path(random.choice(ready).message.control) if ready else None
 
     def _add_runtimes(self, endpoints: Sequence[dict[str, Any]]) -> None:
         """Add the runtimes' process ids and restarts: workers have only the runtimes' addresses."""

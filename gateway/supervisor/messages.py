@@ -45,6 +45,11 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The file descriptor for the worker's `StartReport`."""
 
 
+def calls_path(control: str) -> str:
+    """The path of the socket for the console's requests to models, beside the control socket of the same worker."""
+    return f"{control}.calls"
+
+
 class StartReport(msgspec.Struct, frozen=True):
     """The result of a worker's start."""
 

@@ -11,7 +11,7 @@ from gateway.auth.keys import ApiKey, id_of
 from gateway.data_plane import DataPlane, SharedResources
 from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
-from gateway.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings
+from gateway.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings, calls_path
 from gateway.supervisor.share import share
 from gateway.traffic.fleet import Change
 from gateway.traffic.operations import adopt
@@ -38,6 +38,7 @@ class Worker:
     async def start(self) -> None:
         """Open the data plane; `accept` follows. Raises `StartError`."""
         await self.plane.open()
+        await self.plane.open_playground(calls_path(self._message.control))
         if self._message.overrides:
             adopt(self.plane.fleet, self._message.overrides)
         self.plane.rollouts.apply(self._message.rollouts)

@@ -12,6 +12,7 @@ experiments.py experiments, their effects and their time series
 shadows.py  shadows and their verdicts
 usage.py    usage by label and period, and invoices
 configuration.py drafts of the file: check, replay, apply, history
+playground.py requests to models on behalf of a signed-in person
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

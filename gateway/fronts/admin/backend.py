@@ -75,3 +75,8 @@ class AdminBackend(Protocol):
     async def order(self, model: str, order: Order, body: bytes) -> None:
         """Load or unload a model on its servers. Raises `NotDone`."""
         ...
+
+    def calls_socket(self) -> str | None:
+        """The private socket of a process that serves clients, for the console's requests to models; None without such
+        a process."""
+        ...

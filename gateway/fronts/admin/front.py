@@ -10,6 +10,7 @@ from gateway.fronts.admin.experiments import ExperimentsFront
 from gateway.fronts.admin.explain import Explain
 from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
+from gateway.fronts.admin.playground import PlaygroundFront
 from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.rollouts import RolloutsFront
 from gateway.fronts.admin.shadows import ShadowsFront
@@ -58,6 +59,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *ExperimentsFront(backend).routes(),
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),
+            *PlaygroundFront(backend).routes(),
         ]
     )
     return app

@@ -37,6 +37,8 @@ class Visit:
     """The author of the request, for entries of the audit log."""
     within: str | None = None
     """The only tenant that a tenant-admin may read or change; None for an operator."""
+    principal: Principal | None = None
+    """The principal of the credential; None where none is required."""
     act: Act | None = None
     recorded: bool = False
 
@@ -126,7 +128,7 @@ class AdminGuard:
             return
         principal = self._authenticate(request)
         authority = _authority(principal)
-        admitted = Visit(Actor(principal.key_id, authority, peer))
+        admitted = Visit(Actor(principal.key_id, authority, peer), principal=principal)
         if authority != "user":  # a user without rights cannot fill the audit log
             request[_VISIT] = admitted
         if authority == "operator" or (access == "scrapers" and _scrapes(principal)):

@@ -71,6 +71,9 @@ class StubBackend:
     def note(self, act: Act) -> None:
         self.acts.append(act)
 
+    def calls_socket(self) -> str | None:
+        return None
+
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         return self.ready, {"status": "ready" if self.ready else "not ready"}
 
