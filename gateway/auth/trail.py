@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway.auth.audit import Act
+from gateway.auth.behind import write_behind
 from gateway.auth.errors import KeysError, StoreUnavailable
 
 _log = logging.getLogger(__name__)
 MAX_WAITING = 1000
-RETRY = 1.0
-"""Seconds until the next attempt while the database is unavailable."""
 _PATIENCE = 10.0
 """Seconds after which a database that neither answers nor fails counts as unavailable."""
 
@@ -47,15 +46,7 @@ class Trail:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            try:
-                await self._write_out()
-            except KeysError as error:
-                self._report_unavailable(str(error))
-                self._noted.set()
-                await asyncio.sleep(RETRY)
+        await write_behind(self._noted, self._write_out, self._report_unavailable)
 
     async def aclose(self) -> None:
         """One last attempt to write the queued acts."""
@@ -82,7 +73,7 @@ class Trail:
         self._write(batch)
         return len(batch)
 
-    def _report_unavailable(self, why: str) -> None:
+    def _report_unavailable(self, error: KeysError) -> None:
         if not self._away:
-            _log.warning("%s; the audit log is written when it answers", why)
+            _log.warning("%s; the audit log is written when it answers", error)
         self._away = True

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from adapters.errors import CapacityError
+from gateway.auth.behind import RETRY, write_behind
 from gateway.auth.errors import KeysError
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.store import RolloutStore
@@ -23,7 +24,6 @@ MOST_REMEMBERED = 65_536
 """Stored values that a process remembers: their doubles do not reach the database."""
 PATIENCE = 5.0
 """Seconds in which the database stores a value."""
-RETRY = 1.0
 
 
 class _Waiting:
@@ -87,17 +87,7 @@ class FeedbackInbox:
 
     async def run(self) -> None:
         """Write until cancelled. Values of a report that has waited too long are written too: they count once."""
-        while True:
-            await self._noted.wait()
-            self._noted.clear()
-            try:
-                await self._write_out()
-            except KeysError as error:
-                if self._available:
-                    log.warning("feedback: %s; values wait in memory", error)
-                self._available = False
-                await asyncio.sleep(RETRY)
-                self._noted.set()
+        await write_behind(self._noted, self._write_out, self._report_unavailable)
 
     async def aclose(self) -> None:
         """Try once more to write the waiting values, and close the database."""
@@ -125,6 +115,11 @@ class FeedbackInbox:
                 self._remembered.popitem(last=False)
             for one in batch:
                 one.stored.set()
+
+    def _report_unavailable(self, error: KeysError) -> None:
+        if self._available:
+            log.warning("feedback: %s; values wait in memory", error)
+        self._available = False
 
     def _batch(self) -> list[_Waiting]:
         batch, size = list[_Waiting](), 0

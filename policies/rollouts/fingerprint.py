@@ -1,5 +1,6 @@
 """The identity of a comparison's arms. Counts of other arms have no meaning for these."""
 
+import json
 from collections.abc import Mapping
 from hashlib import blake2b
 
@@ -22,6 +23,5 @@ def fingerprint(config: RolloutConfig | ExperimentConfig, pools: Mapping[str, Po
 def arm_identity(arm: RolloutArmConfig, pools: Mapping[str, PoolConfig]) -> str:
     """A text that changes with the answers of an arm."""
     pool = pools.get(arm.pool or "")
-    return arm.model_dump_json(exclude={"name", "weight"}) + (
-        "" if pool is None else pool.model_dump_json(include=_SERVED)
-    )
+    served = None if pool is None else pool.model_dump(mode="json", include=_SERVED)
+    return json.dumps([arm.model_dump(mode="json", exclude={"name", "weight"}), served], sort_keys=True)

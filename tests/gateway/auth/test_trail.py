@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from gateway.auth import behind
 from gateway.auth import trail as trail_module
 from gateway.auth.audit import Act, Actor
 from gateway.auth.errors import StoreUnavailable
@@ -59,7 +60,7 @@ async def test_acts_are_written_in_order(book: Book) -> None:
 async def test_acts_during_an_outage_of_the_database_are_written_after_it(
     book: Book, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(trail_module, "RETRY", 0.01)
+    monkeypatch.setattr(behind, "RETRY", 0.01)
     book.away = True
     trail = Trail(book.write)
     task = asyncio.create_task(trail.run())

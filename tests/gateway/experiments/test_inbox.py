@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from adapters.errors import CapacityError
+from gateway.auth import behind
 from gateway.experiments import inbox as inboxes
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.rollouts.live import LiveComparisons
@@ -57,7 +58,7 @@ async def test_without_the_database_a_report_is_refused_and_stored_later(
 ) -> None:
     await one.inbox.put([row(1, 0, 1.0)])
     monkeypatch.setattr(inboxes, "PATIENCE", 0.05)
-    monkeypatch.setattr(inboxes, "RETRY", 0.05)
+    monkeypatch.setattr(behind, "RETRY", 0.05)
     (tmp_path / "state.db").rename(tmp_path / "away.db")
     with pytest.raises(CapacityError) as refused:
         await one.inbox.put([row(2, 0, 1.0)])

@@ -250,3 +250,15 @@ def test_an_experiment_starts_anew_with_another_metric() -> None:
         {**arms, "metric": "solved", "arms": [{"pool": "v1", "weight": 3}, "v2"]}
     )
     assert fingerprint(one, {}) == fingerprint(weighted, {})
+
+
+@given(st.permutations([("A", "1"), ("B", "2"), ("C", "3"), ("D", "4")]))
+def test_the_fingerprint_ignores_the_order_of_names(variables: list[tuple[str, str]]) -> None:
+    def identity(env: dict[str, str], body: dict[str, int]) -> str:
+        runtime = {"kind": "tensor", "repository": "models", "env": env}
+        pools = {"v1": PoolConfig.model_validate({"name": "v1", "protocol": "oip-http", "runtime": runtime})}
+        return fingerprint(plan(to={"pool": "v2", "rewrite": {"force": body}}), pools)
+
+    written, body = dict(variables), {name: int(number) for name, number in variables}
+    assert identity(written, body) == identity(dict(sorted(variables)), dict(sorted(body.items())))
+    assert identity({**written, "A": "9"}, body) != identity(written, body)
