@@ -56,5 +56,6 @@ playground/           requests of the console to models, on behalf of a signed-i
 top/                  the live screen of a gateway in a terminal
 usage/                what tenants have used and spent, in the state database
 telemetry/            the access log and every metric
+console/              the pages for operators, and their sessions
 fronts/               one codec for each API of clients, and the admin API
 """

@@ -99,6 +99,10 @@ class GatewayBackend(PlaneBackend):
         """The holder of a credential. Raises `CredentialError`."""
         return self._plane.core.snapshot.credentials.authenticate(token, certificate, now_utc)
 
+    def holds(self, principal: Principal, now_utc: float) -> bool:
+        """Whether the key of a principal is still valid."""
+        return self._plane.core.snapshot.credentials.keys.holds(principal, now_utc)
+
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
         self.lifecycle.record(act)

@@ -41,7 +41,9 @@ def ensure(
             return folder
         shutil.rmtree(folder, ignore_errors=True)
         _run(name, [sys.executable, "-m", "venv", str(folder)], seconds)
-        _run(name, [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements], seconds, variables)
+        if requirements:
+            pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", *requirements]
+            _run(name, pip, seconds, variables)
         marker.write_text(required)
     return folder
 

@@ -4,6 +4,7 @@ config.py        the whole file
 section.py       the base of every section
 listen.py        `listen`
 http.py          `http`
+console/         `console`
 cors.py          `http.cors`
 telemetry/       `traces`, `metrics`, `usage`
 state.py         `state` and `stored_responses`

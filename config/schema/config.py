@@ -18,6 +18,7 @@ from config.runtimes import (
     VllmRuntime,
 )
 from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
+from config.schema.console.console import ConsoleConfig
 from config.schema.default_models import DefaultModelsConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
 from config.schema.embeddings import EmbeddingInputs, EmbeddingsConfig
@@ -73,6 +74,7 @@ __all__ = [
     "CommandRuntime",
     "CompareConfig",
     "Config",
+    "ConsoleConfig",
     "CopiesConfig",
     "DiscoverConfig",
     "EmbeddingInputs",
@@ -163,6 +165,8 @@ class Config(Section):
     """OpenAI's stored responses and conversations."""
     auth: AuthConfig = AuthConfig()
     """Credentials."""
+    console: ConsoleConfig = ConsoleConfig()
+    """The console on the admin listener."""
     http: HttpConfig = HttpConfig()
     """Connections and requests of clients."""
     access_log: AccessLogConfig = AccessLogConfig()

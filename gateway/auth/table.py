@@ -74,6 +74,11 @@ class KeyTable:
             raise CredentialError(REFUSED)
         return record.principal
 
+    def holds(self, principal: Principal, now_utc: float) -> bool:
+        """Whether a principal's key is here, has the same rights and has not expired."""
+        record = self._records.get(principal.key_id)
+        return record is not None and record.principal == principal and now_utc < record.expires_at
+
     def _check(self, token: str) -> KeyRecord:
         """One look-up, one HMAC, one comparison in constant time."""
         key_id = id_of(token)

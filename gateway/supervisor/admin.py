@@ -69,6 +69,10 @@ class SupervisorBackend:
         """The holder of a credential. Raises `CredentialError`."""
         return self._identity.credentials().authenticate(token, certificate, now_utc)
 
+    def holds(self, principal: Principal, now_utc: float) -> bool:
+        """Whether the key of a principal is still valid."""
+        return self._identity.keys.holds(principal, now_utc)
+
     def note(self, act: Act) -> None:
         """Append an act to the audit log."""
         self.lifecycle.record(act)

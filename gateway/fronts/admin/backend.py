@@ -48,6 +48,10 @@ class AdminBackend(Protocol):
         """The holder of a credential. Raises `CredentialError`."""
         ...
 
+    def holds(self, principal: Principal, now_utc: float) -> bool:
+        """Whether the key of a principal is still valid, with the same rights."""
+        ...
+
     def note(self, act: Act) -> None:
         """Append an act to the audit log. Never blocks."""
         ...

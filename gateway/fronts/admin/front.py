@@ -1,8 +1,11 @@
-"""The admin API on its own listener: health, metrics, state, pools, tenants, explain and model orders."""
+"""The admin API on its own listener: health, metrics, state, pools, tenants, explain and model orders; the console."""
 
 from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
+from gateway.console.admission import SessionAdmission
+from gateway.console.front import ConsoleFront
+from gateway.console.headers import protect
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import bound_bodies
 from gateway.fronts.admin.configuration import ConfigurationFront
@@ -21,7 +24,9 @@ from gateway.fronts.admin.usage import UsageFront
 def make_app(backend: AdminBackend) -> web.Application:
     """The aiohttp application of the admin listener. `AdminGuard` authorizes every request."""
     tenants, explain, shadows = Tenants(backend), Explain(backend), ShadowsFront(backend)
-    app = web.Application(middlewares=[AdminGuard(backend).middleware])
+    admission = SessionAdmission(backend)
+    app = web.Application(middlewares=[AdminGuard(backend, admission).middleware])
+    app.on_response_prepare.append(protect)
     bound_bodies(app, backend.config.http.max_body)
     app.on_cleanup.extend((tenants.close, explain.close, shadows.close))
 
@@ -60,6 +65,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),
             *PlaygroundFront(backend).routes(),
+            *ConsoleFront(backend, admission).routes(),
         ]
     )
     return app

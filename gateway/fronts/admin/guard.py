@@ -19,6 +19,7 @@ from adapters.errors import CredentialError
 from gateway.auth.audit import Act, Actor, Outcome
 from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, WrongGrant
 from gateway.auth.keys import Principal, bearer
+from gateway.console.admission import CrossSite, SessionAdmission
 from gateway.fronts.admin.backend import AdminBackend
 
 _log = logging.getLogger(__name__)
@@ -90,8 +91,9 @@ def recorded(request: web.Request) -> None:
 class AdminGuard:
     """Authorizes requests. Its `middleware` is the outermost."""
 
-    def __init__(self, backend: AdminBackend) -> None:
+    def __init__(self, backend: AdminBackend, admission: SessionAdmission) -> None:
         self._backend = backend
+        self._admission = admission
         self._required = backend.config.auth.admin.required
         self._loopback = backend.config.listen.admin.is_loopback
 
@@ -112,7 +114,8 @@ class AdminGuard:
     def _check_browser(self, request: web.Request) -> None:
         """Reject requests of web pages in an operator's browser: DNS rebinding, and requests from another origin."""
         host = request.headers.get("Host", "")
-        if self._loopback and not _is_local_name(host):
+        public = urlsplit(self._backend.config.console.url or "").netloc
+        if self._loopback and not _is_local_name(host) and host != public:
             raise AdminRefused(403, "wrong_host", "address this machine as `localhost` or by an IP address")
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != host:
@@ -127,20 +130,22 @@ class AdminGuard:
             request[_VISIT] = Visit(Actor(_LOCAL, "operator", peer))
             return
         principal = self._authenticate(request)
-        authority = _authority(principal)
-        admitted = Visit(Actor(principal.key_id, authority, peer), principal=principal)
-        if authority != "user":  # a user without rights cannot fill the audit log
+        role = authority(principal)
+        admitted = Visit(Actor(principal.key_id, role, peer), principal=principal)
+        if role != "user":  # a user without rights cannot fill the audit log
             request[_VISIT] = admitted
-        if authority == "operator" or (access == "scrapers" and _scrapes(principal)):
+        if role == "operator" or (access == "scrapers" and _scrapes(principal)):
             return
         tenant = request.match_info.get("tenant", principal.tenant)
-        if access == "tenant-admins" and authority == "tenant-admin" and tenant == principal.tenant:
+        if access == "tenant-admins" and role == "tenant-admin" and tenant == principal.tenant:
             admitted.within = tenant
             return
         raise AdminRefused(403, "forbidden", "this credential may not do that")
 
     def _authenticate(self, request: web.Request) -> Principal:
         token = bearer(request.headers.get("Authorization"), request.headers.get("x-api-key"))
+        if token is None and (signed_in := self._admission.admit(request)) is not None:
+            return signed_in
         tls = request.get_extra_info("peercert") if token is None else None
         return self._backend.authenticate(token, tls or None, time.time())
 
@@ -163,7 +168,7 @@ def _mark(handler: H, access: Access) -> H:
     return handler
 
 
-def _authority(principal: Principal) -> str:
+def authority(principal: Principal) -> str:
     """The role of a principal on this listener. Scopes restrict a credential, and none permits administration."""
     if principal.scope is None:
         for role in ("operator", "tenant-admin"):
@@ -211,6 +216,8 @@ def _refusal(error: Exception) -> AdminRefused | None:
     """The response for an error; None for a defect of the gateway."""
     if isinstance(error, AdminRefused):
         return error
+    if isinstance(error, CrossSite):
+        return AdminRefused(403, "cross_site", str(error))
     if isinstance(error, CredentialError):
         return AdminRefused(401, error.code, error.message)
     if isinstance(error, WrongGrant):

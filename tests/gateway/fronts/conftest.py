@@ -68,6 +68,9 @@ class StubBackend:
         credentials = Credentials(table, tokens, Certificates(self.config.tenants), tenants)
         return credentials.authenticate(token, certificate, now_utc)
 
+    def holds(self, principal: Principal, now_utc: float) -> bool:
+        return KeyTable.build(self.config, PEPPER, self.store.read_live(now_utc).records).holds(principal, now_utc)
+
     def note(self, act: Act) -> None:
         self.acts.append(act)
 

@@ -1,0 +1,4 @@
+"""The section `console`.
+
+console.py  the section
+"""

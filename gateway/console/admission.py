@@ -1,0 +1,70 @@
+"""Authorizes requests of browsers that are signed in, and rejects those that another site causes."""
+
+import hmac
+import time
+
+from aiohttp import web
+
+from gateway.auth.keys import Principal
+from gateway.console.cookies import session_cookie
+from gateway.console.sessions import Session, Sessions
+from gateway.fronts.admin.backend import AdminBackend
+
+TOKEN_HEADER = "x-console-token"  # noqa: S105 - the name of a header
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_READABLE_FROM = (None, "same-origin", "none")
+"""Values of `Sec-Fetch-Site` with which a session may read: the console's own, and an address that a person typed."""
+
+
+class CrossSite(Exception):
+    """Another site may have caused the request."""
+
+
+class SessionAdmission:
+    """The sessions of the admin listener, and the requests that they authorize."""
+
+    def __init__(self, backend: AdminBackend) -> None:
+        self._backend = backend
+        self.sessions = Sessions(lambda: (backend.config.console.idle, backend.config.console.longest))
+
+    def admit(self, request: web.Request) -> Principal | None:
+        """The principal of a request with a session; None without one. Raises `CrossSite`."""
+        session = self.session_of(request)
+        if session is None:
+            return None
+        _check_request(request, session)
+        return session.principal
+
+    def session_of(self, request: web.Request) -> Session | None:
+        """The session of a request, if it has one whose credential is still valid."""
+        id = request.cookies.get(session_cookie(request, self._backend.config))
+        session = self.sessions.get(id) if id else None
+        if id is None or session is None:
+            return None
+        if not self._is_valid(session):
+            self.sessions.end(id)
+            return None
+        return session
+
+    def _is_valid(self, session: Session) -> bool:
+        """Whether the console is enabled, and the key is neither revoked nor expired."""
+        return self._backend.config.console.enabled and self._backend.holds(session.principal, time.time())
+
+
+def check_origin(request: web.Request) -> None:
+    """Reject a change that a page of another site requests. Raises `CrossSite`."""
+    if request.headers.get("sec-fetch-site") != "same-origin":
+        raise CrossSite(
+            "only the console's own page may send this request, over https:// or to localhost "
+            "(`Sec-Fetch-Site: same-origin`)"
+        )
+
+
+def _check_request(request: web.Request, session: Session) -> None:
+    if request.method in _SAFE:
+        if request.headers.get("sec-fetch-site") not in _READABLE_FROM:
+            raise CrossSite("a page of another site may not read with the session of the console")
+        return
+    check_origin(request)
+    if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), session.token.encode()):
+        raise CrossSite(f"the header `{TOKEN_HEADER}` is not the token of this session: load the page again")

@@ -1,0 +1,46 @@
+"""The routes under `/console/`."""
+
+from aiohttp import web
+
+from gateway.console.admission import SessionAdmission
+from gateway.console.assets import read_assets
+from gateway.console.sign_in import SignIn
+from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.admin.guard import AdminRefused, for_anyone
+
+
+class ConsoleFront:
+    """The page and its parts. The page has no data: the browser reads that from the admin API."""
+
+    def __init__(self, backend: AdminBackend, admission: SessionAdmission) -> None:
+        self._backend = backend
+        self._sign_in = SignIn(backend, admission)
+        self._assets = read_assets()
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get("/", self._to_page),
+            web.get("/console", self._to_page),
+            web.get("/console/", self._page),
+            web.get("/console/static/{path:.+}", self._asset),
+            *self._sign_in.routes(),
+        ]
+
+    @for_anyone
+    async def _to_page(self, _: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "/console/"})
+
+    @for_anyone
+    async def _page(self, request: web.Request) -> web.Response:
+        return self._file("index.html", request)
+
+    @for_anyone
+    async def _asset(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["path"], request)
+
+    def _file(self, path: str, request: web.Request) -> web.Response:
+        asset = self._assets.get(path)
+        if asset is None or not self._backend.config.console.enabled:
+            raise AdminRefused(404, "not_found", "the console is disabled, or it has no such file")
+        return asset.respond(request)

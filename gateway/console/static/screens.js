@@ -1,0 +1,8 @@
+// The table of screens, in the order of the navigation. `roles` are those that see the screen.
+const operators = ["operator"];
+
+export const screens = [
+  { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
+];
+
+export const screensOf = (session) => screens.filter((screen) => screen.roles.includes(session.role));

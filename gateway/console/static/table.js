@@ -1,0 +1,54 @@
+// A table. `Pages` reads its rows in pages by key: `load(after, signal)` returns {rows, next}; a `next` of null ends it.
+import { html, useEffect, useState } from "./html.js";
+import { Loading, Notice } from "./parts.js";
+
+// Columns: {title, cell(row), number?}. `id(row)` identifies a row.
+export const Table = ({ caption, columns, rows, id, empty = "Nothing here." }) =>
+  html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+    <table>
+      <caption class="hidden">${caption}</caption>
+      <thead>
+        <tr>${columns.map((c) => html`<th key=${c.title} scope="col" class=${c.number ? "number" : ""}>${c.title}</th>`)}</tr>
+      </thead>
+      <tbody>
+        ${rows.map(
+          (row) => html`<tr key=${id(row)}>
+            ${columns.map((c, at) => {
+              const cell = c.number ? "number" : "";
+              return at === 0
+                ? html`<th scope="row" class=${cell}>${c.cell(row)}</th>`
+                : html`<td class=${cell}>${c.cell(row)}</td>`;
+            })}
+          </tr>`,
+        )}
+      </tbody>
+    </table>
+    ${rows.length === 0 && html`<p class="dim">${empty}</p>`}
+  </div>`;
+
+// The first page is read again when `keys` change; a button reads the next page.
+export function Pages({ load, keys = [], ...table }) {
+  const [{ rows, next, error }, setState] = useState({});
+  const [busy, setBusy] = useState(true);
+  const read = async (after, before, signal) => {
+    setBusy(true);
+    try {
+      const page = await load(after, signal);
+      setState({ rows: [...before, ...page.rows], next: page.next });
+    } catch (failure) {
+      if (failure.name === "AbortError") return;
+      setState((state) => ({ ...state, error: failure }));
+    }
+    setBusy(false);
+  };
+  useEffect(() => {
+    const control = new AbortController();
+    read(null, [], control.signal);
+    return () => control.abort();
+  }, keys);
+  return html`<${Notice} error=${error} />
+    ${rows && html`<${Table} ...${table} rows=${rows} />`}
+    ${!rows && busy && html`<${Loading} />`}
+    ${rows && next !== null && next !== undefined &&
+    html`<p><button type="button" disabled=${busy} onClick=${() => read(next, rows)}>More</button></p>`}`;
+}

@@ -1,0 +1,7 @@
+"""A real Chromium, driven over the DevTools protocol without a further package.
+
+chromium.py  the process
+devtools.py  the connection: commands and events
+page.py      a page as a person uses it, and its defects
+axe.py       the accessibility checker
+"""
