@@ -9,6 +9,7 @@ from random import Random
 from adapters.base import Upstream
 from adapters.errors import CredentialError
 from config.code import calls_of_files
+from config.protocols.kserve import KserveV1Protocol
 from config.schema.config import ClientModelConfig, Config, PoolConfig, TenantConfig
 from config.schema.globs import is_glob
 from gateway.auth.certificates import Certificates
@@ -115,6 +116,10 @@ def build(
         resolved = catalogue.find(name)
         return resolved is not None and resolved.rules.model in tensor_models
 
+    def takes_json(name: str) -> bool:
+        resolved = catalogue.find(name)
+        return resolved is not None and _takes_json(models[resolved.rules.model], configs)
+
     return Snapshot(
         config=config,
         standings={tenant.name: tenant for tenant in config.tenants},
@@ -130,7 +135,7 @@ def build(
         responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
-        pipelines=Builder(config, takes_tensors, clock).pipelines(),
+        pipelines=Builder(config, takes_tensors, takes_json, clock).pipelines(),
         composer=Composer(pools, configs, plan_state, rng, clock),
     )
 
@@ -154,6 +159,14 @@ def _takes_tensors(
         return True
     called = (catalogue.find(name) for route in model.routes for name in route.models())
     return any(each is not None and _takes_tensors(each.rules.model, catalogue, models, pools) for each in called)
+
+
+def _takes_json(model: ClientModelConfig, pools: Mapping[str, PoolConfig]) -> bool:
+    """Whether all servers of a model are KServe v1's, and the file declares no tensors for them."""
+    protocols = [pools[name].protocol for route in model.routes for name in route.pools()]
+    called = any(True for route in model.routes for _ in route.models())
+    undeclared = all(isinstance(each, KserveV1Protocol) and not each.inputs for each in protocols)
+    return bool(protocols) and undeclared and not called
 
 
 def _salt(secret: bytes, tenant: str) -> str:

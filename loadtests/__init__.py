@@ -2,7 +2,9 @@
 
 ``bench_gateway``  the whole comparison of gateways: `python -m loadtests.bench_gateway`
 ``bench_tensor``   the same of tensor servers, with ``tensors``; ``bench_llm``: of LLM servers, with ``llm``
-``bench_pipelines``  ensembles of our tensor runtime beside those of a Triton
+``bench_pipelines``  ensembles of our tensor runtime beside those of a Triton, and pipelines beside KServe's router
+``inference_graphs`` the graphs of KServe's router, and the same for our gateway
+``networks``       a network namespace of a benchmark's own
 ``peers``          start other gateways and servers; ``headrace``: starts ours
 ``venvs``          one cached virtual environment for each peer; ``native``: compiles the C programs below
 ``servers``        a pinned child process that is ready when it answers, and is always stopped

@@ -3,45 +3,45 @@
 Both servers have the same models, written in Python, and the same ensembles: `ensemble` has three steps, one behind the
 other; `diamond` has four, of which two run side by side. `pipeline` is our gateway with the same graphs as pipelines,
 over the single models of that Triton. Targets take turns, round after round.
+
+With `--peers kserve-router=PATH` the peer is KServe's router of an InferenceGraph, by its binary: a Sequence, a Switch,
+an Ensemble and a Splitter over one server, beside our gateway with the configuration imported from these graphs.
 """
 
 import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
 
-from loadtests import native, rounds
+from loadtests import inference_graphs, native, networks, rounds
 from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
-from loadtests.peers import triton
+from loadtests.peers import kserve_router
 from loadtests.report import rounded
-from loadtests.servers import StartError, free_ports
+from loadtests.servers import StartError
 from loadtests.tensors import headrace, report
+from loadtests.tensors.ensemble_targets import (
+    MEMBER,
+    NAMES,
+    PIPELINE,
+    pipelines,
+    requests,
+    running_ours,
+    running_triton,
+)
 from loadtests.tensors.measure import closed_loop
-from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request, post
-from loadtests.tensors.repositories import MODELS, ONE_THREAD
-from loadtests.tensors.targets import Door, Target, is_ready, server
+from loadtests.tensors.targets import Target
 from loadtests.tensors.workloads import Workload
 from loadtests.venvs import InstallError
 from loadtests.workloads import LoadError, Point
 
-ENSEMBLES = Path(__file__).parent / "tensors/ensembles"
-NAMES = tuple(sorted(folder.name for folder in ENSEMBLES.iterdir()))
-MEMBER = "add_sub"
-PIPELINE = "pipeline"
-"""The target of the gateway's pipelines."""
-_BOTH: Final = {"INPUT0": "OUTPUT0", "INPUT1": "OUTPUT1"}
-ONE_PROCESS: Final = 'parameters { key: "headrace.processes" value { string_value: "1" } }\n'
-"""Of our ensembles: a process of their own."""
 WARM_UP_S = 2.0
 
 
@@ -57,6 +57,12 @@ class EnsembleLoad(Workload):
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.bench_pipelines", description=__doc__)
+    parser.add_argument(
+        "--peers",
+        type=_peers,
+        default={report.TRITON: None},
+        help=f"{report.TRITON}, {kserve_router.NAME}=PATH of its binary, or both with a comma ({report.TRITON})",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds that are reported (5)")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of one point (3)")
     parser.add_argument("--callers", type=_numbers, default=[1, 8, 32], help="requests in flight (1,8,32)")
@@ -75,69 +81,19 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def _peers(text: str) -> dict[str, Path | None]:
+    """The peers by name, with the path of a binary."""
+    peers = {}
+    for part in text.split(","):
+        name, _, path = part.partition("=")
+        if (name, bool(path)) not in ((report.TRITON, False), (kserve_router.NAME, True)):
+            raise argparse.ArgumentTypeError(f"{part}: give {report.TRITON} or {kserve_router.NAME}=PATH")
+        peers[name] = Path(path) if path else None
+    return peers
+
+
 def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
-
-
-def repository(folder: Path, kind: str, source: str = "", more: str = "") -> Path:
-    """The models and ensembles for `triton` or `headrace`, each as its users write them.
-
-    `source` names the server whose model file is copied, if it is the other's; ensembles have `more` beside steps.
-    """
-    version = folder / MEMBER / "1"
-    version.mkdir(parents=True)
-    config = (MODELS / MEMBER / "config.pbtxt").read_text()
-    if kind == report.OURS:
-        config += ONE_THREAD
-    (folder / MEMBER / "config.pbtxt").write_text(config)
-    shutil.copy(MODELS / MEMBER / f"{source or kind}.py", version / "model.py")
-    for name in NAMES:
-        (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text((ENSEMBLES / name / "config.pbtxt").read_text() + more)
-    return folder
-
-
-@contextlib.contextmanager
-def running_triton(folder: Path, core: str) -> Iterator[Target]:
-    """Raises `StartError` or `InstallError`."""
-    venv, ports = triton.install(), triton.Ports(*free_ports(3))
-    started = triton.launch(venv, repository(folder / "triton-models", "triton"), ports, ["--model-control-mode=none"])
-    launch = replace(started, env={**started.env, **SINGLE_THREAD})
-    with contextlib.ExitStack() as stack:
-        stack.callback(triton.sweep, ports)
-        pid = stack.enter_context(server("triton", launch, core, folder, lambda _: is_ready(ports.http)))
-        yield Target(report.TRITON, {"http": Door(ports.http, pid)}, folder / "unused")
-
-
-@contextlib.contextmanager
-def running_ours(folder: Path, core: str, options: argparse.Namespace) -> Iterator[Target]:
-    """Our runtime. Raises `StartError`."""
-    source, more = "triton" if options.same_files else "", "" if options.step_by_step else ONE_PROCESS
-    models = repository(folder / "headrace-models", report.OURS, source, more)
-    with headrace.running_headrace(models, core, folder) as target:
-        yield target
-
-
-def pipelines() -> dict[str, Any]:
-    """The ensembles as pipelines of the gateway, by name."""
-
-    def step(name: str, **inputs: str) -> dict[str, Any]:
-        return {"name": name, "model": MEMBER, **({"in": inputs} if inputs else {})}
-
-    def after(name: str, before: str) -> dict[str, Any]:
-        return step(name, **{taken: f"{before}.{given}" for taken, given in _BOTH.items()})
-
-    return {
-        "ensemble": {"steps": [step("one"), after("two", "one"), after("three", "two")]},
-        "diamond": {
-            "steps": [
-                step("top"),
-                step("left", INPUT0="top.OUTPUT0", INPUT1="request.INPUT1"),
-                step("right", INPUT0="top.OUTPUT1", INPUT1="request.INPUT1"),
-                step("join", INPUT0="left.OUTPUT0", INPUT1="right.OUTPUT0"),
-            ]
-        },
-    }
 
 
 def added_milliseconds(results: Sequence[report.Measured]) -> dict[str, float]:
@@ -152,21 +108,6 @@ def added_milliseconds(results: Sequence[report.Measured]) -> dict[str, float]:
     return added
 
 
-def requests(folder: Path, target: Target) -> dict[str, Target]:
-    """By ensemble, the target with the request for it. Raises `StartError` if a response is wrong."""
-    targets = {}
-    for name in NAMES:
-        plain = folder / f"{target.name}-{name}.http"
-        key = target.keys.get("http")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        plain.write_bytes(http_request(OIP_PATH.replace(MEMBER, name), OIP, headers))
-        body = post(target.doors["http"].port, plain, [])
-        if body is None or b"OUTPUT1" not in body:
-            raise StartError(f"{target.name} does not compute {name}: {(body or b'no response')[:300]!r}")
-        targets[name] = replace(target, plain=plain)
-    return targets
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison. Status 1 if ours could not be measured or failed."""
     options = parse(argv)
@@ -174,26 +115,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     everywhere = ",".join(str(core) for core in sorted(os.sched_getaffinity(0)))
     core, load_core = map(str, two_cores()) if options.split else (everywhere, everywhere)
     try:
-        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name, contextlib.ExitStack() as stack:
-            folder, load = Path(name), native.build("load")
-            servers = [
-                stack.enter_context(running_ours(folder, core, options)),
-                stack.enter_context(running_triton(folder, core)),
-            ]
-            gateway = headrace.running_gateway(PIPELINE, servers[1], core, folder, [MEMBER], pipelines())
-            servers.append(stack.enter_context(gateway))
-            targets = [requests(folder, each) for each in servers]
-            results = [
-                measure(
-                    EnsembleLoad(ensemble, "plain", callers),
-                    [each[ensemble] for each in targets],
-                    load,
-                    load_core,
-                    options,
-                )
-                for ensemble in NAMES
-                for callers in options.callers
-            ]
+        if options.peers.get(kserve_router.NAME) is not None:
+            networks.enter("loadtests.bench_pipelines", sys.argv[1:] if argv is None else argv)
+        with tempfile.TemporaryDirectory(prefix="headrace-bench-") as name:
+            bench = Bench(Path(name), native.build("load"), core, load_core, options)
+            results = bench.of_ensembles() if report.TRITON in options.peers else []
+            results += bench.of_graphs() if kserve_router.NAME in options.peers else []
     except (StartError, LoadError, InstallError, native.BuildError) as error:
         progress(f"error: {error}")
         return 1
@@ -201,6 +128,63 @@ def main(argv: Sequence[str] | None = None) -> int:
     written = json.loads(report.document(results, {}))
     print(json.dumps({**written, "added_p50_ms": added_milliseconds(results)}))
     return 1 if any(report.OURS in result.failed for result in results) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run: its folder, the load generator, the cores of the servers and of the load."""
+
+    folder: Path
+    load: Path
+    core: str
+    load_core: str
+    options: argparse.Namespace
+
+    def of_ensembles(self) -> list[report.Measured]:
+        """Ensembles, beside those of Triton."""
+        with contextlib.ExitStack() as stack:
+            servers = [
+                stack.enter_context(running_ours(self.folder, self.core, self.options)),
+                stack.enter_context(running_triton(self.folder, self.core)),
+            ]
+            gateway = headrace.running_gateway(PIPELINE, servers[1], self.core, self.folder, [MEMBER], pipelines())
+            servers.append(stack.enter_context(gateway))
+            targets = [requests(self.folder, each) for each in servers]
+            return [result for name in NAMES for result in self._points(name, [each[name] for each in targets])]
+
+    def of_graphs(self) -> list[report.Measured]:
+        """Graphs, beside KServe's router. Figures have the requests that a core could answer in a second."""
+        results = []
+        with contextlib.ExitStack() as stack:
+            program = native.build("mock_upstream")
+            server = stack.enter_context(inference_graphs.running_server(program, self.load_core, self.folder))
+            ours = stack.enter_context(inference_graphs.running_ours(server, self.core, self.folder))
+            for name, target in ours.items():
+                binary = self.options.peers[kserve_router.NAME]
+                router = inference_graphs.running_router(binary, name, server, self.core, self.folder)
+                with router as theirs:
+                    results += self._points(name, [target, theirs])
+        return [with_core_figure(result) for result in results]
+
+    def _points(self, name: str, targets: Sequence[Target]) -> list[report.Measured]:
+        return [
+            measure(EnsembleLoad(name, "plain", callers), targets, self.load, self.load_core, self.options)
+            for callers in self.options.callers
+        ]
+
+
+def with_core_figure(result: report.Measured) -> report.Measured:
+    """The result with `rps_core`, the requests for each second of CPU, in every round."""
+    name = result.workload.name
+    cpu, core = f"cpu_ms_per_request_{name}", f"rps_core_{name}"
+    rounds = [
+        {
+            target: {**figures, core: 1000 / figures[cpu]} if figures.get(cpu) else figures
+            for target, figures in one.items()
+        }
+        for one in result.rounds
+    ]
+    return replace(result, rounds=rounds)
 
 
 def measure(

@@ -7,6 +7,7 @@
  * A chat completion is the same bytes every time; with `"stream": true` it is --chunks tokens as SSE,
  * --gap-us apart, each holding the CLOCK_MONOTONIC nanosecond it was written at, T@123456@, so that
  * whoever reads it on this machine knows how long it travelled, even if a proxy re-encoded it.
+ * A prediction by KServe's v1 is the same bytes every time too.
  * A client that sends a second request before its answer is complete, or stops reading, is closed.
  */
 #define _GNU_SOURCE
@@ -36,6 +37,10 @@ static const char COMPLETION[] =
     "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"" CONTENT "\"},"
     "\"logprobs\":null,\"finish_reason\":\"stop\"}],"
     "\"usage\":{\"prompt_tokens\":200,\"completion_tokens\":60,\"total_tokens\":260}}";
+/* KServe's v1. */
+static const char READY[] = "{\"name\":\"mock\",\"ready\":true}";
+static const char PREDICTIONS[] =
+    "{\"predictions\":[0.25,0.5,0.125,1.5,2.75,0.0625,3.5,4.25,0.75,1.25,5.5,6.125,0.375,2.5,7.25,8.0]}";
 static const char MODELS[] =
     "{\"object\":\"list\",\"data\":[{\"id\":\"mock\",\"object\":\"model\",\"created\":1700000000,"
     "\"owned_by\":\"mock\",\"root\":\"mock\",\"max_model_len\":32768}]}";
@@ -163,6 +168,14 @@ static bool wants_stream(const char *body)
     return false;
 }
 
+/* `POST /v1/models/NAME:predict`. */
+static bool wants_predictions(const char *head)
+{
+    static const char path[] = "POST /v1/models/", verb[] = ":predict HTTP";
+    const char *end = strchr(head, '\r'), *at = strstr(head, verb);
+    return !strncmp(head, path, sizeof path - 1) && at && end && at < end;
+}
+
 static bool answer(struct connection *c)
 {
     static const struct {
@@ -170,6 +183,7 @@ static bool answer(struct connection *c)
     } routes[] = {
         {"GET /health ", "{}"},
         {"GET /v1/models ", MODELS},
+        {"GET /v1/models/", READY},
         {"GET /get_model_info ", MODEL_INFO},
         {"GET /model_info ", MODEL_INFO},
         {"GET /get_server_info ", SERVER_INFO},
@@ -178,6 +192,8 @@ static bool answer(struct connection *c)
     const char *head = c->request.head;
     if (!strncmp(head, "POST /v1/chat/completions ", 26))
         return wants_stream(c->request.body) ? begin_stream(c) : reply(c, "200 OK", COMPLETION);
+    if (wants_predictions(head))
+        return reply(c, "200 OK", PREDICTIONS);
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++)
         if (!strncmp(head, routes[i].line, strlen(routes[i].line)))
             return reply(c, "200 OK", routes[i].body);

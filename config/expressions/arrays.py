@@ -45,6 +45,8 @@ def checked(type_: TensorType, name: str, column: int) -> Callable[[Value], Valu
     """The function that checks a tensor against its declaration. It raises `ExpressionError`."""
 
     def check(value: Value) -> Value:
+        if type_.datatype is None and isinstance(value, bool | int | float | str):
+            value = _scalar(value)
         if not isinstance(value, np.ndarray) or not _has_datatype(value, type_.datatype):
             return MISSING
         if type_.shape is not None and not _has_shape(value, type_.shape):
@@ -52,6 +54,15 @@ def checked(type_: TensorType, name: str, column: int) -> Callable[[Value], Valu
         return value
 
     return check
+
+
+def _scalar(value: bool | int | float | str) -> Array:
+    """A parameter of a request as a tensor of one element."""
+    if not isinstance(value, str):
+        return np.asarray([saturated(value) if type(value) is int else value])
+    array = np.empty(1, object)
+    array[0] = value.encode(errors="replace")
+    return array
 
 
 def _has_datatype(value: Array, datatype: str | None) -> bool:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from config.expressions import functions, members, nodes, operators, types
-from config.expressions.errors import CompileError
+from config.expressions.errors import CompileError, Fault
 from config.expressions.operand import Evaluation, Operand, constant, folded
 from config.expressions.scalars import alike, as_bool, conversion, convert_json, converted_to
 from config.expressions.variables import reader
@@ -72,8 +72,11 @@ class Checker:
             raise self._unknown(node, choices)
         path, variable = resolved
         self.references.append(path)
+        fault: Fault | None = None
         absent = f"`{'.'.join(path)}` may be absent" if variable.optional else ""
-        operand = Operand(variable.type, reader(path, variable, node.column), node.column, absent)
+        if variable.undeclared:
+            absent, fault = f"`{'.'.join(path)}` has no value", "missing"
+        operand = Operand(variable.type, reader(path, variable, node.column), node.column, absent, fault)
         for name in node.parts[len(path) :]:
             operand = members.member(operand, name, node.column)
         return operand

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from config.expressions import reductions, texts
 from config.expressions.arithmetic import saturated, truncated
-from config.expressions.errors import CompileError
-from config.expressions.operand import Operand, folded
+from config.expressions.errors import CompileError, ExpressionError
+from config.expressions.operand import Evaluation, Operand, folded
 from config.expressions.scalars import as_number
 from config.expressions.types import (
     BOOL,
@@ -17,6 +17,7 @@ from config.expressions.types import (
     NumberType,
     StringType,
     TensorType,
+    Value,
 )
 from config.problem import closest
 
@@ -52,7 +53,16 @@ def _has(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand
     if not argument.absent:
         raise CompileError("this value is always present", column)
     run = argument.run
-    return Operand(BOOL, lambda at: run(at) is not MISSING, column)
+
+    def is_present(at: Evaluation) -> Value:
+        try:
+            return run(at) is not MISSING
+        except ExpressionError as error:
+            if error.fault != "type":
+                raise
+            return True  # it has another type than the file declares
+
+    return Operand(BOOL, is_present, column)
 
 
 def _length(arguments: list[Operand], column: int, unchecked: list[str]) -> Operand:

@@ -100,10 +100,14 @@ STRING, JSON = StringType(), JsonType()
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A declared variable. An optional variable may be absent."""
+    """A declared variable. An optional variable may be absent.
+
+    Only an evaluation can check whether an `undeclared` variable is present.
+    """
 
     type: ValueType
     optional: bool = False
+    undeclared: bool = False
 
 
 class Variables:

@@ -25,7 +25,7 @@ Check = Callable[[Value], Value]
 
 def reader(path: Path, variable: Variable, column: int) -> Run:
     """The function that reads a variable. Raises `CompileError` if its type needs a package that is not installed."""
-    name, type_, optional = ".".join(path), variable.type, variable.optional
+    name, type_, optional = ".".join(path), variable.type, variable.optional or variable.undeclared
     check = _check(type_, name, column)
     counted = isinstance(type_, ListType)
     accepts_null = isinstance(type_, JsonType) and not optional

@@ -32,6 +32,8 @@ class InferenceGraphStep:
     """A path of gjson."""
     is_hard: bool = False
     """Whether an unsuccessful response of the step ends the node."""
+    renames: bool = False
+    """Whether the `predictions` of the response before it become its `instances`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ def _steps(steps: Node) -> Iterator[InferenceGraphStep]:
             weight if isinstance(weight, int) else 0,
             step["condition"].text or "",
             step["dependency"].text == "Hard",
+            step["mapPredictionsToInstances"].value is True,
         )
 
 

@@ -16,17 +16,18 @@ _MODEL_URL: Final = re.compile(r"/v[12]/models/(?P<model>[^/:]+)(?P<operation>:p
 _FIELD: Final = re.compile(r"[A-Za-z_]\w{0,63}")
 _NOT_A_NAME: Final = re.compile(r"[^A-Za-z0-9_]+")
 OF_CONDITIONS: Final = (
-    'Conditions: gjson tests whether a path of the body exists, so `{"ok": false}` fulfils `ok`. Here a condition is an'
-    " expression over tensors and parameters: write each anew, `headrace check` reports their lines. The last branch"
-    " takes all other requests, which are 404 there."
+    'Conditions: gjson tests whether a path of the body exists, so `{"ok": false}` fulfils `ok`. Here a condition is a'
+    " typed expression. The name of a field, or of a parameter, becomes `has(request.NAME)`; write any other path anew:"
+    " `headrace check` reports its line. The last branch takes all other requests, which are 404 there."
 )
 OF_DEPENDENCIES: Final = (
     "Dependencies: with `Soft`, the default there, the body of a failed step goes on to the next step. Here a failed"
     " step ends the pipeline, and a failed member of an Ensemble is left out."
 )
 OF_BODIES: Final = (
-    "Bodies: KServe passes whole JSON bodies. Here tensors have names: replace `instances` and `predictions` by the"
-    " names of the models' inputs and outputs."
+    "Bodies: KServe passes whole JSON bodies. Here a step receives the field `predictions` of the response before it,"
+    " as `instances` with `mapPredictionsToInstances`. If a server has the Open Inference Protocol, or if its pool"
+    " declares `inputs`, replace these by the names of its inputs and outputs."
 )
 OF_ENSEMBLES: Final = (
     "Ensembles: the response there has one object for each step. Here it has one output for each step, with its name."
@@ -83,45 +84,63 @@ class _Conversion:
         if node.router == "Splitter":
             return {"model": self._splitter(name, node)}
         if node.router == "Switch":
-            self._differs(OF_CONDITIONS)
-            last = node.steps[-1]
-            branches = [self._branch(step, prefix) for step in node.steps[:-1]]
-            return (
-                {"switch": [*branches, {"else": True, **self._target(last, prefix)}]}
-                if branches
-                else self._target(last, prefix)
-            )
+            return self._switch(node, prefix)
         return self._ensemble(node, prefix) if node.router == "Ensemble" else self._sequence(node, prefix)
 
+    def _switch(self, node: GraphNode, prefix: str) -> dict[str, Any]:
+        """The branches. A condition that an earlier step has too never selects its step."""
+        self._differs(OF_CONDITIONS)
+        prefixes = [f"{prefix}{name}_" for name in _names(node)]
+        branches: dict[str, dict[str, Any]] = {}
+        for step, inner in zip(node.steps[:-1], prefixes, strict=False):
+            branch = self._branch(step, inner)
+            condition = branch["if"] if "REPLACE_ME" not in branch["if"] else step.condition
+            if condition in branches:
+                self._differs(f"Step `{step.name}` is left out: an earlier step has its condition.")
+            branches.setdefault(condition, branch)
+        last = self._target(node.steps[-1], prefixes[-1])
+        return {"switch": [*branches.values(), {"else": True, **last}]} if branches else last
+
     def _sequence(self, node: GraphNode, prefix: str) -> dict[str, Any]:
-        steps: list[dict[str, Any]] = []
         first = len(node.steps) - 1
-        while first and node.steps[first].data == "$response":
+        while first and (node.steps[first].data == "$response" or node.steps[first].condition):
             first -= 1
-        for index, step in enumerate(node.steps):
-            if index < first:
-                self._differs(f"Step `{step.name}` is left out: its response does not reach the last step.")
-                continue
-            if step.condition:
-                self._differs(
-                    f"Condition of step `{step.name}`: where `{step.condition}` does not exist in the response before"
-                    " it, the sequence ends with that response and the status 500. Here the step runs."
-                )
+        for step in node.steps[:first]:
+            self._differs(f"Step `{step.name}` is left out: its response does not reach the last step.")
+        if node.steps[first].condition:
+            self._differs(f"Condition of step `{node.steps[first].name}`: there is no response before it.")
+        return {"steps": self._steps(node, prefix, first, first)}
+
+    def _steps(self, node: GraphNode, prefix: str, start: int, first: int) -> list[dict[str, Any]]:
+        """The steps of a sequence from `start`. `first` is its first step."""
+        steps: list[dict[str, Any]] = []
+        names = [prefix + name for name in _names(node)]
+        for index in range(start, len(node.steps)):
+            step, name = node.steps[index], names[index]
+            if step.condition and index > start:
+                return [*steps, self._conditional(node, prefix, index, first)]
             if not step.is_hard:
                 self._differs(OF_DEPENDENCIES)
-            name = prefix + _names(node)[index]
             entry: dict[str, Any] = {"name": name, **self._target(step, f"{name}_")}
-            if steps:
+            if index > first and step.data == "$response":
                 self._differs(OF_BODIES)
-                entry["in"] = self._inputs(node.steps[index - 1], steps[-1]["name"])
+                renamed = {"predictions": "instances"} if step.renames else {}
+                outputs = self._outputs(node.steps[index - 1])
+                entry["in"] = {renamed.get(each, each): f"{names[index - 1]}.{each}" for each in outputs}
             steps.append(entry)
-        return {"steps": steps}
+        return steps
 
-    def _inputs(self, before: InferenceGraphStep, name: str) -> dict[str, str]:
-        """The inputs of a step that receives the response of the step before it."""
-        outputs = self._outputs(before)
-        renamed = {"predictions": "instances"} if outputs == ["predictions"] else {}
-        return {renamed.get(output, output): f"{name}.{output}" for output in outputs}
+    def _conditional(self, node: GraphNode, prefix: str, index: int, first: int) -> dict[str, Any]:
+        """The rest of a sequence from a step with a condition: where it fails, the answer is the response before."""
+        names, condition = [prefix + name for name in _names(node)], node.steps[index].condition
+        before, field = names[index - 1], condition if _FIELD.fullmatch(condition) else "REPLACE_ME"
+        self._differs(OF_CONDITIONS)
+        if field != condition:
+            self._differs(f"Condition of step `{node.steps[index].name}`: write `{condition}` as an expression.")
+        rest = self._steps(node, prefix, index, first)
+        answer = {each: f"{before}.{each}" for each in self._outputs(node.steps[index - 1])}
+        branches = [{"if": f"has({before}.{field})", "steps": rest}, {"else": True, "out": answer}]
+        return {"name": f"{names[index]}_if", "switch": branches}
 
     def _ensemble(self, node: GraphNode, prefix: str) -> dict[str, Any]:
         self._differs(OF_ENSEMBLES)
@@ -158,8 +177,8 @@ class _Conversion:
             }  # fmt: skip
             self.models[model] = {"name": model, "routes": [self._with_timeout(route)]}
             self._differs(
-                "Splitters: a split is a route, and its weights are relative. KServe draws from 0 to 100, so that one"
-                " request in 101 has no step."
+                "Splitters: a split is a route, and its weights are relative. KServe's are shares of 100: what they"
+                " leave out is an error there."
             )
         return model
 
@@ -175,8 +194,10 @@ class _Conversion:
         return self._arm(step.node, inner.steps[0])
 
     def _branch(self, step: InferenceGraphStep, prefix: str) -> dict[str, Any]:
-        self._differs(f"Condition of step `{step.name}`: write `{step.condition}` as an expression.")
-        field = step.condition if _FIELD.fullmatch(step.condition) else "REPLACE_ME"
+        written = step.condition.removeprefix("parameters.")
+        field = written if _FIELD.fullmatch(written) else "REPLACE_ME"
+        if field != written:
+            self._differs(f"Condition of step `{step.name}`: write `{step.condition}` as an expression.")
         return {"if": f"has(request.{field})", **self._target(step, prefix)}
 
     def _outputs(self, step: InferenceGraphStep) -> list[str]:

@@ -8,7 +8,6 @@ budgets.py    the budgets of a request to a pipeline
 step.py       one step: its inputs, its time, its record, its failure
 request.py    the client's request: its values, and requests of steps made from it
 outgoing.py   values of an answer, and an answer from values
-large_bodies.py  decodes and encodes large bodies in a worker process
 passed.py     the stream of the last step as the pipeline's
 part.py       one part of a node, such as a member of an ensemble: recorded like a step
 conditions.py compiled conditions, and the values that they read
@@ -24,6 +23,7 @@ switch.py     the first branch whose condition holds
 guards/       blocks what its model classifies as forbidden, also on streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
+bodies/       bodies of JSON as values, and values as bodies
 leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize, call, agree
 
 To add a kind of node:

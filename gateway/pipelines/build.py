@@ -26,7 +26,7 @@ from gateway.pipelines.no_rows import NoRows
 from gateway.pipelines.scope import REQUEST, PipelineNode
 from gateway.pipelines.sequence import SequenceNode
 from gateway.pipelines.step import Step
-from gateway.pipelines.switch import Branch, SwitchNode
+from gateway.pipelines.switch import Branch, SwitchNode, ValuesNode
 
 
 class Builder:
@@ -35,7 +35,13 @@ class Builder:
     While it compiles a node, it has the values that the node's conditions may refer to.
     """
 
-    def __init__(self, config: Config, takes_tensors: Callable[[str], bool], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        takes_tensors: Callable[[str], bool],
+        takes_json: Callable[[str], bool],
+        clock: Callable[[], float],
+    ) -> None:
         self.subject = ""
         """The step whose answer a guard would guard."""
         self.is_enclosed = False
@@ -44,6 +50,8 @@ class Builder:
         self._visible: dict[str, NodeOutputs] = {}
         self.takes_tensors = takes_tensors
         """Whether the model of a name takes tensors."""
+        self.takes_json = takes_json
+        """Whether the servers of the model of a name are KServe v1's without declared tensors."""
         self.clock = clock
         self._config = config
 
@@ -77,7 +85,8 @@ class Builder:
 
 def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
     assert config.model is not None
-    return ModelNode(config.model, takes_tensors=builder.takes_tensors(config.model))
+    model = config.model
+    return ModelNode(model, takes_tensors=builder.takes_tensors(model), takes_json=builder.takes_json(model))
 
 
 def _steps(builder: Builder, config: NodeConfig) -> PipelineNode:
@@ -102,6 +111,10 @@ def _switch(builder: Builder, config: NodeConfig) -> PipelineNode:
     ]
     nodes = [builder.node(branch) for branch in config.switch]
     return SwitchNode([Branch(*each) for each in zip(conditions, nodes, strict=True)])
+
+
+def _values(_: Builder, config: NodeConfig) -> PipelineNode:
+    return ValuesNode(config.out)
 
 
 def _step(builder: Builder, config: StepConfig, waits: frozenset[str], *, is_read: bool) -> Step:
@@ -159,5 +172,6 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "switch": _switch,
     "cascade": _cascade,
     "guard": _guard,
+    "out": _values,
     **dict.fromkeys(leaves.KINDS, _leaf),
 }

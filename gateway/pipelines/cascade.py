@@ -9,9 +9,9 @@ from adapters import offload
 from adapters.answer import Answer
 from adapters.errors import CallerError, ClientGone, ContextTooLong, DeadlineError, InferenceError
 from adapters.requests import CompletionRequest, GenerateRequest
+from gateway.pipelines.bodies.large_bodies import body_without_logprobs
 from gateway.pipelines.conditions import Condition
 from gateway.pipelines.generated import HeldStream
-from gateway.pipelines.large_bodies import body_without_logprobs
 from gateway.pipelines.model import ModelNode
 from gateway.pipelines.part import run_part
 from gateway.pipelines.scope import Bound, Estimate, Output, PipelineNode, StepScope

@@ -14,7 +14,7 @@ from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
-from gateway.pipelines.large_bodies import with_usage
+from gateway.pipelines.bodies.large_bodies import with_usage
 from gateway.pipelines.metadata import PipelineMetadata
 from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.part import run_recorded
@@ -90,7 +90,7 @@ class Pipeline:
         answer = output.answer
         usage = call.trace.spent(call.step)[0] or Usage()
         if answer is None or not incoming.takes(answer, is_forwarded=output.is_forwarded):
-            answer = await answer_from(incoming, await output.read(), usage)
+            answer = await answer_from(incoming, await output.read(), usage, has_names=output.has_names)
         elif answer.body is None:
             answer = PassedStream(answer, call)
         else:

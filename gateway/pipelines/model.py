@@ -20,12 +20,19 @@ class ModelNode:
     """Sends the client's request, or the step's inputs, to a model."""
 
     def __init__(
-        self, model: str, *, takes_tensors: bool, declared: Mapping[str, TensorMetadata] | None = None
+        self,
+        model: str,
+        *,
+        takes_tensors: bool,
+        declared: Mapping[str, TensorMetadata] | None = None,
+        takes_json: bool = False,
     ) -> None:
         """`declared` are the model's inputs; its server describes them if None."""
         self.model = model
         self._declared = declared
         self._takes_tensors = takes_tensors
+        self._takes_json = takes_json
+        """Whether its servers are KServe v1's without declared tensors, which receive fields of JSON."""
 
     async def run(self, scope: StepScope) -> Output:
         request = await self._request(scope)
@@ -60,6 +67,8 @@ class ModelNode:
 
     async def _request(self, scope: StepScope) -> ModelRequest:
         incoming, inputs = scope.request, scope.inputs
+        if self._takes_json and (inputs is not None or incoming.is_json):
+            return await incoming.as_json(self.model, inputs)
         if inputs is None and isinstance(incoming.request, InferRequest) == self._takes_tensors:
             return await incoming.for_model(self.model, live=scope.is_live)
         try:

@@ -18,12 +18,14 @@ from adapters.requests import (
 )
 from adapters.stream import OnePiece
 from adapters.tensors import Inference, Inferred, Tensor, requested_outputs
-from adapters.types import OPENAI, Usage
+from adapters.types import OPENAI, PREDICT_V1, Usage
 from adapters.upstreams.inferred import answer_of, decode
 from adapters.wire.oip.bodies import TensorMetadata
 from adapters.wire.openai import embeddings as vectors
 from adapters.wire.text.generated_text import TextEncoder
-from gateway.pipelines.large_bodies import answer_values, events
+from adapters.wire.tfserving.payloads import PredictV1Payload
+from gateway.pipelines.bodies import json_values
+from gateway.pipelines.bodies.large_bodies import answer_values, events
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
 
@@ -35,17 +37,19 @@ async def values_of(answer: Answer) -> Values:
         raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
     if answer.form.wire in ("oip-http", "oip-grpc"):
         return {tensor.name: tensor for tensor in (await decode(answer)).outputs}
+    if answer.form.wire == "predict-v1":
+        return await offload.parse(answer.body, json_values.decode_fields, answer.body)
     if answer.form.wire != "openai":
         raise StepFailed(f"An answer of the kind `{answer.form.wire}` has no values for other steps.")
     return await offload.parse(answer.body, answer_values, answer.body, answer.usage.completion_tokens)
 
 
-async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -> Answer:
+async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage, *, has_names: bool = False) -> Answer:
     """The answer to the pipeline's request, in its own operation. Raises `StepFailed` if the values cannot be it."""
     request = incoming.request
     try:
         if isinstance(request, InferRequest):
-            return await _inferred(incoming, request, values, usage)
+            return await _inferred(incoming, request, values, usage, has_names=has_names)
         if isinstance(request, EmbeddingRequest):
             return _embedded(request, values, usage)
         assert isinstance(request, GenerateRequest)
@@ -54,7 +58,18 @@ async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage) -
         raise StepFailed(f"The outputs of the pipeline do not fit this operation: {error}.") from None
 
 
-async def _inferred(incoming: PipelineRequest, request: InferRequest, values: Values, usage: Usage) -> Answer:
+async def _inferred(
+    incoming: PipelineRequest, request: InferRequest, values: Values, usage: Usage, *, has_names: bool
+) -> Answer:
+    if isinstance(payload := request.payload, PredictV1Payload):
+        is_plain = not all(isinstance(value, Tensor) for value in values.values())
+        if is_plain or payload.verb == "predict":
+            size = sum(len(value.data) for value in values.values() if isinstance(value, Tensor))
+            body = await offload.run(
+                size, json_values.encode_predictions, dict(values), by_row=payload.by_row, has_names=has_names
+            )
+            usage.bytes = usage.bytes or len(body)
+            return Answer(content_type="application/json", body=body, usage=usage, form=PREDICT_V1)
     inference: Inference = await incoming.inference()
     outputs = [tensor_of(name, value) for name, value in values.items()]
     inferred = Inferred(request.model, "", inference.id, outputs=requested_outputs(inference, outputs))

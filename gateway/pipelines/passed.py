@@ -11,8 +11,8 @@ from adapters.call import Call, CallTrace
 from adapters.stream import Stream
 from adapters.types import Usage
 from adapters.wire import sse
+from gateway.pipelines.bodies.large_bodies import counts
 from gateway.pipelines.generated import events_of
-from gateway.pipelines.large_bodies import counts
 
 _encode = msgspec.json.Encoder().encode
 

@@ -28,8 +28,10 @@ from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
+from adapters.wire.tfserving.payloads import PredictV1Payload
+from gateway.pipelines.bodies import json_values
+from gateway.pipelines.bodies.large_bodies import check_values
 from gateway.pipelines.generated import content_text
-from gateway.pipelines.large_bodies import check_values
 from gateway.pipelines.values import UnusableValueError, Value, Values, elements_of, plain, text_of
 
 Describe = Callable[[Call], Awaitable[ModelMetadata]]
@@ -64,9 +66,26 @@ class PipelineRequest:
         A whole answer to another request than the client's may have other outputs, or another form.
         """
         if isinstance(self.request, InferRequest):
+            if answer.form.wire == "predict-v1":
+                return self.is_json
             is_expected = answer.body is None or (is_forwarded and not self.request.stream)
             return is_expected and answer.form.wire in ("oip-http", "oip-grpc")
         return answer.form.wire == "openai"
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the client's request is one of KServe's v1."""
+        return isinstance(self.request, InferRequest) and isinstance(self.request.payload, PredictV1Payload)
+
+    async def as_json(self, model: str, inputs: Values | None) -> InferRequest:
+        """A request of KServe's v1 with a step's inputs as its fields, or the client's own for None."""
+        request = self.request
+        if inputs is None:
+            assert isinstance(request, InferRequest)
+            return request.codec.rename(request, model)
+        size = sum(len(each.data) for each in inputs.values() if isinstance(each, Tensor))
+        body = await offload.run(size, json_values.encode_fields, dict(inputs))
+        return await offload.run(len(body), json_values.request_of, body, model)
 
     async def inference(self) -> Inference:
         """The tensors of the request, decoded. Raises `CallerError`."""
@@ -81,6 +100,8 @@ class PipelineRequest:
         """One value of the request. Raises `CallerError` if the request has none of this name."""
         request = self.request
         if isinstance(request, InferRequest):
+            if self.is_json and name not in {each.name for each in (await self._describe(self._call)).inputs}:
+                return await self._json_value(name)
             inference = await self.inference()
             tensor = next((tensor for tensor in inference.inputs if tensor.name == name), None)
             if tensor is None:
@@ -92,6 +113,15 @@ class PipelineRequest:
         if name not in self._fields:
             await self._check(_SOURCES.get(name, name))
             self._fields[name] = _field(request, name)
+        return self._fields[name]
+
+    async def _json_value(self, name: str) -> Value:
+        """One field of a request of KServe's v1, or one of its parameters. Raises `CallerError`."""
+        if not self._fields:
+            body = self.request.payload.body if isinstance(self.request, InferRequest) else b""
+            self._fields = dict(await offload.parse(body, json_values.decode_request, body))
+        if name not in self._fields:
+            raise CallerError(f"The request has no `{name}`, which the model needs.", param=name)
         return self._fields[name]
 
     async def texts(self) -> list[str]:

@@ -22,12 +22,19 @@ class Output:
     The answer may be a stream that has begun, if the scope of the node is live.
     """
 
-    __slots__ = ("_values", "answer", "is_forwarded", "trace")
+    __slots__ = ("_values", "answer", "has_names", "is_forwarded", "trace")
 
     def __init__(
-        self, values: Values | None = None, answer: Answer | None = None, *, is_forwarded: bool = True
+        self,
+        values: Values | None = None,
+        answer: Answer | None = None,
+        *,
+        is_forwarded: bool = True,
+        has_names: bool = False,
     ) -> None:
         self.answer = answer
+        self.has_names = has_names
+        """Whether a client needs the names of the values, even of a single one: the others may be absent."""
         self.is_forwarded = is_forwarded
         """Whether the model has received the client's own request, so that the answer has the outputs that the client
         requests, in their form."""

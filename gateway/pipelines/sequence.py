@@ -17,7 +17,7 @@ class SequenceNode:
     """A graph of steps. Its output is that of its last step, or the values that `out` selects.
 
     Steps without references to each other run at the same time. A step whose input is absent, because a step was
-    skipped, is skipped too.
+    skipped, is skipped too. `out` leaves out the values of skipped steps, unless it has no others.
     """
 
     def __init__(self, steps: Sequence[Step], out: Mapping[str, str]) -> None:
@@ -48,10 +48,13 @@ class SequenceNode:
         produced = {**given, **outcome.values}
         if not self._out:
             return self._required(self._last, outcome.values)
-        for name in self._final:
-            self._required(name, produced)
         inner = scope.inner(outputs=produced)
-        return Output({name: await inner.value(reference) for name, reference in self._out.items()})
+        absent = self._final - produced.keys()
+        out = {name: each for name, each in self._out.items() if each.partition(".")[0] not in absent}
+        if not out:
+            self._required(min(absent), produced)
+        values = {name: await inner.value(reference) for name, reference in out.items()}
+        return Output(values, has_names=len(self._out) > 1)
 
     async def _start(
         self,

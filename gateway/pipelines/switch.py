@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adapters.errors import StepFailed
@@ -36,3 +36,16 @@ class SwitchNode:
         for branch in self._branches:
             bound = bound.or_(branch.node.bound(estimate))
         return bound
+
+
+class ValuesNode:
+    """A branch that calls no model: its outputs are values of the request or of earlier steps."""
+
+    def __init__(self, out: Mapping[str, str]) -> None:
+        self._out = out
+
+    async def run(self, scope: StepScope) -> Output:
+        return Output({name: await scope.value(reference) for name, reference in self._out.items()})
+
+    def bound(self, estimate: Estimate) -> Bound:
+        return Bound()

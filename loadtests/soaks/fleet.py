@@ -9,7 +9,6 @@ import csv
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from loadtests import networks
 from loadtests.bench_gateway import progress
 from loadtests.cpu import PAGE, PROC, processes, tree
 from loadtests.fleet.chaos import kill_and_restart, kill_runtimes
@@ -35,7 +35,6 @@ from loadtests.tensors.targets import is_ready
 from loadtests.venvs import InstallError, ensure
 
 LOCUST = ("locust==2.47.0",)
-APART = "HEADRACE_FLEET_APART"
 IDLE_S = 60.0
 
 
@@ -55,14 +54,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def apart() -> None:
     """Continue in a network of our own, with loopback only: some of the servers listen on every address."""
-    if os.environ.get(APART):
-        return
-    enter = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    if shutil.which("unshare") is None:
-        raise StartError("no unshare on PATH (util-linux)")
-    os.execvpe(
-        enter[0], [*enter, sys.executable, "-m", "loadtests.soaks.fleet", *sys.argv[1:]], {**os.environ, APART: "1"}
-    )
+    networks.enter("loadtests.soaks.fleet", sys.argv[1:])
 
 
 @contextlib.contextmanager

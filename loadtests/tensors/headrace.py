@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,15 +84,30 @@ def running_gateway(
 def _gateway(
     name: str, kind: str, upstream: int, core: str, folder: Path, models: tuple[Sequence[str], Mapping[str, Any]]
 ) -> Iterator[tuple[Door, str]]:
-    """One process, and a key. Its ports were free a moment ago; another process may be faster, so it is tried again."""
+    """One process, and a key."""
+
+    def written(home: Path, listen: Sequence[int]) -> dict[str, Any]:
+        return config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", *models)
+
+    with serving(f"{name}-{kind}", core, folder, written) as (http, grpc, key):
+        yield http if kind == "http" else grpc, key
+
+
+@contextlib.contextmanager
+def serving(
+    name: str, core: str, folder: Path, written: Callable[[Path, Sequence[int]], dict[str, Any]]
+) -> Iterator[tuple[Door, Door, str]]:
+    """A gateway with the configuration that `written` returns for a folder and three ports: HTTP, gRPC, and a key.
+
+    Its ports were free a moment ago; another process may be faster, so it is tried again.
+    """
     with contextlib.ExitStack() as stack:
         for attempt in range(ATTEMPTS):
-            home = folder / f"{name}-{kind}-{attempt}"
+            home = folder / f"{name}-{attempt}"
             home.mkdir()
             listen = http, grpc, admin = free_ports(3)
             file = home / "headrace.yaml"
-            written = config(home, listen, PROTOCOLS[kind], f"http://127.0.0.1:{upstream}", *models)
-            file.write_text(yaml.safe_dump(written, sort_keys=False))
+            file.write_text(yaml.safe_dump(written(home, listen), sort_keys=False))
             key = create_key(Path(sys.executable), file)
             command = [sys.executable, "-m", "gateway", "serve", "--config", str(file)]
             try:
@@ -101,7 +116,7 @@ def _gateway(
                 if "in use" not in str(error) or attempt == ATTEMPTS - 1:
                     raise
                 continue
-            yield Door(http if kind == "http" else grpc, pid), key
+            yield Door(http, pid), Door(grpc, pid), key
             return
 
 
@@ -118,22 +133,29 @@ def config(
     pipelines: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The YAML as data: keys, limits that count but never bind, retry and breaker, probes, metrics, an access log."""
-    http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
     pool = {"name": "models", "protocol": protocol, "endpoints": [endpoint], "max_connections": 4096}
-    limits = [
-        {"requests": "100M/min", "rows": "1000M/min", "concurrency": 10_000},
-        {"per": "key", "requests": "100M/min"},
-    ]
     route = {"to": "models", "retry": {"attempts": 3, "budget": "20%"}, "timeout": {"total": "60s"}}
     return {
-        "version": 1,
-        "listen": {"http": http, "grpc": grpc, "admin": admin},
-        "state": {"database": f"sqlite:///{folder}/state.db"},
-        "access_log": {"to": str(folder / "access.log")},
+        **surroundings(folder, listen),
         "pools": [pool],
         "models": [
             *({"name": name, "routes": [route]} for name in models),
             *({"name": name, "pipeline": pipeline} for name, pipeline in pipelines.items()),
         ],
+    }
+
+
+def surroundings(folder: Path, listen: Sequence[int]) -> dict[str, Any]:
+    """The YAML as data, without pools and models."""
+    http, grpc, admin = (f"127.0.0.1:{port}" for port in listen)
+    limits = [
+        {"requests": "100M/min", "rows": "1000M/min", "concurrency": 10_000},
+        {"per": "key", "requests": "100M/min"},
+    ]
+    return {
+        "version": 1,
+        "listen": {"http": http, "grpc": grpc, "admin": admin},
+        "state": {"database": f"sqlite:///{folder}/state.db"},
+        "access_log": {"to": str(folder / "access.log")},
         "tenants": [{"name": TENANT, "models": ["*"], "limits": limits}],
     }

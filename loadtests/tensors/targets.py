@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
+from loadtests import networks
 from loadtests.peers import triton
 from loadtests.servers import POLL_S, START_TIMEOUT_S, Launch, StartError, child, free_port, free_ports, log_tail
 from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, http_request, is_right, post
@@ -118,8 +119,7 @@ def running_peer(peer: Peer, venv: Path, core: str, folder: Path) -> Iterator[Ta
     plain.write_bytes(http_request(peer.path, peer.document))
     launch = peer.launch(home, port, venv)
     if peer.apart:
-        network = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-        launch = replace(launch, command=[*network, *launch.command])
+        launch = replace(launch, command=[*networks.prefix(), *launch.command])
 
     def inside(pid: int) -> list[str]:
         return ["nsenter", "--target", str(pid), "--user", "--preserve-credentials", "--net"] if peer.apart else []

@@ -7,15 +7,8 @@ import pytest
 import yaml
 
 from config.loader import load
-from loadtests.bench_pipelines import (
-    NAMES,
-    PIPELINE,
-    EnsembleLoad,
-    added_milliseconds,
-    parse,
-    pipelines,
-    repository,
-)
+from loadtests.bench_pipelines import EnsembleLoad, added_milliseconds, parse
+from loadtests.tensors.ensemble_targets import NAMES, PIPELINE, pipelines, repository
 from loadtests.tensors.headrace import config
 from loadtests.tensors.report import Measured, document
 from runtimes.tensor.configuration.reading import read_model

@@ -29,6 +29,7 @@ LOGPROBS = ("min", "mean", "p01", "p05", "p10", "p25", "p50", "p75", "p90", "p95
 """Minimum, mean and percentiles of the log-probabilities of an answer's tokens."""
 _COUNT = NumberType(integer=True, low=0)
 _ANY_TENSOR = TensorType()
+_UNDECLARED = Variable(_ANY_TENSOR, undeclared=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +144,10 @@ def own_values(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
 def variables(request: NodeOutputs, steps: Mapping[str, NodeOutputs], own: NodeOutputs = NOTHING) -> Variables:
     """The variables of a condition: the request, the steps that it may refer to, and the node's own values."""
     declared: dict[Path, Variable] = dict(own.declared)
-    opened: dict[Path, Variable] = {(): Variable(_ANY_TENSOR)} if own.is_open else {}
+    opened: dict[Path, Variable] = {(): _UNDECLARED} if own.is_open else {}
     for name, outputs in ((REQUEST, request), *steps.items()):
         declared |= {(name, *path): variable for path, variable in outputs.declared.items()}
         if outputs.is_open:
             is_chat = name == REQUEST and bool(outputs.declared)
-            opened[(name,)] = Variable(JSON, optional=True) if is_chat else Variable(_ANY_TENSOR)
+            opened[(name,)] = Variable(JSON, optional=True) if is_chat else _UNDECLARED
     return Variables(declared, opened)

@@ -28,12 +28,16 @@ KINDS = ("model", "steps", "ensemble", "switch", "cascade", *LEAVES)
 class NodeConfig(LeafKinds):
     """One node of a pipeline: exactly one of its kinds."""
 
+    may_select: ClassVar[bool] = False
+    """Whether the node may consist of ``out`` alone."""
+
     model: Name | None = None
     """Model of this file that answers: its routes, limits, prices, retries, caches and queues apply."""
     steps: tuple[StepConfig, ...] = ()
     """Steps that run as soon as their values are available."""
     out: dict[Field, Reference] = Bounds({})
-    """With ``steps``: outputs, by name, each of a step. When absent, the last step's answer as it is."""
+    """With ``steps``: outputs, by name, each of a step; when absent, the last step's answer as it is. Alone, in a
+    branch of a ``switch``: values of the request or of earlier steps, so that the branch calls no model."""
 
     ensemble: EnsembleConfig | None = None
     """Several models answer at once, and their answers are combined."""
@@ -48,13 +52,14 @@ class NodeConfig(LeafKinds):
         if len(kinds) != 1:
             given = f"has {' and '.join(kinds)}" if kinds else "does nothing"
             raise ValueError(f"{given}: give exactly one of {', '.join(KINDS)}")
-        if self.out and not self.steps:
+        if self.out and kinds[0] not in ("steps", "out"):
             raise ValueError("`out` belongs to `steps`")
         return self
 
     def kinds(self) -> list[str]:
-        """The kinds that are given."""
-        return [kind for kind in KINDS if getattr(self, kind)]
+        """The kinds that are given: `out` is one if the node has no other."""
+        kinds = [kind for kind in KINDS if getattr(self, kind)]
+        return ["out"] if not kinds and self.out and self.may_select else kinds
 
     def placed_models(self) -> Iterator[tuple[Place, str]]:
         """The models that the node itself calls, each with its place in it."""
@@ -205,6 +210,8 @@ class EnsembleConfig(Section):
 
 class BranchConfig(NodeConfig):
     """A branch of a switch."""
+
+    may_select: ClassVar[bool] = True
 
     condition: Expression | None = Bounds(None, alias="if")
     """Condition on values of the request and of earlier steps."""

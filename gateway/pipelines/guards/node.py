@@ -9,10 +9,10 @@ from adapters.answer import Answer
 from adapters.errors import ContentFiltered, InferenceError, StepFailed, Unsupported
 from adapters.tensors import Tensor
 from adapters.upstreams.inferred import decode
+from gateway.pipelines.bodies.large_bodies import answer_texts, examined_parts, strings
 from gateway.pipelines.guards.examiner import Examiner
 from gateway.pipelines.guards.generated_stream import GuardedStream
 from gateway.pipelines.guards.tensor_stream import GuardedTensorStream
-from gateway.pipelines.large_bodies import answer_texts, examined_parts, strings
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Value, elements_of
 

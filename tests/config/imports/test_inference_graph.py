@@ -37,12 +37,20 @@ def pipeline_of(written: dict[str, Any]) -> Any:
 
 def test_a_sequence_passes_the_response_on() -> None:
     written, differences = convert(
-        graph(root=node("Sequence", service("first"), service("second", data="$response", dependency="Hard")))
+        graph(
+            root=node(
+                "Sequence",
+                service("first"),
+                service("second", data="$response", dependency="Hard"),
+                service("third", data="$response", mapPredictionsToInstances=True),
+            )
+        )
     )
     assert pipeline_of(written) == {
         "steps": [
             {"name": "first", "model": "first"},
-            {"name": "second", "model": "second", "in": {"instances": "first.predictions"}},
+            {"name": "second", "model": "second", "in": {"predictions": "first.predictions"}},
+            {"name": "third", "model": "third", "in": {"instances": "second.predictions"}},
         ]
     }
     assert written["pools"][0] == {
@@ -56,12 +64,31 @@ def test_a_sequence_passes_the_response_on() -> None:
 
 
 def test_steps_with_an_unread_response_are_omitted_and_reported() -> None:
-    written, differences = convert(
-        graph(root=node("Sequence", service("first"), service("second", data="$request", condition="dog")))
-    )
+    written, differences = convert(graph(root=node("Sequence", service("first"), service("second", data="$request"))))
     assert [step["name"] for step in pipeline_of(written)["steps"]] == ["second"]
     assert any(text.startswith("Step `first` is left out") for text in differences)
-    assert any(text.startswith("Condition of step `second`: where `dog`") for text in differences)
+
+
+def test_a_condition_of_a_sequence_ends_it_with_the_response_before() -> None:
+    written, differences = convert(
+        graph(
+            root=node(
+                "Sequence",
+                service("first"),
+                service("second", data="$request", condition="dog"),
+                service("third", data="$response", condition="a.#(b==1)"),
+            )
+        )
+    )
+    first, rest = pipeline_of(written)["steps"]
+    assert first == {"name": "first", "model": "first"}
+    second, last = rest["switch"][0]["steps"]
+    assert rest["name"] == "second_if"
+    assert rest["switch"][0]["if"] == "has(first.dog)"
+    assert rest["switch"][1] == {"else": True, "out": {"predictions": "first.predictions"}}
+    assert second == {"name": "second", "model": "second"}
+    assert last["switch"][0]["if"] == "has(second.REPLACE_ME)"
+    assert "Condition of step `third`: write `a.#(b==1)` as an expression." in differences
 
 
 def test_an_ensemble_has_an_output_for_each_step() -> None:
@@ -84,7 +111,7 @@ def test_a_splitter_is_a_split_of_a_route() -> None:
     (model,) = [model for model in written["models"] if model["name"] == "pets-root"]
     arms = model["routes"][0]["split"]["arms"]
     assert arms == [{"pool": "a", "weight": 20}, {"pool": "b", "weight": 80}]
-    assert any("one request in 101" in text for text in differences)
+    assert any("shares of 100" in text for text in differences)
 
 
 def test_a_switch_preserves_its_order_and_every_condition_is_reported() -> None:

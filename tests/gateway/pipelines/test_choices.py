@@ -6,10 +6,12 @@ import struct
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from adapters.errors import BackendError, StepFailed
 from adapters.fake import FakeAdapter, Script
 from adapters.tensors import Tensor, join_bytes
+from config.schema.pipelines.pipeline import PipelineConfig
 from tests.gateway.pipelines.rigs import chat_fake, chunks, floats, infer, infers, outputs, rig, sent
 from tests.support.gateways import Rig, chat
 
@@ -179,3 +181,63 @@ async def test_a_client_that_leaves_ends_all_members() -> None:
     assert [one.adapters[name][0].calls[0].end for name in "abc"] == ["cancelled"] * 3
     assert sent(one, "a")["x"].data == floats("", 1).data
     one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("parameters", "label"),
+    [({}, 2.0), ({"tier": "gold"}, 1.0), ({"tier": "tin"}, 2.0), ({"limit": 7}, 3.0), ({"limit": 2}, 2.0)],
+)
+async def test_conditions_read_parameters_that_a_client_may_leave_out(parameters: dict[str, Any], label: float) -> None:
+    branches = [
+        {"if": 'request.tier default "" == "gold"', "model": "a"},
+        {"if": "has(request.limit) and request.limit > 5", "model": "c"},
+        {"else": True, "model": "b"},
+    ]
+    fakes = {name: infers(floats("l", value)) for name, value in (("a", 1.0), ("b", 2.0), ("c", 3.0))}
+    one = rig({"switch": branches}, fakes, tensors="abc")
+    request = infer(floats("x", 1), parameters=parameters)
+    answer = await one.core.handle(one.principal, request, {}, one.record())
+    assert (await outputs(answer))["l"] == floats("l", label)
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("score", "calls"), [(0.9, 1), (0.1, 0)])
+async def test_a_branch_may_answer_with_values_alone(score: float, calls: int) -> None:
+    first = {"name": "score", "model": "a", "in": {"x": "request.x"}}
+    branches = [{"if": "score.p >= 0.5", "model": "b"}, {"else": True, "out": {"p": "score.p", "x": "request.x"}}]
+    fakes = {"a": infers(floats("p", score)), "b": infers(floats("p", 7))}
+    one = rig({"steps": [first, {"name": "rest", "switch": branches}]}, fakes, tensors="ab")
+    answer = await one.core.handle(one.principal, infer(floats("x", 3)), {}, one.record())
+    expected = {"p": floats("p", 7)} if calls else {"p": floats("p", score), "x": floats("x", 3)}
+    assert await outputs(answer) == expected
+    assert len(one.adapters["b"][0].calls) == calls
+    one.assert_idle()
+
+
+def test_values_alone_belong_to_branches() -> None:
+    for pipeline in ({"out": {"x": "request.x"}}, {"steps": [{"name": "a", "out": {"x": "request.x"}}]}):
+        with pytest.raises(ValidationError, match="does nothing: give exactly one of"):
+            PipelineConfig.model_validate(pipeline)
+
+
+@pytest.mark.looptime
+async def test_outputs_of_skipped_steps_are_left_out() -> None:
+    steps = [
+        {"name": "one", "model": "a", "on_error": "skip"},
+        {"name": "two", "model": "b", "on_error": "skip"},
+    ]
+    out = {"one": "one.y", "two": "two.y"}
+    broken = FakeAdapter(Script(fault=BackendError("no")))
+    one = rig({"steps": steps, "out": out}, {"a": broken, "b": infers(floats("y", 2))}, tensors="ab")
+    answer = await one.core.handle(one.principal, infer(floats("x", 1)), {}, one.record())
+    assert await outputs(answer) == {"two": floats("two", 2)}
+    assert ("x-headrace-steps", "one=skipped") in answer.headers
+    none = rig(
+        {"steps": steps, "out": out}, {"a": broken, "b": FakeAdapter(Script(fault=BackendError("no")))}, tensors="ab"
+    )
+    with pytest.raises(StepFailed, match="was skipped"):
+        await none.core.handle(none.principal, infer(floats("x", 1)), {}, none.record())
+    one.assert_idle()
+    none.assert_idle()
