@@ -5,6 +5,7 @@ why.py       the decision for a request, step by step
 text.py      an explanation as text
 header.py    an explanation as a response header
 cases.py     tests of a policy
+graphs.py    the graphs of pipelines
 durations.py how long the steps of rollouts need
 cli.py       `headrace check` and `headrace explain`
 """

@@ -7,6 +7,7 @@ schema.py     the tables in the state database
 planned.py    rollouts and experiments of a file, with the operations that differ
 subjects.py   subjects that count once over all processes
 values.py     values that clients report
+points.py     time series
 store.py      reads, counts, decides and writes in one transaction
 warm.py       retains the models of old arms in our tensor runtimes
 lease.py      the one decider among the gateways of a database

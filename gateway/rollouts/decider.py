@@ -139,7 +139,7 @@ class Decider:
         return self.progress.get(name, progress)
 
     async def series(self, name: str) -> list[dict[str, Any]]:
-        """The time series of an experiment. Raises `KeysError`."""
+        """The time series of a rollout or an experiment. Raises `KeysError`."""
         progress = self.progress.get(name)
         if progress is None:
             return []

@@ -18,13 +18,13 @@ from gateway.auth.audit import Act, Actor, append
 from gateway.auth.state import StateDatabase, this_process
 from gateway.rollouts.lease import DeciderLease
 from gateway.rollouts.planned import Planned, Progress, Verb, shown
-from gateway.rollouts.schema import batches, create_tables, experiments, points, rollouts, subjects
+from gateway.rollouts.points import SeriesPoints, forget_points, read_points
+from gateway.rollouts.schema import batches, create_tables, experiments, rollouts, subjects
 from gateway.rollouts.subjects import ASSIGNMENT, SubjectOwner, forget_subjects, new_subjects
 from gateway.rollouts.values import ValueRow, count_values, covariate_of, forget_values, sweep_values, write_values
 from gateway.shadow.schema import create_tables as create_shadow_tables
 from gateway.shadow.store import forget_shadow, read_progress
 from policies.experiments.progress import ExperimentProgress
-from policies.experiments.report import is_due, point
 from policies.rollouts.decide import OrderRefused
 from policies.rollouts.progress import RolloutProgress
 from policies.rollouts.tally import MEASURING, ArmTally, StratumTally
@@ -52,6 +52,7 @@ class RolloutStore:
         self._wall = wall
         self._rng = Random()
         self._swept_at = 0.0
+        self._points = SeriesPoints()
         self._database = StateDatabase(url, pepper)
         with self._database.transaction() as connection:
             create_tables(connection)
@@ -119,11 +120,9 @@ class RolloutStore:
         return None if row is None else (row.arm, row.stratum, row.at)
 
     def series(self, name: str, generation: int) -> list[dict[str, Any]]:
-        """The time series of an experiment."""
-        query = select(points.c.at, points.c.point).where(points.c.name == name, points.c.generation == generation)
+        """The time series of a rollout or an experiment."""
         with self._database.transaction() as connection:
-            rows = connection.execute(query.order_by(points.c.at)).all()
-        return [{"at": row.at, **msgspec.json.decode(row.point)} for row in rows]
+            return read_points(connection, name, generation)
 
     def release(self, lease: DeciderLease) -> None:
         """Let another gateway decide at once."""
@@ -154,11 +153,7 @@ class RolloutStore:
                 progress.covariate = covariate_of(connection, progress, config.metric)
         count_values(connection, plan, progress)
         progress = plan.advanced(progress, seconds, self._rng, judgement_of(connection, plan))
-        if isinstance(config, ExperimentConfig) and isinstance(progress, ExperimentProgress) and is_due(progress):
-            progress.pointed_at = progress.elapsed
-            shown_point = msgspec.json.encode(point(config, plan.metrics[config.metric], progress)).decode()
-            row = {"name": config.name, "generation": progress.generation, "at": now, "point": shown_point}
-            connection.execute(insert(points).values(row))
+        self._points.add(connection, plan, progress, now)
         return progress
 
     def _write(
@@ -182,7 +177,7 @@ class RolloutStore:
             forget_subjects(connection, after.name)
             forget_values(connection, after.name)
             forget_shadow(connection, after.name)
-            connection.execute(delete(points).where(points.c.name == after.name))
+            forget_points(connection, after.name)
         if verb is None and before is not None and shown(before) == shown(after):
             return
         kind = plan.config.kind

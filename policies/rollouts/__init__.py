@@ -8,6 +8,7 @@ progress.py     a rollout as it is stored: status, step, and the counts of each 
 bounds.py       bounds of times that are quantiles, measured in a warm-up
 evidence.py     e-values, proofs and intervals of the counts
 decide.py       the next status of a rollout: hold, next step, back
+series.py       the time series of a rollout
 report.py       a rollout for operators
 warm.py         the pools that must be able to serve for `back`
 power.py        how long a step needs to see a worse arm

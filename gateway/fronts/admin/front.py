@@ -13,6 +13,7 @@ from gateway.fronts.admin.experiments import ExperimentsFront
 from gateway.fronts.admin.explain import Explain
 from gateway.fronts.admin.guard import AdminGuard, for_anyone, for_scrapers
 from gateway.fronts.admin.orders import Orders
+from gateway.fronts.admin.pipelines import PipelinesFront
 from gateway.fronts.admin.playground import PlaygroundFront
 from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.rollouts import RolloutsFront
@@ -66,6 +67,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *ConfigurationFront(backend).routes(),
             *PlaygroundFront(backend).routes(),
             *ConsoleFront(backend, admission).routes(),
+            *PipelinesFront(backend).routes(),
         ]
     )
     return app

@@ -1,9 +1,10 @@
 """`/admin/rollouts`: lists rollouts with their evidence; pauses them, continues them, and takes them back."""
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from aiohttp import web
 
+from gateway.auth.errors import KeysError
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import read_object
 from gateway.fronts.admin.guard import AdminRefused, recorded, visit
@@ -26,6 +27,7 @@ class RolloutsFront:
         return [
             web.get("/admin/rollouts", self._list),
             web.get(one, self._show),
+            web.get(f"{one}/series", self._series),
             web.post(f"{one}/{{verb:pause|on|back}}", self._order),
         ]
 
@@ -34,10 +36,21 @@ class RolloutsFront:
         return web.json_response({"rollouts": views(decider.planned, decider.progress)})
 
     async def _show(self, request: web.Request) -> web.Response:
-        decider, name = self._backend.decider, request.match_info["rollout"]
+        return web.json_response(self._view(request.match_info["rollout"]))
+
+    async def _series(self, request: web.Request) -> web.Response:
+        name = self._view(request.match_info["rollout"])["name"]
+        try:
+            series = await self._backend.decider.series(name)
+        except KeysError as error:
+            raise AdminRefused(503, "database_unavailable", str(error)) from None
+        return web.json_response({"name": name, "points": series})
+
+    def _view(self, name: str) -> dict[str, Any]:
+        decider = self._backend.decider
         for view in views(decider.planned, decider.progress):
             if view["name"] == name:
-                return web.json_response(view)
+                return view
         raise AdminRefused(404, "no_such_rollout", "the file has no rollout of this name")
 
     async def _order(self, request: web.Request) -> web.Response:

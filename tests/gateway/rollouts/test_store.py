@@ -183,6 +183,30 @@ def test_an_operator_s_orders_are_followed_once_each(one: Gateway) -> None:
     assert [action for action, _ in one.audit()] == ["rollout.start", "rollout.pause", "rollout.back"]
 
 
+def test_the_time_series_has_the_weight_and_the_evidence(gateways: list[Gateway]) -> None:
+    one, two = gateways
+    wall = 1000.0
+    for each in gateways:
+        each.store._wall = lambda: wall
+    for second in range(120):
+        wall += 1.0
+        one.tick(planned(), counts(95, 5))
+        if second == 60:
+            two.store.read()
+    one.tick(planned(), counts(9405, 495, (20, 14)))
+    wall += 2.0
+    one.tick(planned())
+    points = one.store.series("r", 1)
+    weights = [point["weight"] for point in points]
+    assert 4 <= len(points) <= 8
+    assert weights[0] > 0 == weights[-1]
+    assert points[-1]["status"] == "back"
+    conditions = points[-1]["conditions"]
+    assert (conditions[0]["kind"], conditions[0]["event"]) == ("back_if", "failures")
+    assert conditions[0]["e_value"] >= 100
+    assert two.store.series("r", 1) == points
+
+
 def subjects(key: str, arms: dict[int, int]) -> StratumTally:
     return StratumTally("r", 1, 0, ArmTally(subjects={key: arms}))
 
