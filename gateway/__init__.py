@@ -42,6 +42,7 @@ discovery/            endpoints from DNS, a file or Kubernetes
 pipelines/            models that are graphs of other models
 embeddings/           tokenizes texts and pools vectors for models that compute embeddings
 foreign/              two commands that examine a server: probe and conformance
+batches/              files and batches: requests that may wait
 stored/               OpenAI's stored responses and conversations
 explain/              why a request is routed as it is, and the tests of a policy
 recording/            recorded traffic: a sample of requests, redacted and encrypted

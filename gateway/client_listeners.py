@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from adapters.http1.budget import Budget
@@ -46,10 +46,13 @@ class ClientListeners:
         refuse: Refusal,
         config: HttpConfig,
         memory: Budget,
+        uploads: Mapping[bytes, int] | None = None,
     ) -> None:
-        """Create the servers. Raises `StartError`."""
+        """Create the servers. `uploads` are the largest bodies by path, for bodies that are read in pieces.
+
+        Raises `StartError`."""
         config = _within_open_files(config, listeners=2 if self._has_grpc else 1)
-        self._http = Server(handler, _limits(config), refuse, memory)
+        self._http = Server(handler, _limits(config, uploads or {}), refuse, memory)
         if self._has_grpc:
             self._grpc = _grpc_server(door, ready, config)
 
@@ -104,7 +107,7 @@ def _within_open_files(config: HttpConfig, listeners: int) -> HttpConfig:
     return config.model_copy(update={"max_connections": fit})
 
 
-def _limits(config: HttpConfig) -> Limits:
+def _limits(config: HttpConfig, uploads: Mapping[bytes, int]) -> Limits:
     return Limits(
         max_head=config.max_head,
         max_body=config.max_body,
@@ -114,4 +117,5 @@ def _limits(config: HttpConfig) -> Limits:
         send_timeout=config.send_timeout,
         max_connections=config.max_connections,
         http2=config.http2,
+        uploads=uploads,
     )

@@ -17,12 +17,16 @@ from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, new_key
 from gateway.auth.table import KeyTable
 from gateway.background import Background
+from gateway.batches.metrics import BatchMetrics
+from gateway.batches.plane import BatchPlane
 from gateway.client_listeners import ClientListeners
 from gateway.core import Core
 from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.experiments.metrics import FeedbackMetrics
+from gateway.fronts.batches.files import OVERHEAD
+from gateway.fronts.batches.files import PATH as FILES
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -60,7 +64,7 @@ from gateway.usage.metrics import UsageLost
 if TYPE_CHECKING:
     from gateway.limits.remote.redis_ledger import RedisLedger  # needs an extra
 
-FIXED = ("listen", "workers", "state", "stored_responses", "auth", "http", "access_log", "record")
+FIXED = ("listen", "workers", "state", "stored_responses", "batches", "auth", "http", "access_log", "record")
 """Sections that only a restart can change: sockets, files and secrets depend on them."""
 
 
@@ -99,6 +103,7 @@ class DataPlane:
         self.listeners = ClientListeners(config)
         self.accepting = False
         self.playground_path: str | None = None
+        self.batches: BatchPlane | None = None
         self.core: Core
         self._background = Background()
         self._access_log = _open_log(config.access_log.to)
@@ -137,6 +142,9 @@ class DataPlane:
         self._watch_metrics()
         self._open_recorder(telemetry)
         self._open_shadows()
+        if self.config.batches is not None:
+            self.batches = BatchPlane(lambda: self.config, self.core, lambda: self.identity.pepper)
+            self.metrics.watch(BatchMetrics(self.batches.gate))
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)
@@ -202,13 +210,19 @@ class DataPlane:
         await recorder.aclose()
 
     def _open_listeners(self) -> None:
-        fronts, http = Fronts(self.core, self.is_ready, self._open_keeper(), self._open_inbox()), self.config.http
+        keeper, http = self._open_keeper(), self.config.http
+        service = None if self.batches is None else self.batches.service
+        fronts = Fronts(self.core, self.is_ready, keeper, self._open_inbox(), batches=service)
         handler: Handler = fronts
         if http.cors is not None:
             handler = cors = Cors(fronts, http.cors)
             self._refusal = cors.refuse
-        self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process)
+        uploads = {} if service is None else {FILES: service.config.max_file + OVERHEAD}
+        self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process, uploads)
         self._exits.push_async_callback(self.listeners.aclose)
+        if self.batches is not None:
+            self._exits.push_async_callback(self.batches.aclose)
+            self._run(self.batches.run(keeper), "batches")
 
     async def open_playground(self, path: str) -> None:
         """Listen on a private Unix socket for the console's requests to models. After `open`."""
@@ -317,6 +331,8 @@ class DataPlane:
         if not self.accepting:
             return True  # it never opened
         self.accepting = False
+        if self.batches is not None:
+            self.batches.drain()
         await self.shadows.copies.stop()
         return await self.listeners.drain(self.config.drain)
 

@@ -54,6 +54,8 @@ class Snapshot:
     """Tenants whose clients may request explanations."""
     prices: Mapping[str, Price]
     """By model, as configured."""
+    batch_prices: Mapping[str, Price]
+    """The same for the lines of batches."""
     pools: Mapping[str, Pool]
     tensor_models: frozenset[str]
     """Models that take tensors, by name as configured."""
@@ -75,6 +77,10 @@ class Snapshot:
         if allowed is None:
             raise CredentialError(REFUSED)
         return allowed
+
+    def of_batches(self) -> "Snapshot":
+        """The same snapshot with the prices of batches."""
+        return replace(self, prices=self.batch_prices)
 
     def called(self, model: str) -> ResolvedModel | None:
         """The model that a step calls."""
@@ -120,6 +126,7 @@ def build(
         resolved = catalogue.find(name)
         return resolved is not None and _takes_json(models[resolved.rules.model], configs)
 
+    prices = {model.name: Price(model.price) for model in config.models if model.price is not None}
     return Snapshot(
         config=config,
         standings={tenant.name: tenant for tenant in config.tenants},
@@ -129,7 +136,8 @@ def build(
         catalogue=catalogue,
         functions=function_models(config),
         allowed=allowed,
-        prices={model.name: Price(model.price) for model in config.models if model.price is not None},
+        prices=prices,
+        batch_prices={name: price.of_batch for name, price in prices.items()},
         pools=pools,
         tensor_models=tensor_models,
         responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),

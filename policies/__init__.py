@@ -6,6 +6,7 @@ pipelines/   the pure parts of pipelines: combining, guards
 rollouts/    gradual moves of requests, which are taken back if the new arm is worse
 experiments/  comparisons of arms by values that clients report
 comparison/  whether two answers to one request agree
+batches/     requests that may wait: examination, order, admission, states
 shadowing/   copies of requests whose answers are compared
 sequential/  tests and intervals that are valid at every look
 limits/      rates, budgets, prices and concurrency

@@ -1,6 +1,7 @@
 """The order of a pool's queue, and the request that a full queue evicts.
 
-    bands         the highest priority first; a lower one may have a share of the turns while a higher one waits
+    bands         the highest priority first; a lower one may have a share of the turns while a higher one waits, but
+                  batches never have
     tenants       within a band: the tenant with the least service for its share (`fairness`)
     urgency       within a tenant: the request that is due first (earliest deadline first, which misses no deadline
                   that any order would meet; Dertouzos, IFIP Congress 1974)
@@ -17,8 +18,8 @@ from typing import Generic, TypeVar
 
 from policies.fairness import VirtualTokenCounter
 
-HIGH, NORMAL, LOW = range(3)
-BANDS = 3
+HIGH, NORMAL, LOW, BATCH = range(4)
+BANDS = 4
 NO_TENANTS: frozenset[str] = frozenset()
 
 
@@ -174,7 +175,8 @@ class FairQueue(Generic[T]):
         """Remove the request that `next` returned, and charge its tenant."""
         top, *lower = (band for band in self._bands if band.size)
         for band in lower:
-            band.turns += self.lower
+            if band is not self._bands[BATCH]:
+                band.turns += self.lower
         mine = self._bands[ticket.band]
         if mine is not top:
             mine.turns = max(0.0, mine.turns - 1.0)  # it may have used the turn of a blocked higher band

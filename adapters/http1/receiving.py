@@ -120,8 +120,10 @@ class RequestReceiver(Feeding):
         incoming = Incoming(self, method.decode("latin-1"), head.path_of(self._target), fields, http11=http11)
         incoming.keep_alive = self._parser.should_keep_alive()
         incoming.length = int(fields.get(b"content-length", b"0"))
-        if incoming.length > self._server.limits.max_body:
-            incoming.error = too_large(self._server.limits.max_body)
+        if (limits := self._server.limits).uploads and method == b"POST":
+            incoming.limit = limits.uploads.get(incoming.target, limits.max_body)
+        if incoming.length > incoming.limit:
+            incoming.error = too_large(incoming.limit)
         if b"upgrade" in fields and self._parser.should_upgrade():
             self._upgrading = incoming.length > 0 or b"transfer-encoding" in fields
         self._incoming = incoming
@@ -138,10 +140,14 @@ class RequestReceiver(Feeding):
         incoming = self._incoming
         if incoming is None:
             return
-        if not incoming.take(body, self._server.limits.max_body):
+        if not incoming.take(body):
             self._arrived.wake()
             return
-        if not incoming.read_started and incoming.size > UNREAD_BODY_BYTES:
+        if incoming.in_pieces:
+            self._arrived.wake()
+            if incoming.unread > UNREAD_BODY_BYTES:
+                self._pause_reading()
+        elif not incoming.read_started and incoming.size > UNREAD_BODY_BYTES:
             self._pause_reading()
         if self.phase == "body":
             limits = self._server.limits
@@ -202,6 +208,15 @@ class RequestReceiver(Feeding):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._resume_reading()
         while not incoming.complete and incoming.error is None:
+            await self._arrived.wait()
+
+    async def receive_piece(self, incoming: Incoming) -> None:
+        """Wait until a piece of the body of `incoming` has arrived, or until its end or an error."""
+        if incoming.expects_continue and incoming.size == 0:
+            incoming.expects_continue = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._resume_reading()
+        while not (incoming.body or incoming.complete or incoming.error is not None):
             await self._arrived.wait()
 
     def _last_request(self) -> None:

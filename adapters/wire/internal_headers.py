@@ -19,7 +19,7 @@ REFUSED = "x-headrace-refused"
 """A response header: the scope of a refusal, `tenant` or `server`. The runtime's queue is fair, so a full queue rejects
 only requests of one tenant."""
 
-PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1}
+PRIORITIES: Mapping[str, int] = {"high": -1, "normal": 0, "low": 1, "batch": 2}
 """vLLM's `priority`: the lowest value is served first."""
 
 

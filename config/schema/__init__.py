@@ -8,6 +8,7 @@ console/         `console`
 cors.py          `http.cors`
 telemetry/       `traces`, `metrics`, `usage`
 state.py         `state` and `stored_responses`
+batches/         `batches`
 recording/       `record`
 pool.py          `pools`: endpoints, health checks, breakers, TLS
 balance.py       `balance` and `outliers` of a pool, and the load that servers report

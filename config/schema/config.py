@@ -18,6 +18,7 @@ from config.runtimes import (
     VllmRuntime,
 )
 from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
+from config.schema.batches.batches import BatchesConfig, S3Config, TenantBatchesConfig
 from config.schema.console.console import ConsoleConfig
 from config.schema.default_models import DefaultModelsConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
@@ -66,6 +67,7 @@ __all__ = [
     "ArmConfig",
     "AuthConfig",
     "BalanceConfig",
+    "BatchesConfig",
     "BreakerConfig",
     "CacheConfig",
     "CertificateConfig",
@@ -114,6 +116,7 @@ __all__ = [
     "RolloutConfig",
     "RouteConfig",
     "RuntimeConfig",
+    "S3Config",
     "ScopesConfig",
     "Secret",
     "Section",
@@ -123,6 +126,7 @@ __all__ = [
     "SplitConfig",
     "StateConfig",
     "TargetConfig",
+    "TenantBatchesConfig",
     "TenantConfig",
     "TensorRuntime",
     "TimeConfig",
@@ -163,6 +167,8 @@ class Config(Section):
     """Storage."""
     stored_responses: StoredResponsesConfig = StoredResponsesConfig()
     """OpenAI's stored responses and conversations."""
+    batches: BatchesConfig | None = None
+    """Files and batches of clients; no such paths when absent."""
     auth: AuthConfig = AuthConfig()
     """Credentials."""
     console: ConsoleConfig = ConsoleConfig()

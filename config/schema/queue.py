@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from config.schema.section import Section
 from config.schema.units import Duration, Percent
 
-Priority = Literal["high", "normal", "low"]
+Priority = Literal["high", "normal", "low", "batch"]
+"""Lines of batches have ``batch``, below everything live. Other requests may have it too."""
 
 
 class QueueConfig(Section):

@@ -135,6 +135,9 @@ class PriceConfig(Section):
     """Price of completion tokens."""
     request: Amount | None = None
     """Price of one answered request of any length."""
+    batch: Percent = 1.0
+    """Share of this price that a line of a batch costs, such as ``50%``. Amounts are rounded to a millionth of a
+    millionth of the currency."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from config.schema.batches.batches import TenantBatchesConfig
 from config.schema.identity import CertificateConfig, GrantConfig
 from config.schema.limits import Limits, LimitsConfig
 from config.schema.queue import Priority
@@ -38,6 +39,8 @@ class TenantConfig(Section):
     limits: Limits = LimitsConfig()
     """Limits of the whole tenant, or a list of limits with ``per``."""
 
+    batches: TenantBatchesConfig = TenantBatchesConfig()
+    """Bounds on the tenant's batches."""
     share: float = Field(1.0, gt=0, le=1e6)
     """Weight of the tenant among those that wait for a full pool."""
     priority: Priority = "normal"

@@ -23,6 +23,7 @@ tensors.py           the base of all fronts of tensors: names with versions, que
 metadata.py          a cache of the metadata of models of tensors
 states.py            the readiness and the versions of a model
 statistics.py        the statistics of models of tensors
+batches/             files and batches
 grpc/                the fronts of the gRPC listener
 admin/               the admin API, on a listener of its own
 """

@@ -4,11 +4,16 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 
 from adapters.http1.message import Request, Response
+from gateway.batches.service import BatchService
 from gateway.core import Core
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
 from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
+from gateway.fronts.batches.files import PATH as FILES
+from gateway.fronts.batches.files import FilesFront
+from gateway.fronts.batches.openai import PATH as BATCHES
+from gateway.fronts.batches.openai import BatchesFront
 from gateway.fronts.conversations import PATH as CONVERSATIONS
 from gateway.fronts.conversations import ConversationsFront
 from gateway.fronts.door import Door, DoorPath
@@ -38,6 +43,7 @@ class Fronts:
         keeper: Keeper | None = None,
         inbox: FeedbackInbox | None = None,
         door: Door | None = None,
+        batches: BatchService | None = None,
     ) -> None:
         self.door = door or Door(core)
         created = int(time.time())
@@ -49,6 +55,8 @@ class Fronts:
         self._conversations = ConversationsFront(self.door, keeper)
         self._anthropic = AnthropicFront(self.door, created)
         self._feedback = FeedbackFront(self.door, inbox)
+        self._files = FilesFront(self.door, batches)
+        self._batches = BatchesFront(self.door, batches)
         self._fronts = (
             (b"/v2", self._oip),
             (b"/v1/models/", self._predict),
@@ -56,6 +64,8 @@ class Fronts:
             (CONVERSATIONS, self._conversations),
             (MESSAGES, self._anthropic),
             (FEEDBACK, self._feedback),
+            (FILES, self._files),
+            (BATCHES, self._batches),
         )
         self._apps = AppsFront(self.door)
         self._passed = PassedFront(self.door)
@@ -84,6 +94,8 @@ class Fronts:
         yield from self._responses.routes()
         yield from self._conversations.routes()
         yield from self._feedback.routes()
+        yield from self._files.routes()
+        yield from self._batches.routes()
         yield from self._apps.routes()
         yield from self._anthropic.routes()
         yield from self._passed.routes()

@@ -1,7 +1,7 @@
 """Alternative paths of client libraries: Azure's paths, and a trailing slash."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -29,6 +29,9 @@ class Readdressed(Request):
     @property
     def peer_certificate(self) -> Mapping[str, Any] | None:
         return self._received.peer_certificate
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        return self._received.pieces()
 
     async def read(self) -> bytes:
         body = await self._received.read()

@@ -86,7 +86,7 @@ class Telemetry:
             # Its frames hold this record and parts of the answer; only the garbage collector could free them.
             error.__traceback__ = error.__context__ = error.__cause__ = None
         record.status = 499 if isinstance(error, ClientGone) else status
-        if self.usage is not None:
+        if self.usage is not None and not record.of_batch:
             self.usage.count(record)
         self._ended.append(record)
         if len(self._ended) >= self._batch:

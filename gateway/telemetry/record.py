@@ -24,8 +24,8 @@ class Record:
 
     __slots__ = (
         "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation",
-        "exported", "feedback_id", "ignored", "key", "model", "operation", "pool", "request_id", "roles", "shadowed",
-        "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
+        "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool", "request_id", "roles",
+        "shadowed", "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -44,6 +44,8 @@ class Record:
         self.stream = False
         self.stored = False
         """Whether the request stores its response, or continues a stored one."""
+        self.of_batch = False
+        """Whether the request is a line of a batch: it has the price of batches, and the batch counts its usage."""
         self.status = 200
         self.usage: Usage | None = None
         self.cost: Money | None = None

@@ -15,6 +15,7 @@ from gateway.traffic.queue import PoolQueue, QueuedRequest
 from policies.balancing.balance import Picker
 from policies.balancing.stickiness import home_of
 from policies.health import panics
+from policies.queueing import BATCH
 
 RETRY_AFTER = 1.0
 
@@ -66,6 +67,12 @@ class Pool:
     def waiting(self) -> int:
         """The number of requests in the queue."""
         return 0 if self._queue is None else self._queue.line.size
+
+    def load(self, now: float) -> tuple[int, int, int]:
+        """The places at endpoints that may be used, the requests in flight, and the live requests in the queue."""
+        usable = [e for e in self._alive() if e.breaker.allows(now) and not e.breaker.rests(now)]
+        waiting = 0 if self._queue is None else sum(self._queue.line.depths()[:BATCH])
+        return len(usable) * self._max_in_flight, sum(e.in_flight for e in self._endpoints), waiting
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue

@@ -15,11 +15,11 @@ from gateway.traffic import spans
 from gateway.traffic.endpoint import Endpoint
 from policies.drain import DrainRate
 from policies.fairness import work
-from policies.queueing import HIGH, LOW, NORMAL, FairQueue, Ticket
+from policies.queueing import BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
 
 PRIORITY_HEADER = "x-headrace-priority"
-BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW}
-PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")  # by band
+BAND: dict[str | None, int] = {"high": HIGH, "normal": NORMAL, "low": LOW, "batch": BATCH}
+PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low", "batch")  # by band
 WAITS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 SOON, LOOK_SECONDS = 0.001, 1.0
 """Shortest and longest seconds until the next check for changes by time alone, such as an open breaker."""

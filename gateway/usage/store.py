@@ -37,14 +37,13 @@ class UsageStore:
 
         Amounts only grow, so that rows in any order, more than once and by several writers are right.
         """
-        values = [_values(file, row) for file, rows in changed if file.hour >= oldest for row in rows]
+        values = [
+            hour_values(file.source, file.hour, row) for file, rows in changed if file.hour >= oldest for row in rows
+        ]
         if not values:
             return
         with self._database.change(moves_epoch=False) as connection:
-            for at in range(0, len(values), _ROWS):
-                _upsert(connection, values[at : at + _ROWS])
-            touched = sorted({value["day"] for value in values})
-            connection.execute(delete(summed).where(summed.c.day.in_(touched)))
+            write_hours(connection, values)
 
     def sum_days(self, oldest_hour: int, oldest_day: str) -> list[str]:
         """Sum the ended days that are not summed, and delete what is no longer retained. Returns the days."""
@@ -72,8 +71,17 @@ class UsageStore:
         self._database.close()
 
 
-def _values(file: CountedFile, row: UsageRow) -> dict[str, Any]:
-    place = {"source": file.source, "slot": row.slot, "hour": file.hour, "day": day_of(file.hour)}
+def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:
+    """Write rows, and let their days be summed again. Amounts only grow: a row that is written twice counts once."""
+    for at in range(0, len(values), _ROWS):
+        _upsert(connection, values[at : at + _ROWS])
+    touched = sorted({value["day"] for value in values})
+    connection.execute(delete(summed).where(summed.c.day.in_(touched)))
+
+
+def hour_values(source: str, hour: int, row: UsageRow) -> dict[str, Any]:
+    """The columns of a row of one hour. `source` and the slot identify it."""
+    place = {"source": source, "slot": row.slot, "hour": hour, "day": day_of(hour)}
     return place | dict(zip(LABELS, row.labels, strict=True)) | dict(zip(COUNTERS, row.counters, strict=True))
 
 

@@ -15,13 +15,16 @@ def expected_output(max_tokens: int | None, n: int) -> int:
 class Price:
     """A model's price."""
 
-    __slots__ = ("_completion", "_prompt", "_request", "currency")
+    __slots__ = ("_completion", "_prompt", "_request", "currency", "of_batch")
 
-    def __init__(self, config: PriceConfig) -> None:
+    def __init__(self, config: PriceConfig, share: float = 1.0) -> None:
+        """`share` is the part of the configured price that a request costs."""
         self.currency = config.currency
-        self._prompt = config.prompt.picos if config.prompt else 0
-        self._completion = config.completion.picos if config.completion else 0
-        self._request = config.request.picos if config.request else 0
+        self._prompt = round(config.prompt.picos * share) if config.prompt else 0
+        self._completion = round(config.completion.picos * share) if config.completion else 0
+        self._request = round(config.request.picos * share) if config.request else 0
+        self.of_batch: Price = self if config.batch == share else Price(config, config.batch)
+        """The price of the lines of batches."""
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> Money:
         """The cost of an answered request."""

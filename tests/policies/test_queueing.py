@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.queueing import HIGH, LOW, NORMAL, FairQueue, Ticket
+from policies.queueing import BANDS, BATCH, HIGH, LOW, NORMAL, FairQueue, Ticket
 
 TENANTS = "abc"
 TICKETS = st.tuples(
@@ -43,7 +43,7 @@ def test_all_are_served_once_by_band_and_within_a_tenant_by_urgency(
     assert sorted(map(id, served)) == sorted(map(id, made))
     assert [t.band for t in served] == sorted(t.band for t in made)
     for tenant in TENANTS:
-        for band in range(3):
+        for band in range(BANDS):
             mine = [t for t in served if (t.tenant, t.band) == (tenant, band)]
             arrived = [t for t in made if (t.tenant, t.band) == (tenant, band)]
             assert mine == sorted(arrived, key=lambda t: t.due)  # stable: tickets due together stay in order of arrival
@@ -68,7 +68,7 @@ def test_the_counts_are_right_after_any_actions(written: list[tuple[tuple[str, i
             waiting.remove(victim)
             model.remove(victim)
         assert waiting.size == len(model) == len(list(waiting))
-        assert waiting.depths() == [sum(t.band == band for t in model) for band in range(3)]
+        assert waiting.depths() == [sum(t.band == band for t in model) for band in range(BANDS)]
         assert all(ticket in waiting for ticket in model)
         for ticket in model:
             assert waiting.ahead(ticket.tenant, ticket.band) <= sum(t.band <= ticket.band for t in model)
@@ -108,9 +108,19 @@ def test_a_lower_band_has_its_part_of_the_turns_and_none_without_one(lower: floa
     waiting = queue(*tickets("a", 100, HIGH), *tickets("b", 100), *tickets("b", 100, LOW), lower=lower)
     for _ in range(100):
         waiting.serve(waiting.next())
-    _, normal, low = waiting.depths()
+    _, normal, low, _ = waiting.depths()
     assert abs((100 - normal) - expected) <= 2
     assert abs((100 - low) - expected) <= 2
+
+
+@pytest.mark.parametrize("lower", [0.0, 0.25, 0.5])
+@pytest.mark.parametrize("band", [HIGH, NORMAL, LOW])
+def test_batches_have_no_turn_while_another_request_waits(lower: float, band: int) -> None:
+    waiting = queue(*tickets("a", 20, BATCH), *tickets("b", 50, band), lower=lower)
+    for _ in range(50):
+        assert waiting.next().band == band
+        waiting.serve(waiting.next())
+    assert waiting.next().band == BATCH
 
 
 def test_an_empty_band_does_not_accumulate_turns() -> None:

@@ -55,7 +55,7 @@ def test_settings_that_are_accepted(complaints: Complaints, old: str, new: str) 
         (
             "models: [chat]",
             "models: [chat]\n    priority: highest",
-            'tenants[0].priority: expected high or normal or low (did you mean "high"?)',
+            'tenants[0].priority: expected high or normal or low or batch (did you mean "high"?)',
         ),
         ("models: [chat]", "models: [chat]\n    share: 0", "tenants[0].share: "),
     ],

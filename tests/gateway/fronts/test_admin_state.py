@@ -63,7 +63,7 @@ async def test_state_lists_the_waiting_requests() -> None:
     assert queue == {
         "pool": "main",
         "waiting": 2,
-        "by_priority": {"high": 0, "normal": 1, "low": 1},
+        "by_priority": {"high": 0, "normal": 1, "low": 1, "batch": 0},
         "by_tenant": {"acme": 2},
         "served_per_second": None,
     }

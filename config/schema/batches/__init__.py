@@ -1,0 +1,4 @@
+"""Sections of files and batches.
+
+batches.py  `batches`, and the bounds of tenants
+"""

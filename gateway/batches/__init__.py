@@ -1,0 +1,23 @@
+"""Files and batches: requests that may wait, in capacity that live requests leave.
+
+rows.py           files and batches as rows, and the names of their objects
+schema.py         the tables
+store.py          files and batches in the state database
+tasks.py          the units of work, and their fencing leases
+storage.py        the storage of files and results; opening.py opens it
+local_storage.py  a folder
+s3_storage.py     a bucket of S3; s3_client.py sends its requests, s3_signature.py signs them
+service.py        files and batches for the fronts
+plane.py          the batches of one process
+runner.py         takes tasks and runs them
+work.py           the base of the tasks
+examination.py    the first task of a batch: examines every line
+shard.py          runs lines, and logs each result once
+recovery.py       the logs of a shard as its next holder reads them
+records.py        the records of a log: outputs and charges
+finishing.py      the last task: the output file and the error file
+gate.py           admits lines beside live requests
+calls.py          one line as an ordinary request
+metrics.py        metrics of lines
+outputs.py        the lines of output files
+"""

@@ -1,0 +1,212 @@
+"""Files and batches in the state database. Every method blocks: call it in a thread.
+
+A method with a tenant reads and changes rows of that tenant only. Expired files are hidden. Methods raise
+`StoreUnavailable` and `StoreMismatch`.
+"""
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+
+from gateway.auth.state import StateDatabase
+from gateway.batches.rows import BatchSpec, StoredBatch, StoredFile, decode_progress, decode_spec, encode
+from gateway.batches.schema import batches, create_tables, files, tasks
+from gateway.batches.tasks import EXAMINE, FINISH, NEW_TASK, shards_in
+from policies.batches.states import ENDED, BatchProgress, add_shards, may_cancel
+
+_FILE = (
+    files.c.id, files.c.tenant, files.c.purpose, files.c.filename, files.c.bytes, files.c.created_at,
+    files.c.expires_at,
+)  # fmt: skip
+
+
+class TooMany(Exception):
+    """The tenant has as many as it may have."""
+
+
+class BatchStore:
+    """The files and batches of one state database. Creates missing tables when it opens."""
+
+    def __init__(self, url: str, pepper: bytes) -> None:
+        """`url` is an SQLAlchemy URL. Raises `KeyConfigError` for one that cannot be used."""
+        self.database = StateDatabase(url, pepper)
+        with self.database.transaction() as connection:
+            create_tables(connection)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self.database.close()
+
+    # ── files ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_file(self, file: StoredFile, most_bytes: int, now: float) -> None:
+        """Add a file whose content is stored. Raises `TooMany` if the tenant's files would be too large."""
+        with self.database.change(moves_epoch=False) as connection:
+            stored = select(func.sum(files.c.bytes)).where(files.c.tenant == file.tenant, files.c.expires_at > now)
+            if (connection.execute(stored).scalar() or 0) + file.bytes > most_bytes:
+                raise TooMany
+            put_file(connection, file)
+
+    def file(self, tenant: str, id_: str, now: float) -> StoredFile | None:
+        """One file."""
+        query = select(*_FILE).where(files.c.tenant == tenant, files.c.id == id_, files.c.expires_at > now)
+        with self.database.transaction() as connection:
+            row = connection.execute(query).one_or_none()
+        return None if row is None else StoredFile(*row)
+
+    def file_page(
+        self, tenant: str, purpose: str | None, after: str | None, limit: int, now: float, *, ascending: bool
+    ) -> list[StoredFile] | None:
+        """Files after a file; None if that file does not exist."""
+        own = [files.c.tenant == tenant, files.c.expires_at > now]
+        query = select(*_FILE).where(*own).limit(limit)
+        if purpose is not None:
+            query = query.where(files.c.purpose == purpose)
+        with self.database.transaction() as connection:
+            if after is not None:
+                number = connection.execute(select(files.c.number).where(*own, files.c.id == after)).scalar()
+                if number is None:
+                    return None
+                query = query.where(files.c.number > number if ascending else files.c.number < number)
+            query = query.order_by(files.c.number.asc() if ascending else files.c.number.desc())
+            return [StoredFile(*row) for row in connection.execute(query)]
+
+    def delete_file(self, tenant: str, id_: str, now: float) -> bool:
+        """Delete a file's row. Returns whether it existed."""
+        with self.database.change(moves_epoch=False) as connection:
+            gone = delete(files).where(files.c.tenant == tenant, files.c.id == id_, files.c.expires_at > now)
+            return connection.execute(gone).rowcount > 0
+
+    def expired_files(self, now: float, limit: int) -> list[str]:
+        """Ids of expired files, to delete their content before their rows."""
+        with self.database.transaction() as connection:
+            return list(connection.execute(select(files.c.id).where(files.c.expires_at <= now).limit(limit)).scalars())
+
+    def forget_files(self, ids: list[str]) -> None:
+        """Delete the rows of files whose content is deleted."""
+        with self.database.change(moves_epoch=False) as connection:
+            connection.execute(delete(files).where(files.c.id.in_(ids)))
+
+    # ── batches ───────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, spec: BatchSpec, most_active: int, delete_at: float) -> StoredBatch:
+        """Add a batch, whose input will be examined. Raises `TooMany`."""
+        progress = BatchProgress(times={"validating": spec.created_at})
+        row = {
+            "id": spec.id, "tenant": spec.tenant, "api": spec.api, "status": progress.status, "tokens": 0,
+            "expires_at": spec.expires_at, "delete_at": delete_at, "spec": encode(spec), "progress": encode(progress),
+        }  # fmt: skip
+        with self.database.change(moves_epoch=False) as connection:
+            active = select(func.count()).where(batches.c.tenant == spec.tenant, batches.c.status.not_in(ENDED))
+            if connection.execute(active).scalar_one() >= most_active:
+                raise TooMany
+            connection.execute(insert(batches).values(row))
+            connection.execute(
+                insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)
+            )
+            return _batch(connection, _one(connection, spec.tenant, spec.id))
+
+    def batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
+        """One batch."""
+        with self.database.transaction() as connection:
+            row = _one(connection, tenant, id_)
+            return None if row is None or row.api != api else _batch(connection, row)
+
+    def page(
+        self, tenant: str, api: str, limit: int, after: str | None, before: str | None = None
+    ) -> list[StoredBatch] | None:
+        """Batches, newest first, after (or before) a batch; None if that batch does not exist."""
+        own = (batches.c.tenant == tenant, batches.c.api == api)
+        query = select(batches).where(*own).limit(limit)
+        with self.database.transaction() as connection:
+            for cursor, is_older in ((after, True), (before, False)):
+                if cursor is None:
+                    continue
+                number = connection.execute(select(batches.c.number).where(*own, batches.c.id == cursor)).scalar()
+                if number is None:
+                    return None
+                query = query.where(batches.c.number < number if is_older else batches.c.number > number)
+            newest_first = after is not None or before is None
+            order = batches.c.number.desc() if newest_first else batches.c.number.asc()
+            rows = connection.execute(query.order_by(order)).all()
+            return [_batch(connection, row) for row in (rows if newest_first else rows[::-1])]
+
+    def cancel(self, tenant: str, id_: str, api: str, now: float) -> StoredBatch | None:
+        """Let no further line begin. A batch that has ended, or is ending, does not change."""
+
+        def cancelling(progress: BatchProgress) -> None:
+            if may_cancel(progress.status) and progress.status != "cancelling":
+                progress.move("cancelling", now)
+
+        with self.database.change(moves_epoch=False) as connection:
+            row = _one(connection, tenant, id_)
+            if row is None or row.api != api:
+                return None
+            change_progress(connection, id_, cancelling)
+            return _batch(connection, _one(connection, tenant, id_))
+
+    def delete_batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
+        """Delete a batch that has ended; None if there is none. One that has not ended is returned unchanged."""
+        with self.database.change(moves_epoch=False) as connection:
+            row = _one(connection, tenant, id_)
+            if row is None or row.api != api:
+                return None
+            batch = _batch(connection, row)
+            if row.status in ENDED:
+                connection.execute(delete(tasks).where(tasks.c.batch == id_))
+                connection.execute(delete(batches).where(batches.c.id == id_))
+            return batch
+
+    def forget_batches(self, now: float) -> list[StoredBatch]:
+        """Delete ended batches after their retention. Returns them."""
+        with self.database.change(moves_epoch=False) as connection:
+            old = select(batches).where(batches.c.delete_at <= now, batches.c.status.in_(ENDED)).limit(100)
+            gone = [_batch(connection, row) for row in connection.execute(old).all()]
+            ids = [each.spec.id for each in gone]
+            connection.execute(delete(tasks).where(tasks.c.batch.in_(ids)))
+            connection.execute(delete(batches).where(batches.c.id.in_(ids)))
+        return gone
+
+    def active(self) -> list[tuple[str, str, int, int]]:
+        """Tenant, status, lines and ended lines of each unfinished batch, for metrics."""
+        with self.database.transaction() as connection:
+            rows = connection.execute(select(batches).where(batches.c.status.not_in(ENDED)).limit(1000)).all()
+            stored = [_batch(connection, row) for row in rows]
+        return [
+            (each.spec.tenant, each.progress.status, each.progress.total,
+             each.progress.succeeded + each.progress.failed)
+            for each in stored
+        ]  # fmt: skip
+
+
+def put_file(connection: Connection, file: StoredFile) -> None:
+    """Add a file, or replace the row of the same id."""
+    connection.execute(delete(files).where(files.c.id == file.id))
+    connection.execute(insert(files).values(file._asdict()))
+
+
+def change_progress(connection: Connection, id_: str, change: Callable[[BatchProgress], None]) -> BatchProgress:
+    """Change the state of a batch in a transaction that excludes other writers."""
+    progress = decode_progress(connection.execute(select(batches.c.progress).where(batches.c.id == id_)).scalar_one())
+    change(progress)
+    tokens = 0 if progress.status in ENDED else progress.tokens
+    values = {"status": progress.status, "progress": encode(progress), "tokens": tokens}
+    connection.execute(update(batches).where(batches.c.id == id_).values(values))
+    return progress
+
+
+def _one(connection: Connection, tenant: str, id_: str) -> "Row[tuple[object, ...]] | None":
+    query = select(batches).where(batches.c.tenant == tenant, batches.c.id == id_)
+    return connection.execute(query).one_or_none()
+
+
+def _batch(connection: Connection, row: "Row[tuple[object, ...]] | None") -> StoredBatch:
+    """A batch with the counts of its shards, which change before its own row does."""
+    assert row is not None
+    spec, progress = decode_spec(row.spec), decode_progress(row.progress)
+    if row.status not in ENDED:
+        add_shards(progress, [counts for _, counts in shards_in(connection, spec.id)])
+    return StoredBatch(row.number, spec, progress)
+
+
+__all__ = ["FINISH", "BatchStore", "TooMany", "change_progress", "put_file"]

@@ -1,0 +1,189 @@
+"""Batches through real gateway processes, by the official SDKs."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from openai.types import Batch, BatchRequestCounts
+
+from adapters.http1.message import Response
+from tests.e2e.test_operations import configuration
+from tests.support.processes import GatewayProcess, gateway
+from tests.support.upstreams import Upstream, upstream, whole
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+
+def batched(up: Upstream, folder: Path, **changes: Any) -> dict[str, Any]:
+    """A configuration with batches, prices and usage."""
+    price = {"prompt": "1 usd/1M", "completion": "2 usd/1M", "batch": "50%"}
+    models = [{"name": "chat", "routes": [{"to": "up"}], "price": price}]
+    batches = {"storage": f"file:{folder}/files", "commit": "100ms"}
+    return configuration(up, models=models, batches=batches, usage={"flush": "100ms"}, **changes)
+
+
+def client(g: GatewayProcess, key: str) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{g.url}/v1", api_key=key, max_retries=0)
+
+
+def chat_line(custom_id: str, content: str = "hi", **fields: Any) -> dict[str, Any]:
+    body = {"model": "chat", "messages": [{"role": "user", "content": content}], **fields}
+    return {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+
+def jsonl(lines: Sequence[dict[str, Any] | bytes]) -> bytes:
+    return b"".join([(line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines])
+
+
+async def submitted(sdk: openai.AsyncOpenAI, lines: Sequence[dict[str, Any] | bytes], **fields: Any) -> Batch:
+    file = await sdk.files.create(file=("../../in.jsonl", jsonl(lines)), purpose="batch")
+    return await sdk.batches.create(
+        input_file_id=file.id, **{"endpoint": "/v1/chat/completions", "completion_window": "24h", **fields}
+    )
+
+
+def counts(total: int, completed: int, failed: int) -> BatchRequestCounts:
+    return BatchRequestCounts(total=total, completed=completed, failed=failed)
+
+
+async def until_ended(sdk: openai.AsyncOpenAI, batch: Batch) -> Batch:
+    async with asyncio.timeout(300):
+        while batch.status not in ("completed", "failed", "expired", "cancelled"):
+            await asyncio.sleep(0.05)
+            batch = await sdk.batches.retrieve(batch.id)
+    return batch
+
+
+async def results(sdk: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    if file_id is None:
+        return []
+    return [json.loads(line) for line in (await sdk.files.content(file_id)).text.splitlines()]
+
+
+async def test_an_openai_batch_has_one_line_for_each_line(tmp_path: Path) -> None:
+    async with (
+        upstream("Hello!") as up,
+        gateway(tmp_path, batched(up, tmp_path)) as g,
+        client(g, await g.key()) as sdk,
+    ):
+        lines = [chat_line(f"line-{i}", f"question {i}") for i in range(700)]
+        batch = await submitted(sdk, [*lines, b"{this is not JSON"], metadata={"run": "one"})
+        assert (batch.object, batch.status, batch.metadata) == ("batch", "validating", {"run": "one"})
+        batch = await until_ended(sdk, batch)
+        assert batch.status == "completed"
+        assert batch.request_counts is not None
+        assert batch.request_counts.model_dump() == {"total": 701, "completed": 700, "failed": 1}
+        output = await results(sdk, batch.output_file_id)
+        assert sorted(line["custom_id"] for line in output) == sorted(line["custom_id"] for line in lines)
+        assert {line["response"]["body"]["choices"][0]["message"]["content"] for line in output} == {"Hello!"}
+        (error,) = await results(sdk, batch.error_file_id)
+        assert (error["error"]["code"], error["error"]["line"]) == ("invalid_json_line", 701)
+        assert batch.usage is not None
+        assert (batch.usage.input_tokens, batch.usage.output_tokens) == (3500, 4900)
+
+
+async def test_a_batch_with_wrong_lines_fails_and_names_them(tmp_path: Path) -> None:
+    async with (
+        upstream() as up,
+        gateway(tmp_path, batched(up, tmp_path)) as g,
+        client(g, await g.key()) as sdk,
+    ):
+        other_url = {**chat_line("b"), "url": "/v1/embeddings"}
+        cases: list[tuple[list[dict[str, Any] | bytes], set[tuple[str | None, int | None]]]] = [
+            ([chat_line("a"), chat_line("b"), chat_line("a")], {("duplicate_custom_id", 3)}),
+            ([chat_line("a"), other_url, b"", chat_line("c", stream=True)],
+             {("mismatched_endpoint", 2), ("invalid_body", 4)}),
+            ([{**chat_line("a"), "custom_id": 7}, {**chat_line("b"), "method": "GET"}],
+             {("missing_required_parameter", 1), ("invalid_method", 2)}),
+            ([b"", b"   "], {("empty_file", None)}),
+        ]  # fmt: skip
+        for lines, expected in cases:
+            batch = await until_ended(sdk, await submitted(sdk, lines))
+            assert batch.status == "failed"
+            assert batch.errors is not None
+            assert {(each.code, each.line) for each in batch.errors.data or []} == expected
+            assert (batch.output_file_id, batch.error_file_id) == (None, None)
+        assert up.received == []
+
+
+async def test_files_belong_to_their_tenant(tmp_path: Path) -> None:
+    tenants = [{"name": "acme", "models": ["*"]}, {"name": "other", "models": ["*"]}]
+    async with (
+        upstream() as up,
+        gateway(tmp_path, batched(up, tmp_path, tenants=tenants)) as g,
+        client(g, await g.key()) as mine,
+        client(g, await g.key("other")) as theirs,
+    ):
+        batch = await until_ended(mine, await submitted(mine, [chat_line("a")]))
+        assert batch.output_file_id is not None
+        for id_ in (batch.input_file_id, batch.output_file_id):
+            for use in (theirs.files.retrieve, theirs.files.content, theirs.files.delete):
+                with pytest.raises(openai.NotFoundError):
+                    await use(id_)
+        for manage in (theirs.batches.retrieve, theirs.batches.cancel):
+            with pytest.raises(openai.NotFoundError):
+                await manage(batch.id)
+        with pytest.raises(openai.NotFoundError):
+            await theirs.batches.create(
+                input_file_id=batch.input_file_id, endpoint="/v1/chat/completions", completion_window="24h"
+            )
+        assert (await theirs.files.list()).data == []
+        assert (await theirs.batches.list()).data == []
+        shown = await mine.files.retrieve(batch.input_file_id)
+        assert (shown.filename, shown.purpose) == ("in.jsonl", "batch")
+        await mine.files.delete(batch.input_file_id)
+        with pytest.raises(openai.NotFoundError):
+            await mine.files.content(batch.input_file_id)
+        assert [file.id for file in (await mine.files.list()).data] == [batch.output_file_id]
+
+
+async def test_lists_are_paged(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
+        made = [await submitted(sdk, [chat_line("a")]) for _ in range(5)]
+        listed = [batch.id async for batch in sdk.batches.list(limit=2)]
+        assert listed == [batch.id for batch in made[::-1]]
+        inputs = [batch.input_file_id for batch in made]
+        first = await sdk.files.list(limit=2, order="asc", purpose="batch")
+        assert [file.id for file in first.data] == inputs[:2]
+        assert first.has_more
+
+
+async def test_a_cancelled_batch_has_its_results_so_far(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
+        held = asyncio.Event()
+
+        async def answer(body: dict[str, Any]) -> Response:
+            if len(up.received) > 1:
+                await held.wait()
+            return whole("done")
+
+        up.behaviour = answer
+        batch = await submitted(sdk, [chat_line(str(i)) for i in range(600)])
+        async with asyncio.timeout(300):
+            while (await sdk.batches.retrieve(batch.id)).request_counts != counts(600, 1, 0):
+                await asyncio.sleep(0.05)
+        assert (await sdk.batches.cancel(batch.id)).status == "cancelling"
+        batch = await until_ended(sdk, batch)
+        held.set()
+        assert batch.status == "cancelled"
+        (answered,) = await results(sdk, batch.output_file_id)
+        rest = await results(sdk, batch.error_file_id)
+        assert {line["error"]["code"] for line in rest} == {"batch_cancelled"}
+        assert sorted(int(line["custom_id"]) for line in [answered, *rest]) == list(range(600))
+        with pytest.raises(openai.BadRequestError):
+            await sdk.batches.cancel(batch.id)
+
+
+async def test_a_batch_that_expires_has_a_line_for_each_line(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
+        up.behaviour = lambda body: asyncio.sleep(0, Response(429, [("retry-after", "1")], b"{}"))
+        batch = await submitted(sdk, [chat_line(str(i)) for i in range(20)], completion_window="3s")
+        batch = await until_ended(sdk, batch)
+        assert batch.status == "expired"
+        rest = await results(sdk, batch.error_file_id)
+        assert {line["error"]["code"] for line in rest} == {"batch_expired"}
+        assert sorted(int(line["custom_id"]) for line in rest) == list(range(20))
