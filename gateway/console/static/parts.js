@@ -73,6 +73,8 @@ const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const moment = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 
 export const count = (value) => (value === null || value === undefined ? "–" : number.format(value));
+const amount = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
+export const money = (value) => amount.format(value);
 export const seconds = (value) =>
   value === null || value === undefined ? "–" : value < 1 ? `${number.format(value * 1000)} ms` : `${number.format(value)} s`;
 export const share = (value) => `${number.format(value * 100)} %`;

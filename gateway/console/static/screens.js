@@ -1,7 +1,9 @@
 // The table of screens, in the order of the navigation. `roles` are those that see the screen.
 const operators = ["operator"];
+const all = ["operator", "tenant-admin"];
 
 export const screens = [
+  { path: "tenants", title: "Tenants", roles: all, load: () => import("./screens/tenants.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];
 

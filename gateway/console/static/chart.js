@@ -1,0 +1,40 @@
+// A chart of uPlot as a Preact component, with a text for readers of the screen.
+import { html, useEffect, useRef } from "./html.js";
+import uPlot from "./vendor/uplot.js";
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const STROKES = ["--accent", "--warn", "--good", "--bad"];
+
+// `x` in Unix seconds; `series` is [{label, values}]; `bars` draws bars.
+export function Chart({ label, x, series, bars = false, height = 180 }) {
+  const place = useRef();
+  const chart = useRef();
+  const data = [x, ...series.map((each) => each.values)];
+  const shape = series.map((each) => each.label).join("\n");
+  useEffect(() => {
+    const probe = document.createElement("span");
+    place.current.append(probe);
+    const stroke = (name) => {
+      probe.style.color = colour(name);
+      return getComputedStyle(probe).color;
+    };
+    const axis = { stroke: stroke("--dim"), grid: { stroke: stroke("--line"), width: 1 }, ticks: { show: false } };
+    const paths = bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }) } : {};
+    const lines = series.map((each, at) => {
+      const color = stroke(STROKES[at % STROKES.length]);
+      return { label: each.label, stroke: color, width: bars ? 0 : 2, fill: bars ? color : undefined, points: { show: false }, ...paths };
+    });
+    probe.remove();
+    const width = place.current.clientWidth;
+    const options = { width, height, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], cursor: { y: false } };
+    chart.current = new uPlot(options, data, place.current);
+    const watcher = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height }));
+    watcher.observe(place.current);
+    return () => {
+      watcher.disconnect();
+      chart.current.destroy();
+    };
+  }, [shape, bars]);
+  useEffect(() => chart.current?.setData(data), [x, ...series.map((each) => each.values)]);
+  return html`<div class="chart" role="img" aria-label=${label} ref=${place}></div>`;
+}

@@ -1,0 +1,98 @@
+"""The screen of tenants in a real browser: limits, usage, and the life of a key."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.gateway.console.conftest import ConsoleRig, OpenConsole, settings
+from tests.gateway.console.hostile import HOSTILE, check_inert
+from tests.support.browsing.axe import check_accessibility
+from tests.support.upstreams import upstream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+
+def configuration(url: str) -> dict[str, Any]:
+    price = {"prompt": "3 usd/1M", "completion": "15 usd/1M"}
+    limits = {"requests": "600/min", "spend": "50 usd/month"}
+    return settings(
+        url,
+        usage={},
+        models=[{"name": "chat", "routes": [{"to": "main"}], "price": price}],
+        tenants=[{"name": "acme", "models": ["*"], "limits": limits}, {"name": "beta", "models": ["chat"]}],
+    )
+
+
+async def chat(c: ConsoleRig, key: str) -> int:
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    url = f"{c.g.url}/v1/chat/completions"
+    async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=body) as response:
+        return response.status
+
+
+async def until_answered(c: ConsoleRig, key: str, status: int) -> None:
+    """Send chats until one has the status: a change of keys takes a moment."""
+    async with asyncio.timeout(300):
+        while await chat(c, key) != status:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenConsole) -> None:
+    async with upstream() as up, console(configuration(up.url)) as c:
+        await c.open()
+        await c.sign_in(await c.issue(role="tenant-admin"))
+        await c.page.shows("50 usd/month")
+        await c.page.click("Issue a key")
+        await c.page.fill("Label", HOSTILE)
+        await c.page.fill("Expires", "90d")
+        await check_accessibility(c.page)
+        await c.page.click("Issue", "dialog button")
+        await c.page.shows("it is shown once")
+        first = await c.page.text("dialog pre")
+        await c.page.click("Done")
+        await c.page.shows(HOSTILE)
+        await check_inert(c.page)
+        await c.page.until(f"!document.documentElement.innerHTML.includes({first!r})")
+        await check_accessibility(c.page)
+        await until_answered(c, first, 200)
+        key_id = first.split("-")[1]
+        await c.page.click(f"Rotate {key_id}")
+        await c.page.fill("Overlap", "soon")
+        await c.page.click("Rotate", "dialog button")
+        await c.page.shows("expected a duration")
+        await c.page.fill("Overlap", "1h")
+        await c.page.click("Rotate", "dialog button")
+        await c.page.shows("it is shown once")
+        second = await c.page.text("dialog pre")
+        await c.page.click("Done")
+        await c.page.click(f"Revoke {key_id}")
+        await c.page.click("Revoke", "dialog button")
+        await c.page.until(f"![...document.querySelectorAll('button')].some((b) => b.ariaLabel === 'Revoke {key_id}')")
+        await until_answered(c, first, 401)
+        await until_answered(c, second, 200)
+        await c.page.choose("Period", "7 days")
+        await c.page.until("document.body.innerText.match(/[.0-9]+ usd in 7 days/)?.[0].startsWith('0 ') === false")
+        assert "beta" not in await c.page.text("body")
+
+
+async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console: OpenConsole) -> None:
+    async with upstream() as up, console(configuration(up.url)) as c:
+        await c.open("/tenants/beta")
+        await c.sign_in(await c.issue(role="tenant-admin"))
+        await c.page.shows("50 usd/month")
+        assert await c.page.text("h2") == "acme"
+        await c.page.click("Sign out")
+        await c.page.shows("Sign in to Headrace")
+        await c.sign_in(await c.issue(role="operator"))
+        await c.page.click("All tenants")
+        await c.page.shows("beta")
+        await check_accessibility(c.page)
+        await c.page.fill("Name contains", "ac")
+        await c.page.until("document.querySelectorAll('tbody tr').length === 1")
+        await c.page.click("acme")
+        await c.page.shows("600/min")
+        await c.page.resize(360)
+        assert await c.page.evaluate("document.documentElement.scrollWidth") <= 360
