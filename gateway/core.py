@@ -37,7 +37,8 @@ from gateway.limits.memory import Memory
 from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.calls import ClientModelCalls, Services, worst_path
 from gateway.recording.sample import Sample
-from gateway.shadow.copies import CopiedRequest, ShadowCopies
+from gateway.shadow.copied import CopiedRequest
+from gateway.shadow.copies import ShadowCopies
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
 from gateway.traffic.queue import priority_of
@@ -156,7 +157,7 @@ class Core:
             answer = record.draft.tap(answer)
         shadow = decision.shadow
         if shadow is not None and self.copies is not None and shadow.draws(self.rng, decision.comparison):
-            copied = CopiedRequest(principal, received, request, call, decision.timeout)
+            copied = CopiedRequest(principal, received, request, call, decision.timeout, now)
             answer = self.copies.observe(shadow, copied, answer, stored=record.stored)
         trace.first_chunk = self.clock()
         answer.request = request

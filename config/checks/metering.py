@@ -42,6 +42,9 @@ def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
     prices = [node for model in root["models"] for _, node in model["price"].fields()]
     costs = [route["when"]["cost"] for model in root["models"] for route in model["routes"]]
     budgets = [limit["spend"] for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
+    routes = [route for model in root["models"] for route in model["routes"]]
+    copied = [copies for route in routes for copies in (route["shadow"], route["rollout"]["shadow_first"])]
+    budgets += [copies["at_most"]["spend"] for copies in copied]
     first: tuple[str, Node] | None = None
     for node in (*prices, *costs, *budgets):
         currency = currency_of((node.text or "").lstrip("<>= "))

@@ -33,11 +33,13 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
                 yield from _named(doc, first, shadow["name"].text or _label(shadow["to"]), shadow)
                 yield from _target(doc, root, model, route)
                 yield from _copies(doc, root, shadow, tensors=tensors)
+                yield from _spend(doc, root, model, shadow, shadow["to"])
             if "shadow_first" in route["rollout"]:
                 copies = route["rollout"]["shadow_first"]
                 yield from _named(doc, first, route["rollout"]["name"].text, copies)
                 yield from _of_arms(doc, root, route["rollout"])
                 yield from _copies(doc, root, copies, tensors=tensors)
+                yield from _spend(doc, root, model, copies, route["rollout"]["to"])
 
 
 def _beside(doc: Document, route: Node) -> Iterator[Problem]:
@@ -159,6 +161,17 @@ def _copies(doc: Document, root: Node, copies: Node, *, tensors: bool) -> Iterat
             if name in compare["tensors"]:
                 message = "has no effect beside `top_k`, which compares positions and not values"
                 yield doc.problem_with_key(compare["tensors"][name].place, message)
+
+
+def _spend(doc: Document, root: Node, model: Node, copies: Node, to: Node) -> Iterator[Problem]:
+    """A bound of the cost needs the price of the copies."""
+    spend = copies["at_most"]["spend"]
+    if spend.value is None:
+        return
+    own = model_of(to["model"].text or "", model_names(root)) if to["model"].text else model["name"].text
+    priced = next((each for each in root["models"] if each["name"].text == own), model)
+    if "price" not in priced:
+        yield doc.problem(spend.place, f'needs a price of the model "{own}": without one its copies cost nothing')
 
 
 def _judges(doc: Document, root: Node, compare: Node) -> Iterator[Problem]:

@@ -2,8 +2,11 @@
 
 plane.py       the parts in one process, and their reconfiguration
 copies.py      draws, sends and compares copies, behind the client's answer
+copied.py      one copy: the request, and the client's answer
 exclusions.py  requests that are never copied
 pools.py       pools of copies: connections, breakers and measurements of their own
+prices.py      the prices of copies
+seconds.py     histograms of the times of both answers
 models.py      models as targets, without limits, prices, caches and rollouts
 answers.py     decodes whole answers of any wire for their comparison
 comparer.py    comparisons, at once or in a worker process

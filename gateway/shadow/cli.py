@@ -69,9 +69,20 @@ def _lines(view: dict[str, Any]) -> list[str]:
         )
     lines.append(f"  evidence: e {view['e_value']:.3g}, certain at {view['needed']:.3g}")
     lines.append(f"  differing answers beyond the noise: {max(low, 0):.2%} to {max(high, 0):.2%}")
+    lines += [f"  {line}" for line in _times(view["times"])]
     lines += [f"  {field}: {count}" for field, count in view["fields"].items()]
     for sample in view["samples"]:
         differing = "; ".join(f"{field}: {text}" for field, text in sample["differences"].items())
         lines.append(f"  request {sample['id']}: {differing}")
         lines += [f"    {part}: {sample[part]}" for part in ("request", "primary", "shadow")]
     return lines
+
+
+def _times(times: dict[str, Any]) -> list[str]:
+    """The quantiles of both answers' times, a line for each quantile."""
+    return [
+        f"{label.replace('_', ' ')} {quantile}: "
+        + ", ".join(f"{arm} {arms[arm][quantile]['seconds'] * 1e3:.3g} ms" for arm in arms)
+        for label, arms in times.items()
+        for quantile in arms["primary"]
+    ]

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,97 +19,31 @@ from adapters.answer import Answer
 from adapters.call import Call, ModelCaller
 from adapters.errors import CapacityError, InferenceError, Unavailable, UpstreamTimeout
 from adapters.requests import ModelRequest
-from config.schema.config import RolloutArmConfig, TimeoutConfig
+from config.schema.config import RolloutArmConfig
 from config.schema.shadow.compare import TextTestConfig
 from gateway.answer_tap import TappedAnswer
-from gateway.auth.keys import Principal
 from gateway.exchange import deadline_of, rewritten
 from gateway.rollouts.arm import ModelArm
 from gateway.shadow.answers import WholeAnswer
 from gateway.shadow.comparer import AnswerComparer
+from gateway.shadow.copied import MOST_ANSWER, MOST_BYTES, CopiedRequest, CopyBudget, NotCompared, ShadowCopy, whole
 from gateway.shadow.exclusions import exclusion
 from gateway.shadow.judges import NoVerdict, accepts_by_model, question_of
 from gateway.shadow.models import CopyModels
 from gateway.shadow.pools import CopyPools
+from gateway.shadow.prices import CopyPrices
+from gateway.shadow.seconds import CopySeconds
 from gateway.telemetry.events import cached
 from policies.comparison.differences import Differences
 from policies.routing.rewrite import Rewrite
 from policies.shadowing.live import LiveShadow
-from policies.shadowing.pairs import ShadowSample
+from policies.shadowing.pairs import AnswerTimes, ShadowSample
 from policies.shadowing.planned import ShadowPlan
 
-MOST_ANSWER = 4 * 1024 * 1024
-"""Bytes of an answer that is compared."""
 MOST_REQUEST = 16 * 1024 * 1024
-MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of all requests and answers that copies hold."""
 SUFFIX = "-shadow"
 
 _log = logging.getLogger(__name__)
-
-
-class NotCompared(Exception):
-    """The reason why a copy has no answer to compare."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class CopiedRequest(NamedTuple):
-    """A request of a client, as it was received and as it was sent."""
-
-    principal: Principal
-    received: ModelRequest
-    sent: ModelRequest
-    call: Call
-    timeout: TimeoutConfig
-
-
-class ShadowCopy:
-    """One copy: the request, and the client's answer while the client reads it."""
-
-    __slots__ = ("_budget", "answer", "held", "pieces", "request", "shadow")
-
-    def __init__(self, shadow: LiveShadow, request: CopiedRequest, answer: Answer, budget: "CopyBudget") -> None:
-        self.shadow = shadow
-        self.request = request
-        self.answer = answer
-        self.pieces: list[bytes] | None = []
-        """The pieces of the answer; None if it is too large."""
-        self.held = request.received.size
-        self._budget = budget
-        budget.held += self.held
-
-    def add(self, piece: bytes) -> None:
-        """Hold a piece of the client's answer."""
-        if self.pieces is None:
-            return
-        size = len(piece)
-        if self.held - self.request.received.size + size > MOST_ANSWER or self._budget.held + size > MOST_BYTES:
-            self.pieces = None
-            return
-        self.pieces.append(piece)
-        self.held += size
-        self._budget.held += size
-
-    def release(self) -> None:
-        """Return the memory."""
-        self._budget.held -= self.held
-        self.held = 0
-
-    def primary(self) -> WholeAnswer | None:
-        """The client's answer; None if it is too large."""
-        return None if self.pieces is None else whole(self.answer, b"".join(self.pieces), self.request.sent.operation)
-
-
-class CopyBudget:
-    """The bytes that all copies of a process hold."""
-
-    __slots__ = ("held",)
-
-    def __init__(self) -> None:
-        self.held = 0
 
 
 class ShadowCopies:
@@ -126,6 +60,8 @@ class ShadowCopies:
     ) -> None:
         self.redact: tuple[str, ...] = ()
         """The kinds of text that samples do not have, besides secrets."""
+        self.prices = CopyPrices()
+        self.seconds = CopySeconds()
         self._pools = pools
         self._wall = wall
         self._models = models
@@ -169,14 +105,30 @@ class ShadowCopies:
 
     def _ended(self, copy: ShadowCopy, error: BaseException | None) -> None:
         shadow = copy.shadow
+        copy.ended = self._clock()
         reason = "drain" if self._stopped else "broken" if error is not None else "size" if copy.pieces is None else ""
-        if reason or (reason := shadow.begin(self._clock())):
+        if reason or (reason := self._begin(copy)):
             copy.release()
             shadow.drop(reason)
             return
         task = asyncio.get_running_loop().create_task(self._run(copy), name="shadow")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _begin(self, copy: ShadowCopy) -> str:
+        """Begin a copy within the bounds. Returns the reason if they refuse it."""
+        shadow, received = copy.shadow, copy.request.received
+        price = self.prices.of(shadow.plan.model, shadow.plan.to)
+        estimate = 0
+        if price is not None:
+            estimate = price.estimate(received.prompt_tokens, received.max_tokens, received.n).picos
+        if (spend := shadow.reserve(estimate, self._wall())) is None:
+            return "spend"
+        if reason := shadow.begin(self._clock()):
+            spend.settle()
+            return reason
+        copy.spend = spend
+        return ""
 
     # ── one copy ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -194,6 +146,8 @@ class ShadowCopies:
             _log.exception("a copy for the shadow %s failed", shadow.name)
         finally:
             copy.release()
+            if copy.spend is not None:
+                copy.spend.settle()
             shadow.end()
 
     async def _compare(self, copy: ShadowCopy) -> None:
@@ -214,6 +168,11 @@ class ShadowCopies:
         differences = await self._differences(copy, first, other)
         repeat_differs = None if second is None else bool(await self._differences(copy, first, second))
         shadow.count(tuple(differences), repeat_differs)
+        if copy.times is not None:
+            first_byte = request.call.trace.first_chunk - request.began
+            times = AnswerTimes(first_byte, copy.ended - request.began)
+            shadow.count_times(times, copy.times)
+            self.seconds.observe(shadow.name, times, copy.times)
         if differences and shadow.takes_sample(self._clock()):
             with suppress(InferenceError):  # a sample may be lost
                 texts = await self._comparer.sample(request.received, first, other, self.redact)
@@ -240,7 +199,7 @@ class ShadowCopies:
         async def call(model: str, sent: ModelRequest) -> Answer:
             to = RolloutArmConfig(model=model)
             answer = await self._called(to, sent, self._call_of(request, sent, to))
-            self._charge(copy.shadow, answer)
+            self._charge(copy, answer, to)
             return answer
 
         for one, other in pairs:
@@ -267,19 +226,29 @@ class ShadowCopies:
         request, shadow = copy.request, copy.shadow
         try:
             sent = request.sent if repeats else await _prepared(request, shadow.plan)
+            began = self._clock()
             answer = await self._called(to, sent, self._call_of(request, sent, to))
+            first_byte = self._clock() - began
             data = await _read(answer)
         except InferenceError as error:
             if error.kind in ("caller", "backend"):
                 return WholeAnswer(statuses.http_status(error), request.sent.operation)
             raise NotCompared(_reason(error)) from None
-        self._charge(shadow, answer)
+        if not repeats:
+            copy.times = AnswerTimes(first_byte, self._clock() - began)
+        self._charge(copy, answer, to)
         return whole(answer, data, sent.operation)
 
-    def _charge(self, shadow: LiveShadow, answer: Answer) -> None:
-        """Count the tokens of an answer on the operator's bill."""
-        shadow.tokens["prompt"] += answer.usage.prompt_tokens
-        shadow.tokens["completion"] += answer.usage.completion_tokens
+    def _charge(self, copy: ShadowCopy, answer: Answer, to: RolloutArmConfig) -> None:
+        """Count the tokens and the cost of an answer on the operator's bill."""
+        shadow, usage = copy.shadow, answer.usage
+        shadow.tokens["prompt"] += usage.prompt_tokens
+        shadow.tokens["completion"] += usage.completion_tokens
+        price = self.prices.of(shadow.plan.model, to)
+        if price is not None and copy.spend is not None:
+            cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
+            copy.spend.picos += cost.picos
+            shadow.charge(cost)
 
     async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
         if to.model is not None:
@@ -330,12 +299,6 @@ async def _read(answer: Answer) -> bytes:
     finally:
         await answer.aclose()
     return b"".join(pieces)
-
-
-def whole(answer: Answer, data: bytes, operation: str) -> WholeAnswer:
-    """An answer whose bytes are read."""
-    is_stream = answer.body is None
-    return WholeAnswer(answer.status, operation, answer.form, answer.content_type, is_stream, data)
 
 
 def _reason(error: InferenceError) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from config.schema.money import PICOS
 from gateway.shadow.copies import ShadowCopies
 from gateway.shadow.live import LiveShadows
 from gateway.shadow.writer import ShadowWriter
@@ -29,6 +30,9 @@ class ShadowMetrics(Collector):
         tokens = CounterMetricFamily(
             "headrace_shadow_tokens", "Tokens of copies, on the operator's bill.", labels=("shadow", "kind")
         )
+        cost = CounterMetricFamily(
+            "headrace_shadow_cost", "Cost of copies, on the operator's bill.", labels=("shadow", "currency")
+        )
         running = GaugeMetricFamily("headrace_shadow_running", "Copies under way.", labels=("shadow",))
         held = GaugeMetricFamily("headrace_shadow_bytes", "Bytes of requests and answers that copies hold.")
         for name, shadow in self._shadows.by_name.items():
@@ -37,8 +41,25 @@ class ShadowMetrics(Collector):
             for kind in ("prompt", "completion"):
                 tokens.add_metric((name, kind), shadow.tokens[kind])
             running.add_metric((name,), shadow.running)
+            for currency, picos in shadow.cost.items():
+                cost.add_metric((name, currency), picos / PICOS)
         held.add_metric((), self._copies.budget.held)
-        yield from (copies, tokens, running, held, *self._evidence())
+        yield from (copies, tokens, cost, running, held, *self._seconds(), *self._evidence())
+
+    def _seconds(self) -> Iterator[Metric]:
+        labels = ("shadow", "answer")
+        first_byte = HistogramMetricFamily(
+            "headrace_shadow_first_byte_seconds",
+            "Time to the first byte of compared answers: the client's (primary) and the shadow's.",
+            labels=labels,
+        )
+        total = HistogramMetricFamily(
+            "headrace_shadow_duration_seconds", "Time to the end of compared answers.", labels=labels
+        )
+        for key, histograms in self._copies.seconds.of(self._shadows.by_name):
+            first_byte.add_metric(key, histograms.first_byte.buckets(), histograms.first_byte.sum)
+            total.add_metric(key, histograms.total.buckets(), histograms.total.sum)
+        yield from (first_byte, total)
 
     def _evidence(self) -> Iterator[Metric]:
         evidence = GaugeMetricFamily(

@@ -7,9 +7,12 @@ import msgspec
 
 from gateway.shadow.store import Key, ShadowProgress, ShadowStore
 from policies.sequential.event_test import e_value
+from policies.sequential.quantiles import quantile, quantile_interval
+from policies.shadowing.pairs import PairTally
 from policies.shadowing.planned import ShadowPlan
 from policies.shadowing.verdict import verdict
 
+QUANTILES = (0.5, 0.95)
 _MOST = 1e300
 """Larger e-values are shown as this one: JSON has no infinity."""
 
@@ -39,8 +42,24 @@ def _view(plan: ShadowPlan, progress: ShadowProgress) -> dict[str, Any]:
         "repeated": tally.repeated,
         "discordant": {"shadow": tally.shadow_only, "repeat": tally.repeat_only},
         "both_differ": tally.both,
+        "times": _times(tally, config.alpha),
         "fields": dict(sorted(tally.fields.items(), key=lambda item: -item[1])),
     }
+
+
+def _times(tally: PairTally, alpha: float) -> dict[str, Any]:
+    """Quantiles of the times of the compared answers in seconds, with their intervals."""
+    shown: dict[str, Any] = {}
+    for label, counted in (("first_byte", tally.first_byte), ("total", tally.total)):
+        for arm, bins in zip(("primary", "shadow"), counted, strict=False):
+            shown.setdefault(label, {})[arm] = {
+                f"p{p * 100:g}": {
+                    "seconds": quantile(bins, p),
+                    "interval": [min(end, _MOST) for end in quantile_interval(bins, p, alpha)],
+                }
+                for p in QUANTILES
+            }
+    return shown
 
 
 def sampled_view(view: dict[str, Any], plan: ShadowPlan, store: ShadowStore) -> dict[str, Any]:

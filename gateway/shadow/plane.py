@@ -31,6 +31,7 @@ class ShadowPlane:
         self.live.configure(config)
         self._pools.configure(config.pools, config.zone)
         self._models.configure(config, embedders)
+        self.copies.prices.configure(config)
         self.copies.redact = () if config.record is None else config.record.redact
 
     def writer(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> ShadowWriter:

@@ -1,10 +1,22 @@
 """Counts of compared answers: they add up over requests, processes and restarts."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
+
+from policies.sequential.quantiles import bin_of
 
 MOST_FIELDS = 32
 """Fields whose differences are counted by name."""
 OTHER = "other"
+
+
+class AnswerTimes(NamedTuple):
+    """Seconds from the begin of a call to the first byte of its answer, and to the end."""
+
+    first_byte: float
+    total: float
 
 
 class PairTally(msgspec.Struct, omit_defaults=True):
@@ -27,6 +39,10 @@ class PairTally(msgspec.Struct, omit_defaults=True):
     """Those of which both answers differ from the first one."""
     fields: dict[str, int] = msgspec.field(default_factory=dict)
     """Copies whose shadow's answer differs, by the part that differs."""
+    first_byte: list[dict[int, int]] = msgspec.field(default_factory=list)
+    """The times to the first byte in bins: of the primary's answers, then of the shadow's."""
+    total: list[dict[int, int]] = msgspec.field(default_factory=list)
+    """The times to the end."""
 
     def add(self, other: "PairTally") -> None:
         """Add the counts of another process."""
@@ -38,6 +54,8 @@ class PairTally(msgspec.Struct, omit_defaults=True):
         self.both += other.both
         for field, count in other.fields.items():
             self._count_field(field, count)
+        _add_times(self.first_byte, other.first_byte)
+        _add_times(self.total, other.total)
 
     def count(self, fields: tuple[str, ...], repeat_differs: bool | None) -> None:
         """Count one copy: the parts in which the shadow's answer differs, and whether the primary's second answer
@@ -54,10 +72,22 @@ class PairTally(msgspec.Struct, omit_defaults=True):
         self.repeat_only += repeat_differs and not differs
         self.both += differs and repeat_differs
 
+    def count_times(self, primary: "AnswerTimes", shadow: "AnswerTimes") -> None:
+        """Count the times of both answers to one copy."""
+        _add_times(self.first_byte, [{bin_of(times.first_byte): 1} for times in (primary, shadow)])
+        _add_times(self.total, [{bin_of(times.total): 1} for times in (primary, shadow)])
+
     def _count_field(self, field: str, count: int) -> None:
         if field not in self.fields and len(self.fields) >= MOST_FIELDS:
             field = OTHER
         self.fields[field] = self.fields.get(field, 0) + count
+
+
+def _add_times(times: list[dict[int, int]], more: Sequence[dict[int, int]]) -> None:
+    times += [{} for _ in range(len(more) - len(times))]
+    for bins, added in zip(times, more, strict=False):
+        for number, count in added.items():
+            bins[number] = bins.get(number, 0) + count
 
 
 class ShadowSample(msgspec.Struct):

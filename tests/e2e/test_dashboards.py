@@ -28,6 +28,7 @@ from tests.support.upstreams import upstream
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 DEPLOY = Path(__file__).parents[2] / "deploy"
+COPIES = {"concurrency": 8, "requests": "100/s", "spend": "100 usd/day"}
 SECONDS = 600.0
 """How long samples may take on the slowest machine."""
 HI = [{"role": "user", "content": "hi"}]
@@ -67,6 +68,11 @@ def configuration(urls: dict[str, str], folder: Path) -> dict[str, Any]:
             "name": "r", "from": "main", "to": "other", "requests": 10,
             "steps": [{"weight": "50%", "for": "1h"}], "back_if": [{"metric": "failures"}],
         }}],
+        "copied": [{"to": "main", "shadow": {"name": "s", "to": "other", "share": "100%", "at_most": COPIES}}],
+        "compared": [{"experiment": {
+            "name": "e", "metric": "solved", "arms": ["main", "other"], "warmup": "1s",
+            "guards": [{"metric": "failures"}],
+        }}],
     }  # fmt: skip
     models: list[dict[str, Any]] = [{"name": name, "price": price, "routes": made} for name, made in routes.items()]
     steps = [{"name": "one", "model": "chat"}, {"name": "two", "model": "chat", "in": {"prompt": "one.text"}}]
@@ -75,6 +81,8 @@ def configuration(urls: dict[str, str], folder: Path) -> dict[str, Any]:
         "workers": 2,
         "state": {"database": f"sqlite:///{folder}/state.db", "redis": urls["redis"]},
         "auth": {"jwt": [issuer(urls["issuer"])]},
+        "usage": {},
+        "feedback": [{"name": "solved", "type": "boolean", "better": "higher"}],
         "traces": {"to": urls["collector"], "sample": "100%"},
         "pools": [
             {"name": "main", "endpoints": [urls["up"]], "queue": {"max_in_flight": 2, "max": 50}},
@@ -105,8 +113,9 @@ class Clients:
                 async with asyncio.TaskGroup() as some:
                     for model in ("chat", "chat", "chat", "cached", "rerouted", "failing", "broken", "discovered"):
                         some.create_task(self._chat(http, model))
-                    for model in ("rolled", "pipeline"):
+                    for model in ("rolled", "pipeline", "copied"):
                         some.create_task(self._chat(http, model))
+                    some.create_task(self._reported(http))
                     some.create_task(self._chat(http, "llm", max_tokens=4, stream=True))
                     some.create_task(self._chat(http, "chat", stream=True))
                     some.create_task(self._chat(http, "chat", key=self._tight))
@@ -115,11 +124,19 @@ class Clients:
                     some.create_task(self._nonsense())
                 await asyncio.sleep(0.2)
 
-    async def _chat(self, http: aiohttp.ClientSession, model: str, key: str = "", **fields: Any) -> None:
+    async def _reported(self, http: aiohttp.ClientSession) -> None:
+        """A chat of an experiment, and a value for it."""
+        headers = {"authorization": f"Bearer {self._key}"}
+        report = {"id": await self._chat(http, "compared"), "metric": "solved", "value": True}
+        async with http.post(f"{self._g.url}/v1/feedback", json=report, headers=headers) as response:
+            await response.read()
+
+    async def _chat(self, http: aiohttp.ClientSession, model: str, key: str = "", **fields: Any) -> str:
         headers = {"authorization": f"Bearer {key or self._key}"}
         body = {"model": model, "messages": HI, **fields}
         async with http.post(f"{self._g.url}/v1/chat/completions", json=body, headers=headers) as response:
             await response.read()
+            return response.headers.get("x-request-id", "")
 
     async def _infer(self, http: aiohttp.ClientSession, model: str, datatype: str, data: Any, *names: str) -> None:
         inputs = [{"name": name, "shape": [1, len(data)], "datatype": datatype, "data": data} for name in names]

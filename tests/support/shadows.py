@@ -90,6 +90,7 @@ class ShadowRig(Rig):
         models = CopyModels(self.copy_pools, rng, clock, lambda: 0.0)
         models.configure(configuration, {})
         self.copies = self.core.copies = ShadowCopies(self.copy_pools, models, AnswerComparer(), rng, clock)
+        self.copies.prices.configure(configuration)
 
     @property
     def shadow(self) -> LiveShadow:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from config.schema.money import Spend
 from config.schema.section import Section
 from config.schema.shadow.compare import CompareConfig
 from config.schema.target import share_of_requests, small_alpha
@@ -17,6 +18,9 @@ class AtMostConfig(Section):
     """Copies at the same time."""
     requests: Rate = RateLimit(5, 1.0)
     """Copies per period."""
+    spend: Spend | None = None
+    """Cost of the copies in each hour, day or month, at the prices of the models: that of the target if it is a model,
+    else that of the route's model. The second answers of the primary and judges count too. Unlimited when absent."""
 
 
 class CopiesConfig(Section):

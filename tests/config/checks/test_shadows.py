@@ -54,6 +54,16 @@ def test_shadows_are_valid(complaints: Complaints) -> None:
         ("shadow: {to: v2}", "shadow: {to: v22}", f'11: {CHAT}.to: no pool is named "v22" (did you mean "v2"?)'),
         (
             "shadow: {to: v2}",
+            "shadow: {to: v2, at_most: {spend: 5 usd/day}}",
+            f'11: {CHAT}.at_most.spend: needs a price of the model "chat": without one its copies cost nothing',
+        ),
+        (
+            "shadow: {to: v2}",
+            "shadow: {to: {model: other}, at_most: {spend: 5 usd/day}}",
+            f'11: {CHAT}.at_most.spend: needs a price of the model "other": without one its copies cost nothing',
+        ),
+        (
+            "shadow: {to: v2}",
             "shadow: {to: v1}",
             f"11: {CHAT}.to: is the pool of the route: there is nothing to compare",
         ),

@@ -10,6 +10,8 @@ from adapters.errors import BackendError, CapacityError, InferenceError, Transpo
 from adapters.fake import Script
 from adapters.requests import AppRequest
 from adapters.wire.oip.payloads import HttpPayload
+from policies.sequential.quantiles import quantile
+from policies.shadowing.pairs import PairTally
 from tests.support.gateways import chat, infer
 from tests.support.shadows import ShadowRig, script, shadowing
 
@@ -313,3 +315,44 @@ async def test_a_share_is_drawn() -> None:
         await rig.send(chat())
         await rig.until_compared()
     assert 30 <= rig.shadow.copies["equal"] <= 90
+
+
+SPENDING = {"concurrency": 8, "requests": "10000/s", "spend": "10 usd/day"}
+
+
+async def test_copies_stay_within_their_spend() -> None:
+    """A copy has 3 prompt tokens and 2 completion tokens: 7 usd of 10. The next one may cost more than the rest."""
+    configuration = shadowing(limited=True, at_most=SPENDING)
+    price = {"prompt": "1000 usd/1k", "completion": "2000 usd/1k"}
+    model = type(configuration.models[0]).model_validate(
+        {**configuration.models[0].model_dump(mode="json", by_alias=True, exclude_unset=True), "price": price}
+    )
+    tenants = (configuration.tenants[0].model_copy(update={"limits": ()}),)
+    rig = ShadowRig(configuration.model_copy(update={"models": (model,), "tenants": tenants}), copied_next=script())
+    for _ in range(3):
+        await rig.send(chat(max_tokens=1))
+        await rig.until_compared()
+    assert rig.shadow.copies["spend"] >= 1
+    assert rig.shadow.copies["equal"] + rig.shadow.copies["spend"] == 3
+    assert rig.shadow.cost == {"usd": rig.shadow.copies["equal"] * 7 * 10**12}
+    rig.assert_idle()
+
+
+async def test_the_times_of_both_answers_are_counted() -> None:
+    rig = ShadowRig(shadowing(noise="100%"), copied_main=script(), copied_next=script("hello", latency=0.2))
+    for stream in (False, True):
+        await rig.send(chat(stream=stream))
+        await rig.until_compared()
+    tally = rig.shadow.take()
+    assert tally is not None
+    for counted in (tally.first_byte, tally.total):
+        primary, shadow = counted
+        assert (sum(primary.values()), sum(shadow.values())) == (2, 2)
+        assert quantile(shadow, 0.5) >= 0.2 > quantile(primary, 0.5)
+    total = PairTally()
+    for _ in range(2):
+        total.add(tally)
+    assert sum(total.total[1].values()) == 4
+    histograms = dict(rig.copies.seconds.of(["s"]))
+    assert histograms["s", "shadow"].total.buckets()[-1] == ("+Inf", 2)
+    assert dict(rig.copies.seconds.of([])) == {}

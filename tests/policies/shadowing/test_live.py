@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from config.schema.money import PICOS
 from policies.shadowing.live import SAMPLE_SECONDS, LiveShadow
 from policies.shadowing.pairs import ShadowSample
 from policies.shadowing.planned import planned
@@ -71,3 +72,42 @@ def test_samples_are_bounded_in_number_and_time() -> None:
     assert len(shadow.take_samples()) == 2
     assert shadow.takes_sample(1000.0)
     assert not live().takes_sample(0.0)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_workers_share_the_spend_of_each_period(workers: int) -> None:
+    """The cost within a day is at most the budget, and a new day has a new one. A reload has no effect on it."""
+    at_most = {"requests": "1000/s", "concurrency": 1000, "spend": "8 usd/day"}
+    shadows = [live(workers, at_most=at_most) for _ in range(workers)]
+    unit = PICOS // 10
+    for day in range(3):
+        spent = 0
+        for step in range(200):
+            shadow = shadows[step % workers]
+            (plan,) = planned(shadowing(at_most={**at_most, "requests": f"{1000 + step}/s"}))
+            shadow.configure(plan, workers)
+            if (held := shadow.reserve(2 * unit, day * 86400.0 + step)) is not None:
+                held.picos = unit  # the estimate was twice the cost
+                held.settle()
+                spent += unit
+        assert 8 * PICOS - 2 * unit * workers <= spent <= 8 * PICOS
+
+
+def test_a_copy_of_an_earlier_period_is_not_charged_to_the_next() -> None:
+    shadow = live(at_most={"requests": "1000/s", "spend": "1 usd/hour"})
+    held = shadow.reserve(PICOS, 3599.0)
+    assert held is not None
+    assert shadow.reserve(1, 3599.5) is None
+    later = shadow.reserve(PICOS, 3600.0)
+    assert later is not None
+    held.picos = 5 * PICOS
+    held.settle()
+    assert shadow.reserve(1, 3601.0) is None
+    later.settle()  # without an answer it costs nothing
+    assert shadow.reserve(PICOS, 3602.0) is not None
+
+
+def test_without_a_spend_any_cost_is_reserved() -> None:
+    held = live().reserve(10**18, 0.0)
+    assert held is not None
+    held.settle()
