@@ -15,7 +15,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.data_plane import DataPlane
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
-from gateway.fronts.admin.state import describe
+from gateway.fronts.admin.state import describe, describe_load
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import NotDone, Operation, operate
@@ -46,6 +46,10 @@ class PlaneBackend:
     async def state(self) -> dict[str, Any]:
         """Every counter, and the health of every endpoint."""
         return {**describe(self._plane), "key_database": {"available": self._plane.identity.database_available}}
+
+    async def load(self) -> dict[str, Any]:
+        """The health of every endpoint, queues, and the totals of each pool."""
+        return describe_load(self._plane)
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""

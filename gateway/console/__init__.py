@@ -3,6 +3,7 @@
 front.py      the page, its files and the session
 sign_in.py    sign-in with a key
 sessions.py   sessions in memory, bounded, by the hash of their id
+live.py       the event stream of the live screen
 cookies.py    the cookie of a session
 admission.py  the session of a request, and requests that another site causes
 headers.py    the headers that protect every response of the admin listener

@@ -4,6 +4,7 @@ from aiohttp import web
 
 from gateway.console.admission import SessionAdmission
 from gateway.console.assets import read_assets
+from gateway.console.live import LiveFront
 from gateway.console.sign_in import SignIn
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.guard import AdminRefused, for_anyone
@@ -15,6 +16,7 @@ class ConsoleFront:
     def __init__(self, backend: AdminBackend, admission: SessionAdmission) -> None:
         self._backend = backend
         self._sign_in = SignIn(backend, admission)
+        self._live = LiveFront(backend)
         self._assets = read_assets()
 
     def routes(self) -> list[web.RouteDef]:
@@ -25,7 +27,12 @@ class ConsoleFront:
             web.get("/console/", self._page),
             web.get("/console/static/{path:.+}", self._asset),
             *self._sign_in.routes(),
+            *self._live.routes(),
         ]
+
+    async def close(self, app: web.Application) -> None:
+        """End the event streams."""
+        await self._live.close(app)
 
     @for_anyone
     async def _to_page(self, _: web.Request) -> web.Response:

@@ -111,6 +111,14 @@ class SupervisorBackend:
             "workers": [*self._slots(), *(_described(worker) for worker in self._workers.leaving)],
         }
 
+    async def load(self) -> dict[str, Any]:
+        """The merged load of the workers, and the workers themselves."""
+        replies = await _get(self._workers.everyone, "/load")
+        merged = states.merged([msgspec.json.decode(reply.body) for _, reply in replies]) if replies else {}
+        self._add_runtimes(merged.get("endpoints", ()))
+        workers = [*self._slots(), *(_described(worker) for worker in self._workers.leaving)]
+        return {**merged, "accepting": self._workers.accepting, "workers": workers}
+
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
         replies = await _get(self._workers.ready, "/pools")

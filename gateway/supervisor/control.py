@@ -64,6 +64,7 @@ def _reports(backend: PlaneBackend) -> list[web.RouteDef]:
         web.get("/readiness", answering(readiness)),
         web.get("/metrics", metrics),
         web.get("/state", answering(backend.state)),
+        web.get("/load", answering(backend.load)),
         web.get("/pools", answering(backend.pools)),
     ]
 

@@ -8,6 +8,7 @@ events.py      events of a call (retries, hedges, fallbacks) as counters and log
 generative.py  metrics of generative requests by OpenTelemetry's conventions
 tensors.py     metrics of tensor requests
 histogram.py   counts of values by range, with exemplars
+pools.py       totals of each pool
 queues.py      metrics of queues
 caches.py      metrics of response caches
 memory.py      metrics of the memory of requests

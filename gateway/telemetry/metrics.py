@@ -20,6 +20,7 @@ from gateway.telemetry.events import Event, families
 from gateway.telemetry.generative import GenerativeMetrics
 from gateway.telemetry.histogram import Histogram
 from gateway.telemetry.pipelines import StepMetrics
+from gateway.telemetry.pools import PoolTotals
 from gateway.telemetry.record import Record
 from gateway.telemetry.tensors import TensorMetrics
 from policies.globs import GlobSet
@@ -76,6 +77,8 @@ class Metrics(Collector):
         self._generative = GenerativeMetrics()
         self._tensors = TensorMetrics()
         self._refused: Counter[str] = Counter()
+        self.pools: dict[str, PoolTotals] = {}
+        """The totals of each pool, for the console."""
         self.tenants = TenantLabels()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -89,6 +92,10 @@ class Metrics(Collector):
         if len(self._requests) >= self.tenants.max_series and outcome not in self._requests:
             outcome = (OTHERS, OTHERS, "", OTHERS, record.status, kind)
         self._requests[outcome] += 1
+        totals = self.pools.get(pool)
+        if totals is None:
+            totals = self.pools[pool] = PoolTotals()
+        totals.count(record)
         if record.trace.first_chunk:
             served = self._served.get((model, pool))
             if served is None:

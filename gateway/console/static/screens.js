@@ -3,6 +3,7 @@ const operators = ["operator"];
 const all = ["operator", "tenant-admin"];
 
 export const screens = [
+  { path: "live", title: "Live", roles: operators, load: () => import("./screens/live.js") },
   { path: "tenants", title: "Tenants", roles: all, load: () => import("./screens/tenants.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];

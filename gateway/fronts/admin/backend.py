@@ -68,6 +68,10 @@ class AdminBackend(Protocol):
         """Every counter, and the health of every endpoint."""
         ...
 
+    async def load(self) -> dict[str, Any]:
+        """The part of the state that changes from second to second; with several processes, the workers."""
+        ...
+
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
         ...

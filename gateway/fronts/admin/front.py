@@ -28,6 +28,8 @@ def make_app(backend: AdminBackend) -> web.Application:
     admission = SessionAdmission(backend)
     app = web.Application(middlewares=[AdminGuard(backend, admission).middleware])
     app.on_response_prepare.append(protect)
+    console = ConsoleFront(backend, admission)
+    app.on_shutdown.append(console.close)
     bound_bodies(app, backend.config.http.max_body)
     app.on_cleanup.extend((tenants.close, explain.close, shadows.close))
 
@@ -66,7 +68,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),
             *PlaygroundFront(backend).routes(),
-            *ConsoleFront(backend, admission).routes(),
+            *console.routes(),
             *PipelinesFront(backend).routes(),
         ]
     )

@@ -14,7 +14,6 @@ from gateway.traffic.queue import PRIORITIES, PoolQueue
 def describe(plane: DataPlane) -> dict[str, Any]:
     """Every counter that must be zero in an idle process, and the health of every endpoint."""
     now, utc = plane.clock(), time.time()
-    endpoints = [describe_endpoint(member, now) for member in plane.fleet]
     tenants = [
         {
             "tenant": account.tenant,
@@ -42,15 +41,24 @@ def describe(plane: DataPlane) -> dict[str, Any]:
         for key_set in plane.identity.tokens.key_sets
     ]
     return {
-        "accepting": plane.accepting,
+        **describe_load(plane),
         "connections": plane.listeners.connections,
-        "in_flight": sum(tenant["in_flight"] for tenant in tenants),
-        "endpoints": endpoints,
-        "queues": [_queue(queue, now) for queue in plane.fleet.queues()],
         "tenants": tenants,
         "models": models,
         "redis": redis.describe() if redis is not None else None,
         "issuers": issuers,
+    }
+
+
+def describe_load(plane: DataPlane) -> dict[str, Any]:
+    """The part of the state that changes from second to second: endpoints, queues, and the totals of each pool."""
+    now = plane.clock()
+    return {
+        "accepting": plane.accepting,
+        "in_flight": sum(account.in_flight for account in plane.ledger.accounts.values()),
+        "endpoints": [describe_endpoint(member, now) for member in plane.fleet],
+        "served": [{"pool": pool, **totals.describe()} for pool, totals in plane.metrics.pools.items() if pool],
+        "queues": [_queue(queue, now) for queue in plane.fleet.queues()],
     }
 
 

@@ -32,14 +32,15 @@ class ConsoleRig:
         self.page = page
 
     async def issue(self, tenant: str = "acme", role: str = "user", **grant: Any) -> str:
-        """A new key, once the gateway accepts it."""
+        """A new key, once the listener that it is for accepts it."""
         given = GrantConfig.model_validate({"role": role, **grant})
         with closing(open_store(settings_of(self.g.config))) as store:
             key = store.create(tenant, "", by=Actor("tests"), now=time.time(), grant=given).plaintext
+        url = f"{self.g.url}/v1/models" if role == "user" else f"{self.g.admin}/admin/tenants"
         headers = {"authorization": f"Bearer {key}"}
         async with asyncio.timeout(300), aiohttp.ClientSession(headers=headers) as http:
             while True:
-                async with http.get(f"{self.g.url}/v1/models") as response:
+                async with http.get(url) as response:
                     if response.status == 200:
                         return key
                 await asyncio.sleep(0.02)

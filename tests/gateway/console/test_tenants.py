@@ -95,4 +95,4 @@ async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console
         await c.page.click("acme")
         await c.page.shows("600/min")
         await c.page.resize(360)
-        assert await c.page.evaluate("document.documentElement.scrollWidth") <= 360
+        await c.page.until("document.documentElement.scrollWidth <= 360")

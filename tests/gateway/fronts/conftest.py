@@ -90,6 +90,9 @@ class StubBackend:
         spent = [{"key": "k1", "amount": "2 usd"}]
         return {"tenants": [{"tenant": "acme", "in_flight": 3, "limits": [{"requests": "10/min"}], "spent": spent}]}
 
+    async def load(self) -> dict[str, Any]:
+        return {}
+
     async def pools(self) -> list[dict[str, Any]]:
         return [{"pool": "main"}]
 

@@ -78,6 +78,7 @@ def described(rig: Rig) -> dict[str, Any]:
         ledger=rig.ledger,
         accepting=True,
         listeners=SimpleNamespace(connections=0),
+        metrics=SimpleNamespace(pools={}),
         identity=SimpleNamespace(tokens=SimpleNamespace(key_sets=())),
     )
     return describe(cast(DataPlane, plane))

@@ -90,12 +90,16 @@ class Page:
     async def click(self, name: str, kinds: str = "button, a, summary, input[type=checkbox]", at: int = 0) -> None:
         """Click with the mouse at the element of a name: an element that another one covers cannot be clicked."""
         point = await self.until(
-            f"""(kinds, name, at) => {{
+            f"""async (kinds, name, at) => {{
               const e = ({_FIND})(kinds, name, at);
               if (!e) return null;
               e.scrollIntoView({{block: "center"}});
-              const box = e.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
-              const top = document.elementFromPoint(x, y);
+              const box = () => e.getBoundingClientRect();
+              const place = (b = box()) => [b.x + b.width / 2, b.y + b.height / 2];
+              const before = place();
+              await new Promise((done) => setTimeout(done, 100));
+              const [x, y] = place(), top = document.elementFromPoint(x, y);
+              if (x !== before[0] || y !== before[1]) return null;  // the page still moves
               return top && (e.contains(top) || top.contains(e)) ? [x, y] : null;
             }}""",
             kinds, name, at,
