@@ -116,13 +116,15 @@ class CallTrace:
     """
 
     __slots__ = (
-        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "ignored", "queue_seconds", "spans",
-        "steps", "upstream_seconds",
+        "_queued", "_since", "_upstreams", "attempts", "events", "first_chunk", "ignored", "queue_seconds", "sent_at",
+        "spans", "steps", "upstream_seconds",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.attempts: list[str] = []
         """The ids of the endpoints to which the request was sent, in order."""
+        self.sent_at: list[float] = []
+        """Loop time of each attempt."""
         self.events: tuple[Event, ...] = ()
         self.ignored = IgnoredFields()
         """Fields of the request that the model does not support."""
@@ -172,6 +174,7 @@ class CallTrace:
 
     def sent(self, now: float) -> None:
         """Record that an attempt starts to wait for its upstream."""
+        self.sent_at.append(now)
         if self._upstreams or self._queued:
             self._count(now)
         else:

@@ -35,6 +35,8 @@ exchange.py           what clients' requests and the steps of pipelines have in 
 ownership.py          checks at the start that the packages belong to this distribution
 extras.py             the optional packages that a configuration needs and that are absent
 first_request.py      prints a first request to try
+host_writers.py       the writers of a host: usage and the records of requests
+local_folder.py       folders of this host where data waits for the state database
 auth/                 keys, tokens and client certificates; the tables that requests read
 limits/               the ledger: reserves before a request, settles after it
 traffic/              endpoints and their health, pools, retries, fallbacks; fleet.py preserves them across reloads
@@ -56,6 +58,7 @@ drafts/               drafts of the configuration: checks, replays, applies them
 playground/           requests of the console to models, on behalf of a signed-in person
 top/                  the live screen of a gateway in a terminal
 usage/                what tenants have used and spent, in the state database
+requests/             a record of each request, by day, and the search of requests
 telemetry/            the access log and every metric
 console/              the pages for operators, and their sessions
 fronts/               one codec for each API of clients, and the admin API

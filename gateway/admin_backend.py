@@ -16,7 +16,9 @@ from gateway.auth.store import KeyStore
 from gateway.data_plane import DataPlane
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe, describe_load
+from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
+from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import NotDone, Operation, operate
 from gateway.usage.writer import UsageWriter
@@ -73,11 +75,11 @@ class PlaneBackend:
 class GatewayBackend(PlaneBackend):
     """The `AdminBackend` of a gateway of one process."""
 
-    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider, usage: UsageWriter) -> None:
+    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider, writers: HostWriters) -> None:
         super().__init__(plane)
         self.lifecycle = lifecycle
         self._decider = decider
-        self._usage = usage
+        self._writers = writers
 
     @property
     def config(self) -> Config:
@@ -92,7 +94,12 @@ class GatewayBackend(PlaneBackend):
     @property
     def usage(self) -> UsageWriter:
         """The writer of usage."""
-        return self._usage
+        return self._writers.usage
+
+    @property
+    def requests(self) -> RequestWriter:
+        """The writer of the records of requests."""
+        return self._writers.requests
 
     @property
     def store(self) -> KeyStore:

@@ -16,13 +16,12 @@ from gateway.data_plane import DataPlane
 from gateway.errors import StartError
 from gateway.experiments.metrics import ExperimentMetrics
 from gateway.fronts.admin.front import make_app
+from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
-from gateway.usage.metrics import UsageMetrics
-from gateway.usage.writer import UsageWriter, prepare_folder
 from policies.rollouts.tally import ShareOrder, StratumTally
 
 
@@ -38,8 +37,8 @@ class Gateway:
         self.decider = Decider(lambda: self.config, self._exchange, lambda: self.plane.identity.pepper)
         self._background = Background()
         self._exits = AsyncExitStack()
-        self.usage = UsageWriter(lambda: self.config, lambda: self.plane.identity.pepper)
-        self._exits.push_async_callback(self.usage.aclose)  # last: the plane leaves its counts to it
+        self.writers = HostWriters(lambda: self.config, lambda: self.plane.identity.pepper)
+        self._exits.push_async_callback(self.writers.aclose)  # last: the plane leaves its counts to it
         self._exits.push_async_callback(self.plane.aclose)
 
     @property
@@ -65,7 +64,7 @@ class Gateway:
     async def start(self) -> None:
         """Open the data plane and listen. Runtimes may still be loading, see `/readyz`. Raises `StartError`."""
         self._load_admin_certificate()
-        prepare_folder(self.config)
+        self.writers.prepare(self.config)
         await self.plane.open()
         folder = TemporaryFolder()  # only this user may enter it
         self._exits.callback(folder.cleanup)
@@ -73,7 +72,7 @@ class Gateway:
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
         await self._start_rollouts()
-        self._start_usage()
+        self._start_writers()
         await self._listen()
 
     async def _start_rollouts(self) -> None:
@@ -85,9 +84,11 @@ class Gateway:
         self._exits.push_async_callback(self.decider.aclose)
         self._exits.callback(self._background.run(self.decider.run(), "rollouts").cancel)
 
-    def _start_usage(self) -> None:
-        self.plane.metrics.watch(UsageMetrics(self.usage))
-        self._exits.callback(self._background.run(self.usage.run(), "usage").cancel)
+    def _start_writers(self) -> None:
+        for collector in self.writers.collectors():
+            self.plane.metrics.watch(collector)
+        for name, work in self.writers.works():
+            self._exits.callback(self._background.run(work, name).cancel)
 
     async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
         counts = self.plane.rollouts.take()
@@ -96,7 +97,7 @@ class Gateway:
 
     async def _listen(self) -> None:
         admin, listen = (
-            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider, self.usage))),
+            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider, self.writers))),
             self.config.listen,
         )
         self._exits.push_async_callback(admin.aclose)

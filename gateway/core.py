@@ -281,7 +281,7 @@ class Core:
             if draft is not None:
                 draft.decide(decision, facts.time)
             if decision is not None:
-                record.arm = decision.arm
+                record.arm, record.decision = decision.arm, decision
                 return request, facts, decision
         raise NotFound(f"The model `{requested[:128]}` does not exist or you may not use it.", param="model")
 

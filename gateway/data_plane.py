@@ -38,6 +38,8 @@ from gateway.placement.runtime import Runtimes
 from gateway.playground.listener import PlaygroundListener
 from gateway.recording.metrics import RecordMetrics
 from gateway.recording.recorder import TrafficRecorder
+from gateway.requests.live import LiveRequests
+from gateway.requests.metrics import RequestsLost
 from gateway.rollouts.live import LiveComparisons
 from gateway.rollouts.warm import WarmArms
 from gateway.shadow.metrics import ShadowMetrics
@@ -98,6 +100,7 @@ class DataPlane:
         self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
         self.traces = LiveTraces(self.clock, self.rng)
         self.usage = LiveUsage()
+        self.requests = LiveRequests()
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -136,6 +139,9 @@ class DataPlane:
         telemetry.tracer = self.traces.configure(self.config.traces)
         self._exits.callback(self.usage.close)
         telemetry.usage = self.usage.configure(self.config)
+        self._exits.push_async_callback(self.requests.aclose)
+        self._exits.callback(telemetry.flush)
+        telemetry.requests = self.requests.configure(self.config)
         self.metrics.tenants.configure(self.config.metrics)
         snapshot = self._build(self.config, pools)
         self.core = Core(snapshot, self.ledger, telemetry, self.rng, self.clock, memory=self.memory)
@@ -180,6 +186,7 @@ class DataPlane:
         watch(MemoryMetrics(self.memory))
         watch(TraceMetrics(lambda: self.traces.exporter))
         watch(UsageLost(self.usage))
+        watch(RequestsLost(self.requests))
         if self.redis is not None:
             watch(RedisGauges(self.redis))
 
@@ -297,6 +304,7 @@ class DataPlane:
         self._configure_recorder(config)
         self.core.telemetry.tracer = self.traces.configure(config.traces)
         self.core.telemetry.usage = self.usage.configure(config)
+        self.core.telemetry.requests = self.requests.configure(config)
         self.metrics.tenants.configure(config.metrics)
         self.config = config
 

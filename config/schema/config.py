@@ -53,6 +53,7 @@ from config.schema.shadow.shadow import ShadowConfig
 from config.schema.state import StateConfig, StoredResponsesConfig
 from config.schema.target import ArmConfig, Failure, FallbackConfig, SplitConfig, TargetConfig
 from config.schema.telemetry.metrics import MetricsConfig
+from config.schema.telemetry.requests import RequestsConfig
 from config.schema.telemetry.traces import TracesConfig
 from config.schema.telemetry.usage import UsageConfig
 from config.schema.tenant import KeyConfig, TenantConfig
@@ -185,6 +186,8 @@ class Config(Section):
     """Bounds of the time series at ``/metrics``."""
     usage: UsageConfig | None = None
     """What tenants have used and spent, in the state database; not recorded when absent."""
+    requests: RequestsConfig | None = None
+    """A record of each request, for the search of requests; not stored when absent."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
     drain: Delay = 30.0

@@ -20,6 +20,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.core import ORDER_SECONDS
 from gateway.fronts.admin.front import make_app
+from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.supervisor import states
@@ -29,7 +30,6 @@ from gateway.supervisor.runtimes import SharedRuntimes
 from gateway.supervisor.workers import Workers
 from gateway.telemetry.merge import SampleTally
 from gateway.traffic.operations import NotDone, Operation
-from gateway.usage.writer import UsageWriter
 
 Replies = list[tuple[WorkerProcess, Reply]]
 
@@ -45,10 +45,10 @@ class SupervisorBackend:
         runtimes: SharedRuntimes,
         tally: SampleTally,
         decider: Decider,
-        usage: UsageWriter,
+        writers: HostWriters,
     ) -> None:
         self.decider = decider
-        self.usage = usage
+        self.usage, self.requests = writers.usage, writers.requests
         self.lifecycle = lifecycle
         self._identity = identity
         self._workers = workers

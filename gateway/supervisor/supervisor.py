@@ -18,6 +18,7 @@ from gateway.background import Background
 from gateway.data_plane import FIXED
 from gateway.errors import StartError
 from gateway.experiments.metrics import ExperimentMetrics
+from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
@@ -34,8 +35,6 @@ from gateway.telemetry.gauges import WorkerGauges
 from gateway.telemetry.merge import SampleTally
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
-from gateway.usage.metrics import UsageMetrics
-from gateway.usage.writer import UsageWriter, prepare_folder
 from policies.rollouts.warm import warm_pools
 
 log = logging.getLogger(__name__)
@@ -60,16 +59,16 @@ class Supervisor:
         spawner = Spawner(Path(self._folder.name), self._sockets, self._limit_slots, demo, self._tally)
         self.workers = Workers(spawner, self._sockets, self._tally)
         self.decider = Decider(lambda: self.config, self.workers.exchange, lambda: self.identity.pepper)
-        self.usage = UsageWriter(lambda: self.config, lambda: self.identity.pepper)
+        self.writers = HostWriters(lambda: self.config, lambda: self.identity.pepper)
         self._backend = SupervisorBackend(
-            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider, self.usage
+            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider, self.writers
         )
         self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
         self._exits = AsyncExitStack()
         self._exits.callback(self._folder.cleanup)
         self._exits.callback(self._limit_slots.close)
-        self._exits.push_async_callback(self.usage.aclose)  # last: workers leave their counts to it
+        self._exits.push_async_callback(self.writers.aclose)  # last: workers leave their counts to it
         self._exits.push_async_callback(self.runtimes.aclose)
         self._exits.push_async_callback(self.workers.aclose)
 
@@ -92,7 +91,7 @@ class Supervisor:
 
     async def start(self) -> None:
         """Returns when a worker serves. Runtimes may still be loading. Raises `StartError`."""
-        prepare_folder(self.config)
+        self.writers.prepare(self.config)
         try:
             await self.identity.open()
             self._exits.callback(self.identity.close)
@@ -117,8 +116,10 @@ class Supervisor:
         self._tally.watch(ExperimentMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
         self._background.run(self.decider.run(), "rollouts")
-        self._tally.watch(UsageMetrics(self.usage))
-        self._background.run(self.usage.run(), "usage")
+        for collector in self.writers.collectors():
+            self._tally.watch(collector)
+        for name, work in self.writers.works():
+            self._background.run(work, name)
         self.lifecycle.started()
 
     async def _listen(self) -> None:

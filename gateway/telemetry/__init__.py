@@ -41,10 +41,10 @@ LATEST = 0.05
 
 
 class RecordSink(Protocol):
-    """Records a sample of the ended requests."""
+    """Records all or some of the ended requests."""
 
     def put(self, record: Record) -> None:
-        """Queue the record of a request, if it is sampled."""
+        """Queue the record of a request, if it is recorded."""
         ...
 
 
@@ -72,6 +72,8 @@ class Telemetry:
         """Starts and exports the spans of requests; None without a collector."""
         self.usage: UsageSink | None = None
         """Counts each request at once: its usage survives a killed process. None if usage is not recorded."""
+        self.requests: RecordSink | None = None
+        """Stores each record; None if requests are not stored."""
         self._batch = batch
         self._ended: list[Record] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -106,5 +108,7 @@ class Telemetry:
                 self.tracer.end(record)  # first: exemplars of metrics name the exported trace
             self.metrics.count(record)
             self.access_log.write(record)
+            if self.requests is not None:
+                self.requests.put(record)
             if self.recorder is not None:
                 self.recorder.put(record)

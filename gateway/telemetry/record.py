@@ -13,6 +13,7 @@ from gateway.limits.allowance import Allowance, Shadowed
 if TYPE_CHECKING:
     from gateway.limits.ledger import Reservation
     from gateway.recording.sample import Draft
+    from policies.routing.decision import Decision
 
 
 class Record:
@@ -23,9 +24,9 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "draft", "early", "ended", "endpoint", "error", "explanation",
-        "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool", "request_id", "roles",
-        "shadowed", "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
+        "allowances", "arm", "client", "cost", "decision", "draft", "early", "ended", "endpoint", "error",
+        "explanation", "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool",
+        "request_id", "roles", "shadowed", "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -41,6 +42,8 @@ class Record:
         self.pool = ""
         self.endpoint = ""
         self.arm: str | None = None
+        self.decision: Decision | None = None
+        """The decision of the routes; None for a request without a route."""
         self.stream = False
         self.stored = False
         """Whether the request stores its response, or continues a stored one."""

@@ -1,18 +1,14 @@
 """Writes the counters of a host's processes to the state database, in the background."""
 
 import asyncio
-import hashlib
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from config.schema.config import Config
-from gateway.auth.database import sqlite_path
 from gateway.auth.errors import KeysError
-from gateway.errors import StartError
+from gateway.local_folder import local_folder, prepare_private
 from gateway.usage.files import CountedFile, read_files
 from gateway.usage.labels import HOUR, UsageRow, day_of
 from gateway.usage.store import UsageStore
@@ -23,29 +19,13 @@ _SUM_EVERY = 600.0
 
 def folder_of(config: Config) -> Path | None:
     """The folder of the counters; None without `usage`."""
-    if config.usage is None:
-        return None
-    if config.usage.folder is not None:
-        return Path(config.usage.folder)
-    database = sqlite_path(config.state.database)
-    if database is not None:
-        return database.with_name(database.name + ".usage")
-    name = hashlib.sha256(config.state.database.encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"headrace-usage-{os.geteuid()}-{name}"
+    return None if config.usage is None else local_folder(config.state.database, "usage", config.usage.folder)
 
 
 def prepare_folder(config: Config) -> None:
     """Create the folder for this user alone. Raises `StartError`."""
-    folder = folder_of(config)
-    if folder is None:
-        return
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError as error:
-        raise StartError(f"usage: {folder}: {error.strerror or error}") from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise StartError(f"usage: {folder}: other users may write here: `usage.folder` must be of this user alone")
+    if (folder := folder_of(config)) is not None:
+        prepare_private(folder, "usage")
 
 
 class UsageWriter:

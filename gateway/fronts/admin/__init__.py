@@ -14,6 +14,7 @@ usage.py    usage by label and period, and invoices
 configuration.py drafts of the file: check, replay, apply, history
 playground.py requests to models on behalf of a signed-in person
 pipelines.py graphs of pipelines with the counts of their steps
+requests.py the search of requests, and the timeline of one
 orders.py   loading and unloading of models
 explain.py  `POST /admin/explain`
 """

@@ -11,6 +11,7 @@ from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import Principal
 from gateway.auth.store import KeyStore
 from gateway.lifecycle import Lifecycle
+from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.traffic.operations import Operation
 from gateway.usage.writer import UsageWriter
@@ -42,6 +43,11 @@ class AdminBackend(Protocol):
     @property
     def usage(self) -> UsageWriter:
         """The writer of usage, and its store."""
+        ...
+
+    @property
+    def requests(self) -> RequestWriter:
+        """The writer of the records of requests, and its store."""
         ...
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:

@@ -16,6 +16,7 @@ from gateway.fronts.admin.orders import Orders
 from gateway.fronts.admin.pipelines import PipelinesFront
 from gateway.fronts.admin.playground import PlaygroundFront
 from gateway.fronts.admin.pools import Pools
+from gateway.fronts.admin.requests import RequestsFront
 from gateway.fronts.admin.rollouts import RolloutsFront
 from gateway.fronts.admin.shadows import ShadowsFront
 from gateway.fronts.admin.tenants import Tenants
@@ -64,6 +65,7 @@ def make_app(backend: AdminBackend) -> web.Application:
             *Orders(backend).routes(),
             *RolloutsFront(backend).routes(),
             *UsageFront(backend).routes(),
+            *RequestsFront(backend).routes(),
             *ExperimentsFront(backend).routes(),
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),

@@ -28,6 +28,7 @@ from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
+from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
 from gateway.telemetry.families import Families
 from gateway.traffic.operations import NotDone, Operation
@@ -48,6 +49,7 @@ class StubBackend:
         self.store = KeyStore(f"sqlite:///{folder}/state/state.db", PEPPER)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
+        self.requests = RequestWriter(lambda: self.config)
         self.acts: list[Act] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []

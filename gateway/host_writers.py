@@ -1,0 +1,40 @@
+"""The writers of a host: what its processes have counted and recorded goes to the state database in the background."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from prometheus_client.registry import Collector
+
+from config.schema.config import Config
+from gateway.requests import writer as request_writer
+from gateway.requests.metrics import RequestsMetrics
+from gateway.requests.writer import RequestWriter
+from gateway.usage import writer as usage_writer
+from gateway.usage.metrics import UsageMetrics
+from gateway.usage.writer import UsageWriter
+
+
+class HostWriters:
+    """`prepare` before any process starts, then run `works`. `aclose` after all processes have ended."""
+
+    def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
+        self.usage = UsageWriter(config, pepper)
+        self.requests = RequestWriter(config)
+
+    def prepare(self, config: Config) -> None:
+        """Create the folders where data waits. Raises `StartError`."""
+        usage_writer.prepare_folder(config)
+        request_writer.prepare_folder(config)
+
+    def collectors(self) -> tuple[Collector, ...]:
+        """The metrics of the writers."""
+        return UsageMetrics(self.usage), RequestsMetrics(self.requests)
+
+    def works(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
+        """The background tasks, with their names."""
+        return ("usage", self.usage.run()), ("requests", self.requests.run())
+
+    async def aclose(self) -> None:
+        """Write the rest, and close the databases."""
+        await self.usage.aclose()
+        await self.requests.aclose()

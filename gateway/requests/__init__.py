@@ -1,0 +1,16 @@
+"""The records of requests: written to a spool behind the requests, imported into days of the state database, searched.
+
+lines.py    the record of one request, as the spool and the database have it
+reasons.py  why a request was routed as it was, as data
+spool.py    files of one process, where records wait for the database
+sink.py     receives ended requests in one process, and writes the spool
+live.py     the sink in force
+writer.py   imports the spools of a host into the database, and deletes old days
+schema.py   the tables of one day
+days.py     one SQLite file, or one Postgres partition, for each day
+store.py    writes and reads days
+query.py    a search from texts
+search.py   the pages of a search
+report.py   records as JSON
+metrics.py  metrics of the sink and the writer
+"""
