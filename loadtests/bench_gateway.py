@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from loadtests import native, report, rounds
+from loadtests import arms, native, report, rounds
 from loadtests.cpu import Meter
 from loadtests.headrace import HEADRACE, headrace_redis, redis_program
 from loadtests.peers import PEERS
@@ -58,6 +58,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="two rounds of one second: a look, not a result")
     parser.add_argument("--peers", type=_names(PEERS), default=list(PEERS), help=f"of {','.join(PEERS)}; or none")
     parser.add_argument("--only", type=_names(WORKLOADS), default=list(WORKLOADS), help=",".join(WORKLOADS))
+    parser.add_argument(
+        "--arms", choices=("yes", "no", "only"), default="yes",
+        help="the price of splits, rollouts and experiments over a plain route (yes); only: nothing else",
+    )  # fmt: skip
     parser.add_argument("--redis", action="store_true", help="ours once more, every limit counted exactly in a Redis")
     parser.add_argument(
         "--foreign-limit",
@@ -68,6 +72,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.seconds = 2, 1.0
+    if options.arms == "only":
+        options.peers, options.only = [], []
     if options.rounds < 1 or options.seconds <= 0:
         parser.error("--rounds is at least 1, --seconds above 0")
     return options
@@ -173,6 +179,12 @@ class Bench:
             return []
         return [self.stack.enter_context(headrace_redis(program, self.generator.core, self.folder))]
 
+    def arms(self, direct: Target, expected: bytes, options: argparse.Namespace) -> list[rounds.Round]:
+        """The rounds of ours with each kind of route, in points of half a second."""
+        targets = [self.gateway(gateway, gateway.prepare(), direct, expected) for gateway in arms.gateways()]
+        count = 8 * options.rounds
+        return arms.measured(targets, self.generator, count, min(options.seconds, 0.5), progress).accepted
+
     def start(self, peers: Sequence[Gateway], missing: dict[str, str]) -> list[Target]:
         """The upstream, ours, and every peer that can be had; those that cannot go to ``missing``.
 
@@ -242,11 +254,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             redis = bench.with_redis(missing) if options.redis else []
             targets = bench.start([*redis, *(PEERS[peer] for peer in options.peers)], missing)
             results = [measure(WORKLOADS[name], targets, generator, options) for name in options.only]
+            answer = (Path(name) / EXPECTED).read_bytes()
+            by_arm = [] if options.arms == "no" else bench.arms(targets[0], answer, options)
     except (StartError, CheckError, LoadError, InstallError, native.BuildError) as error:
         progress(f"error: {error}")
         return 1
     names = [target.name for target in targets]
     report.print_tables(results, names, missing)
+    if by_arm:
+        arms.print_table(by_arm)
     print(report.document(results, names, missing))
     return 1 if any(report.OURS in result.failed for result in results) else 0
 

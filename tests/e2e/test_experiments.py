@@ -296,3 +296,45 @@ async def test_operators_pause_continue_and_stop(tmp_path: Path) -> None:
         assert (status, "no experiment 'other'" in error) == (1, True)
         status, _, error = await command("rollout", "back", "tone", *config)
         assert (status, "no rollout 'tone'" in error) == (1, True)
+
+
+async def test_a_baseline_narrows_the_interval(tmp_path: Path) -> None:
+    """Users differ far more than the arms do. Their values of the baseline, in which the control has all requests,
+    predict their later ones (CUPED). Another experiment with the same users and values has no baseline."""
+    settings: dict[str, Any] = {"metric": "stars", "sticky": "user", "warmup": "0s"}
+    users = {f"user-{number}": 1 + 4 * (number % 2) for number in range(60)}
+    async with upstream() as a, upstream() as b:
+        file = configuration(a, b, baseline="6s", **settings)
+        other = {"name": "plain", "arms": ["a", "b"], **settings}
+        file["models"].append({"name": "plain", "routes": [{"experiment": other}]})
+        async with gateway(tmp_path, file) as g, aiohttp.ClientSession() as http:
+            key = await g.key()
+            headers = {"authorization": f"Bearer {key}"}
+            app = App(g, key, {})
+
+            async def rated(model: str, user: str) -> tuple[str, int]:
+                url, body = f"{g.url}/v1/chat/completions", {**BODY, "model": model, "user": user}
+                async with http.post(url, json=body, headers=headers) as response:
+                    id, arm = response.headers["x-request-id"], response.headers["x-headrace-arm"]
+                return arm, (await app.report(http, id=id, metric="stars", value=users[user]))[0]
+
+            async def reported(model: str, name: str) -> dict[str, Any]:
+                """The metric when every user has a value."""
+                view: dict[str, Any] = {}
+                while sum(arm["samples"] for arm in view.get("arms", ())) < len(users):
+                    await asyncio.gather(*(rated(model, user) for user in users))
+                    async with http.get(f"{g.admin}/admin/experiments/{name}") as response:
+                        view = (await response.json())["metrics"]["stars"]
+                return view
+
+            async with asyncio.timeout(300):
+                while (await rated("chat", "user-0"))[1] != 200:
+                    await asyncio.sleep(0.05)
+                assert [await rated("chat", user) for user in users] == [("a", 200)] * len(users)
+                while {(await rated("chat", user))[0] for user in users} != {"a", "b"}:
+                    await asyncio.sleep(0.2)
+                narrow, wide = await reported("chat", "tone"), await reported("plain", "plain")
+    assert narrow["theta"] == pytest.approx(1, abs=0.1)
+    assert wide["theta"] is None
+    widths = [view["arms"][1]["interval"][1] - view["arms"][1]["interval"][0] for view in (narrow, wide)]
+    assert widths[0] < 0.7 * widths[1]

@@ -6,7 +6,7 @@ request responds in order; further responses are sent as they arrive.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -85,7 +85,7 @@ class InferStream:
                 answer = await tensors.inferred(core, self._principal, request, self._call.metadata, record)
                 try:
                     await turn.wait()
-                    await self._answer(answer.routed(request), answer, mine)
+                    await self._answer(answer.routed(request), answer, mine, _arm_of(record))
                 except InferenceError as error:
                     answer.end(error)
                     raise
@@ -126,25 +126,30 @@ class InferStream:
 
     # ── answers ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+    async def _answer(
+        self, request: InferRequest, answer: Answer, begun: asyncio.Event, arm: Mapping[str, str]
+    ) -> None:
         """Forward all responses to one request as they arrive. Raises `InferenceError` for a broken stream.
 
-        The call has trailers for all of its requests, so the headers of an answer are parameters of its first response.
+        The call has trailers for all of its requests, so the headers of an answer, and the arm of its request, are
+        parameters of its first response.
         """
+        headers = {**dict(answer.headers), **arm}
         if answer.body is not None:
             response = await decode(answer)
-            added = {**response.parameters, **dict(answer.headers), FINAL: True}
-            await self._write(replace(response, parameters=added))
+            await self._write(replace(response, parameters={**response.parameters, **headers, FINAL: True}))
         elif answer.form.wire == "oip-grpc":
-            await self._messages(request, answer, begun)
+            await self._messages(request, answer, begun, headers)
         else:
-            await self._events(request, answer, begun)
+            await self._events(request, answer, begun, headers)
 
-    async def _messages(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+    async def _messages(
+        self, request: InferRequest, answer: Answer, begun: asyncio.Event, headers: dict[str, str]
+    ) -> None:
         """Forward the responses of an upstream over gRPC. An upstream that marks its first response marks the final
         one too."""
         marks = False
-        added = [oip_proto_answers.parameters_marker(dict(answer.headers))] if answer.headers else []
+        added = [oip_proto_answers.parameters_marker(headers)] if headers else []
         async for message in answer:
             marks = marks or oip_proto_answers.is_final(message)
             parts = [message, *added] if marks else [message, *added, oip_proto_answers.final_marker(False)]
@@ -154,10 +159,12 @@ class InferStream:
         if not marks:
             await self._end(request, Inferred(request.model, request.version, request.inference.id))
 
-    async def _events(self, request: InferRequest, answer: Answer, begun: asyncio.Event) -> None:
+    async def _events(
+        self, request: InferRequest, answer: Answer, begun: asyncio.Event, headers: dict[str, str]
+    ) -> None:
         """Forward the events of an upstream over HTTP."""
         last = Inferred(request.model, request.version, request.inference.id)
-        added = dict(answer.headers)
+        added = headers
         async for piece in answer:
             async for event in self._decoded(piece):
                 last = replace(event, parameters={FINAL: False, **event.parameters})
@@ -195,3 +202,10 @@ class InferStream:
         """Write one message at a time, and no faster than the client reads."""
         async with self._writing:
             await self._call.write(message)
+
+
+def _arm_of(record: Record) -> Mapping[str, str]:
+    """The arm of a request and its id for feedback, if a split or a comparison has given it an arm."""
+    if record.arm is None:
+        return {}
+    return {"x-request-id": record.feedback_id or record.request_id, "x-headrace-arm": record.arm}
