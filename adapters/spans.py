@@ -57,9 +57,9 @@ class Span:
 
     __slots__ = ("attributes", "end", "error", "events", "id", "kind", "log", "name", "parent", "runtime", "start")
 
-    def __init__(self, log: SpanLog, name: str, kind: Kind, parent: bytes, start: float) -> None:
+    def __init__(self, log: SpanLog, name: str, kind: Kind, parent: bytes, start: float, id: bytes = b"") -> None:
         self.log = log
-        self.id = _new_id(8)
+        self.id = id or _new_id(8)
         self.parent = parent
         """The id of the span around it; empty for the first span of a trace."""
         self.name = name
@@ -82,14 +82,21 @@ class Span:
         """End the span. Only the first call counts."""
         if not self.end:
             self.end, self.error = now, error
-            if error:
-                self.attributes.setdefault("error.type", error)
+
+    def describe(self) -> None:
+        """Add the name and the attributes that only an exported span needs."""
+        if self.error:
+            self.attributes.setdefault("error.type", self.error)
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The headers that continue the trace at another server."""
         log = self.log
-        fields = [("traceparent", f"00-{log.trace_id.hex()}-{self.id.hex()}-{'01' if log.sampled else '00'}")]
+        flags = "01" if log.sampled else "00"
+        parent = ("traceparent", f"00-{log.trace_id.hex()}-{self.id.hex()}-{flags}")
+        if not log.state and not log.baggage:
+            return (parent,)
+        fields = [parent]
         if log.state:
             fields.append(("tracestate", log.state))
         if log.baggage and self.runtime:
@@ -100,32 +107,51 @@ class Span:
 class SpanLog:
     """All spans of one request. `root` is the span of the request itself, `sampled` the flag for other servers."""
 
-    __slots__ = ("baggage", "clock", "dropped", "reported", "rollout", "root", "sampled", "spans", "state", "trace_id")
+    __slots__ = (
+        "baggage", "clock", "decided", "dropped", "reported", "rollout", "root", "sampled", "spans", "state",
+        "trace_id",
+    )  # fmt: skip
 
     def __init__(self, context: TraceContext | None, start: float, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.trace_id = _new_id(16) if context is None else context.trace_id
-        self.state = "" if context is None else context.state
-        self.sampled = context is not None and context.sampled
+        if context is None:
+            ids = _new_id(24)
+            self.trace_id, own, parent, self.sampled, self.state = ids[:16], ids[16:], b"", False, ""
+        else:
+            own = _new_id(8)
+            self.trace_id, parent, self.sampled, self.state = context
         self.baggage = ""
         """The client's `baggage` header, for bundled runtimes only."""
         self.reported: list[tuple[str, Span]] = []
         """The spans of bundled runtimes, each with the name of its pool."""
+        self.decided: Callable[[], SpanEvent] | None = None
+        """The event of the decision, which only an exported trace needs."""
         self.rollout = False
         """Whether the request was assigned to the new arm of a rollout."""
         self.dropped = 0
         """Spans beyond `MOST_SPANS`, which are not recorded."""
-        self.root = Span(self, "", "server", b"" if context is None else context.span_id, start)
+        self.root = Span(self, "", "server", parent, start, own)
         self.spans = [self.root]
 
     def begin(self, name: str, kind: Kind, parent: Span | None, start: float) -> Span:
         """Start a span inside of `parent`: inside of the root if that is None."""
         span = Span(self, name, kind, (parent or self.root).id, start)
+        self.add(span)
+        return span
+
+    def add(self, span: Span) -> None:
+        """Add a span that has begun."""
         if len(self.spans) < MOST_SPANS:
             self.spans.append(span)
         else:
             self.dropped += 1
-        return span
+
+    def release(self) -> None:
+        """Drop the spans of a request that is not exported: they refer to this log, and only a full garbage collection
+        would free them."""
+        for span in self.spans:
+            del span.log
+        self.spans.clear()
 
 
 def _new_id(size: int) -> bytes:

@@ -12,6 +12,8 @@ from config.loader import ConfigError, Reading, read
 from config.schema.config import Config
 
 log = logging.getLogger(__name__)
+CHECK_INTERVAL = 0.5
+"""Seconds between two checks of the file. A change is in force after two of them."""
 Stamps = dict[Path, tuple[int, int, int] | None]
 
 
@@ -33,7 +35,7 @@ class Watcher:
         on_change: Callable[[Config], Awaitable[None] | None],
         on_error: Callable[[ConfigError], None],
         *,
-        interval: float = 0.5,
+        interval: float = CHECK_INTERVAL,
     ) -> None:
         self._path = path
         self._on_change = on_change

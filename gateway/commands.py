@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,24 @@ from gateway.top.cli import top
 from gateway.usage.cli import app as usage
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"headrace {version('headrace')}")
+        raise typer.Exit
+
+
+@app.callback()
+def headrace(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """One endpoint for every model server: run, check and administer the gateway."""
+    del show_version
+
+
 app.command()(check)
 app.command()(explain)
 app.command()(probe)

@@ -18,7 +18,6 @@ from adapters.errors import (
     Unsupported,
 )
 from adapters.requests import ModelOrder, ModelQuery, ModelRequest, R
-from adapters.spans import Attribute, SpanLog
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
@@ -41,6 +40,7 @@ from gateway.shadow.copied import CopiedRequest
 from gateway.shadow.copies import ShadowCopies
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
+from gateway.traffic import spans
 from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
@@ -144,7 +144,7 @@ class Core:
         )
         call.assignment = assignment
         if trace.spans is not None:
-            traced_decision(trace.spans, decision, now)
+            spans.decided(trace.spans, decision, now)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:
@@ -329,20 +329,6 @@ class Core:
             charged = Usage(prompt_tokens=request.prompt_tokens)
         reservation.settle(amounts_of(request, charged), record.cost, self.clock())
         record.usage = usage
-
-
-def traced_decision(spans: SpanLog, decision: Decision, now: float) -> None:
-    """Record the route of a traced request."""
-    spans.rollout = decision.comparison is not None and decision.side > 0
-    route: dict[str, Attribute] = {
-        "headrace.route": decision.name or str(decision.route),
-        "headrace.pools": tuple(decision.pools),
-    }
-    if decision.target.model is not None:
-        route["headrace.target_model"] = decision.target.model
-    if decision.comparison is not None:
-        route["headrace.comparison"], route["headrace.side"] = decision.comparison.name, decision.side
-    spans.root.event("decision", now, **route)
 
 
 def internal_error() -> InferenceError:

@@ -5,30 +5,16 @@ A head decision would have to guess which requests will be slow or fail; the gat
 
 from collections import OrderedDict
 from collections.abc import Collection
-from typing import NamedTuple
 
 WINDOW = 512
 """Durations of a model from which the threshold of slow requests is computed."""
-EVERY = 64
+EVERY = 128
 FEWEST = 100
 """Durations below which no request counts as slow."""
 SLOWEST = 0.01
 MOST_MODELS = 1024
 
 _SPACE = 1 << 56
-
-
-class Ended(NamedTuple):
-    """The properties of a request that the choice depends on."""
-
-    model: str
-    seconds: float
-    failed: bool
-    """Ended by the server's fault or as a broken stream."""
-    rerouted: bool
-    """Retried, hedged, resumed, or answered by a fallback."""
-    rollout: bool
-    """Assigned to the new arm of a rollout."""
 
 
 class SlowThreshold:
@@ -63,7 +49,8 @@ class TailSampler:
     """
 
     def __init__(self, keep: Collection[str], share: float) -> None:
-        self._keep = frozenset(keep)
+        self._slowest, self._errors = "slowest" in keep, "errors" in keep
+        self._rerouted, self._rollouts = "rerouted" in keep, "rollouts" in keep
         self._bound = round(share * _SPACE)
         self._slow: OrderedDict[str, SlowThreshold] = OrderedDict()
 
@@ -71,20 +58,20 @@ class TailSampler:
         """Whether the share includes a trace, known from its start."""
         return int.from_bytes(trace_id[-7:], "big") < self._bound
 
-    def selects(self, ended: Ended) -> bool:
-        """Whether a rule selects a request that has ended. Every request must be presented, also a selected request."""
-        slow = "slowest" in self._keep and self._is_slow(ended)
-        return (
-            slow
-            or (ended.failed and "errors" in self._keep)
-            or (ended.rerouted and "rerouted" in self._keep)
-            or (ended.rollout and "rollouts" in self._keep)
-        )
+    def selects(self, model: str, seconds: float, *, failed: bool, rerouted: bool, rollout: bool) -> bool:
+        """Whether a rule selects a request that has ended. Every request must be presented, also a selected request.
 
-    def _is_slow(self, ended: Ended) -> bool:
-        threshold = self._slow.get(ended.model)
-        if threshold is None:
-            threshold = self._slow[ended.model] = SlowThreshold()
-            if len(self._slow) > MOST_MODELS:
-                self._slow.popitem(last=False)
-        return threshold.add(ended.seconds)
+        `failed`: by the server's fault, or as a broken stream. `rerouted`: retried, hedged, resumed, or answered by a
+        fallback. `rollout`: assigned to the new arm of a rollout.
+        """
+        slow = False
+        if self._slowest:
+            threshold = self._slow.get(model)
+            slow = (self._new_threshold(model) if threshold is None else threshold).add(seconds)
+        return slow or (failed and self._errors) or (rerouted and self._rerouted) or (rollout and self._rollouts)
+
+    def _new_threshold(self, model: str) -> SlowThreshold:
+        threshold = self._slow[model] = SlowThreshold()
+        if len(self._slow) > MOST_MODELS:
+            self._slow.popitem(last=False)
+        return threshold

@@ -71,6 +71,7 @@ def add(reported: ReportedSpan, log: SpanLog, pool: str, offset: float) -> None:
 
 
 def _reported(span: Span, attempt: bytes, offset: float) -> ReportedSpan:
+    span.describe()
     events = [ReportedEvent(at + offset, name, _plain(attributes)) for at, name, attributes in span.events]
     start, end, attributes = span.start + offset, span.end + offset, _plain(span.attributes)
     return ReportedSpan(attempt, span.id, span.parent, span.name, span.kind, start, end, span.error, attributes, events)

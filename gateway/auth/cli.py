@@ -76,7 +76,7 @@ def list_keys(
 
 @app.command()
 def revoke(key_id: KeyId, config: ConfigFile = None) -> None:
-    """Revoke a key. Every running gateway refuses it within a second."""
+    """Revoke a key. Every running gateway refuses it with its next poll, every 250 ms."""
     with plain_errors():
         settings = settings_of(config)
         _check_issued(settings, key_id)

@@ -14,7 +14,7 @@ from gateway.auth.table import KeyTable
 
 _log = logging.getLogger(__name__)
 POLL_INTERVAL = 0.25
-"""Seconds between two reads of the epoch: every process applies a revocation well within a second."""
+"""Seconds between two reads of the epoch: the longest time until a process applies a revocation, beside the read."""
 _FULL_LOOK = 5.0
 """Seconds after which the epoch is read although the database's file appears unchanged."""
 _PATIENCE = 10.0

@@ -34,8 +34,8 @@ class Endpoint:
 
     __slots__ = (
         "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "not_ready", "outliers", "probe_error", "refusals", "runtime", "signal", "tally",
-        "waiting", "warming", "weight", "zone",
+        "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime", "signal",
+        "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -49,6 +49,8 @@ class Endpoint:
         self.tally = Tally()
         self.outliers: Outliers | None = None
         self.zone: str | None = None
+        self.provider = "openai"
+        """The provider of the server, by the names of the conventions for generative AI."""
         self.runtime = ""
         """The address at which a bundled runtime reports its spans; empty for any other server."""
         self.in_flight = 0

@@ -32,6 +32,7 @@ from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.signals import Scraper
+from gateway.traffic.spans import provider_of
 from policies.breaker import Breaker
 
 # A runtime is probed often while it starts. One slow response of a busy machine does not make it unhealthy.
@@ -119,6 +120,7 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
         raise FleetError(f"pool {pool.name}: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
+    endpoint.provider = provider_of(pool)
     if isinstance(adapter, AutoAdapter):
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
     return PoolMember(pool.name, source, endpoint, pool.probe, connect)
@@ -139,6 +141,7 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
         raise FleetError(f"pool {pool.name}: runtime: {error}") from None
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker)
+    endpoint.provider = provider_of(pool)
     endpoint.runtime = "" if isinstance(pool.runtime, ProgramRuntime) else runtime.address
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()

@@ -9,9 +9,9 @@ from adapters.call import Call
 from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, Unavailable
 from adapters.requests import ModelRequest
 from adapters.types import Usage
-from gateway.traffic import spans
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, QueuedRequest
+from gateway.traffic.spans import AttemptSpan
 from policies.balancing.balance import Picker
 from policies.balancing.stickiness import home_of
 from policies.health import panics
@@ -83,30 +83,33 @@ class Pool:
             waiter = await self._wait(request, call, started)
             endpoint, started = waiter.place, self._clock()
         call.sent(endpoint.id, started)
+        span: AttemptSpan | None = None
         if call.trace.spans is not None:
-            call.span = spans.attempt(call.trace.spans, request, call, endpoint, self.name, started)
+            call.span = span = AttemptSpan(call.trace.spans, request, call.around, endpoint, self.name, started)
         try:
             answer = await endpoint.adapter.call(request, call)
         except BaseException as error:
             now = self._clock()
             call.trace.returned(now)
-            if call.span is not None:
-                spans.failed(call.span, error, now)
+            if span is not None:
+                span.failed(error, now)
             if queue is not None:
                 queue.settle(request, call, waiter, _begun(request, error))
-            endpoint.failed_to_begin(error, now - started, now, call.tenant, call.span)
+            endpoint.failed_to_begin(error, now - started, now, call.tenant, span)
             raise
         now = self._clock()
         call.trace.returned(now)
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
         answer.endpoint = endpoint.id
-        if call.span is not None:
-            spans.answered(call.span, answer, now, self._clock)
+        if span is not None:
+            span.begun = now
         if queue is None:
-            answer.when_ended(lambda _, error: endpoint.end(error, self._clock(), call.tenant, call.span))
+            answer.when_ended(lambda answer, error: self._end(endpoint, call, span, answer, error))
         else:
-            answer.when_ended(lambda answer, error: self._end(queue, endpoint, request, call, waiter, answer, error))
+            answer.when_ended(
+                lambda answer, error: self._settle(queue, endpoint, request, call, span, waiter, answer, error)
+            )
         return answer
 
     def spare(self, tenant: str, tried: Sequence[str]) -> bool:
@@ -124,18 +127,27 @@ class Pool:
             return await self._queue.wait(request, call)
         raise self._full(call.tenant, now)
 
-    def _end(
+    def _settle(
         self,
         queue: PoolQueue,
         endpoint: Endpoint,
         request: ModelRequest,
         call: Call,
+        span: AttemptSpan | None,
         waiter: QueuedRequest | None,
         answer: Answer,
         error: BaseException | None,
     ) -> None:
         queue.settle(request, call, waiter, answer.usage)
-        endpoint.end(error, self._clock(), call.tenant, call.span)
+        self._end(endpoint, call, span, answer, error)
+
+    def _end(
+        self, endpoint: Endpoint, call: Call, span: AttemptSpan | None, answer: Answer, error: BaseException | None
+    ) -> None:
+        now = self._clock()
+        if span is not None:
+            span.answered(answer.usage, error, now)
+        endpoint.end(error, now, call.tenant, span)
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """Pick an endpoint and count the request there; None when all eligible endpoints are full.

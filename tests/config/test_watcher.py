@@ -1,13 +1,14 @@
 import asyncio
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from config.loader import ConfigError
 from config.schema.config import Config
-from config.watcher import Watcher
+from config.watcher import CHECK_INTERVAL, Watcher
 
 from .conftest import RIGHT
 
@@ -241,3 +242,27 @@ async def test_running_it_sees_a_change_by_itself(tmp_path: Path) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     assert config.tenants[0].name == "globex"
+
+
+async def run_inline(function: Callable[..., object], *arguments: object) -> object:
+    """A thread that takes no time: virtual time does not wait for a real one."""
+    return function(*arguments)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.5, 0.51, 7.49])
+async def test_a_change_is_in_force_after_two_checks(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    """The bound of the documentation: a second after the last write, beside the time of the load itself."""
+    monkeypatch.setattr(asyncio, "to_thread", run_inline)
+    running = asyncio.create_task(followed.watcher.run())
+    await asyncio.sleep(after)
+    clock = asyncio.get_running_loop().time
+    followed.replace(named("globex"))
+    written = clock()
+    while not followed.configs:
+        await asyncio.sleep(0.01)
+        assert clock() - written <= 2 * CHECK_INTERVAL + 0.011
+    assert followed.tenants == ["globex"]
+    running.cancel()

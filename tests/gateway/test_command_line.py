@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -167,3 +168,10 @@ def test_the_runtimes_have_help_and_pass_on_theirs() -> None:
     assert "tensor" in run(app, ["runtime", "--help"]).output
     command = [sys.executable, "-m", "gateway", "runtime", "tensor", "--help"]  # its process becomes the runtime
     assert "--repository" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    result = run(app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"headrace {version('headrace')}\n"
+    assert run(app, []).exit_code == 2, "no command is a mistake"

@@ -1,15 +1,33 @@
 """The choice of requests to trace."""
 
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.tail import EVERY, FEWEST, MOST_MODELS, Ended, TailSampler
+from policies.tail import EVERY, FEWEST, MOST_MODELS, TailSampler
 
 ALL = ("errors", "slowest", "rerouted", "rollouts")
-FINE = Ended("chat", 0.1, failed=False, rerouted=False, rollout=False)
+
+
+class Ended(NamedTuple):
+    """A request that has ended."""
+
+    model: str = "chat"
+    seconds: float = 0.1
+    failed: bool = False
+    rerouted: bool = False
+    rollout: bool = False
+
+    def selected(self, sampler: TailSampler) -> bool:
+        return sampler.selects(
+            self.model, self.seconds, failed=self.failed, rerouted=self.rerouted, rollout=self.rollout
+        )
+
+
+FINE = Ended()
 
 
 @given(st.floats(0, 1), st.integers(0, 2**32))
@@ -35,31 +53,31 @@ def test_gateways_agree_on_a_trace() -> None:
     ],
 )
 def test_a_rule_selects_its_requests(rule: str, ended: Ended) -> None:
-    assert TailSampler((rule,), 0).selects(ended)
-    assert not TailSampler(set(ALL) - {rule}, 0).selects(ended)
-    assert not TailSampler(ALL, 0).selects(FINE)
+    assert ended.selected(TailSampler((rule,), 0))
+    assert not ended.selected(TailSampler(set(ALL) - {rule}, 0))
+    assert not FINE.selected(TailSampler(ALL, 0))
 
 
 @given(st.integers(0, 2**32), st.sampled_from(["uniform", "expovariate"]))
 def test_about_one_in_a_hundred_is_slow(seed: int, shape: str) -> None:
     rng, sampler = Random(seed), TailSampler(("slowest",), 0)
     draw = rng.random if shape == "uniform" else lambda: rng.expovariate(1.0)
-    selected = sum(sampler.selects(FINE._replace(seconds=draw())) for _ in range(5000))
+    selected = sum(FINE._replace(seconds=draw()).selected(sampler) for _ in range(5000))
     assert 15 <= selected <= 130
 
 
 def test_each_model_has_a_threshold_of_its_own() -> None:
     sampler = TailSampler(("slowest",), 0)
     for _ in range(FEWEST + EVERY):
-        assert not sampler.selects(FINE)
-        assert not sampler.selects(FINE._replace(model="slow", seconds=10.0))
-    assert sampler.selects(FINE._replace(seconds=1.0))
-    assert not sampler.selects(FINE._replace(model="slow", seconds=10.0))
-    assert sampler.selects(FINE._replace(model="slow", seconds=11.0))
+        assert not FINE.selected(sampler)
+        assert not FINE._replace(model="slow", seconds=10.0).selected(sampler)
+    assert FINE._replace(seconds=1.0).selected(sampler)
+    assert not FINE._replace(model="slow", seconds=10.0).selected(sampler)
+    assert FINE._replace(model="slow", seconds=11.0).selected(sampler)
 
 
 def test_models_are_bounded() -> None:
     sampler = TailSampler(("slowest",), 0)
     for i in range(2 * MOST_MODELS):
-        sampler.selects(FINE._replace(model=f"family-{i}"))
+        FINE._replace(model=f"family-{i}").selected(sampler)
     assert len(sampler._slow) == MOST_MODELS

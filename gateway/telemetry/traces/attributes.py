@@ -6,8 +6,7 @@ no answer and no credential in them.
 
 from adapters.spans import Attribute
 from gateway.telemetry.record import Record
-
-GENERATES = ("chat", "text_completion", "embeddings")
+from gateway.traffic.spans import GENERATES, usage_attributes
 
 
 def name_of(record: Record) -> str:
@@ -31,7 +30,7 @@ def attributes_of(record: Record) -> dict[str, Attribute]:
         "client.address": record.client or None,
         "http.response.status_code": record.status,
         **_seconds(record),
-        **_usage(record),
+        **usage_attributes(record.usage),
     }
     if record.operation in GENERATES:
         given["gen_ai.operation.name"] = record.operation
@@ -47,21 +46,10 @@ def _seconds(record: Record) -> dict[str, Attribute | None]:
     trace = record.trace
     if not trace.first_chunk:
         return {}
+    first = trace.first_chunk - record.started
+    streams = record.stream and record.operation in GENERATES
     return {
-        "gen_ai.response.time_to_first_chunk": trace.first_chunk - record.started,
+        "gen_ai.response.time_to_first_chunk" if streams else "headrace.first_byte_seconds": first,
         "headrace.queue_seconds": trace.queue_seconds or None,
         "headrace.overhead_seconds": record.overhead,
-    }
-
-
-def _usage(record: Record) -> dict[str, Attribute | None]:
-    usage = record.usage
-    if usage is None:
-        return {}
-    tokens = usage.prompt_tokens or usage.completion_tokens
-    return {
-        "gen_ai.usage.input_tokens": usage.prompt_tokens if tokens else None,
-        "gen_ai.usage.output_tokens": usage.completion_tokens if tokens else None,
-        "headrace.rows": usage.rows or None,
-        "headrace.device_seconds": usage.device_ms / 1000 if usage.device_ms else None,
     }

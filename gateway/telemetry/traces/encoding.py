@@ -1,24 +1,26 @@
-"""Spans as OTLP protobuf: https://opentelemetry.io/docs/specs/otlp."""
+"""Spans as OTLP protobuf: https://opentelemetry.io/docs/specs/otlp.
+
+The messages are written directly: objects of protobuf cost several times as much as all other work for a trace. The
+tags are those of `opentelemetry/proto/trace/v1/trace.proto` and `common/v1/common.proto`.
+"""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib.metadata import version
-from typing import Any, NamedTuple
+from struct import Struct
+from typing import NamedTuple
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
-from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as ProtoSpan
-
-from adapters.spans import Attribute, Span, SpanLog
+from adapters.spans import Attribute, Span, SpanEvent, SpanLog
 
 SCOPE = "headrace"
 _VERSION = version("headrace")
-_KINDS = {
-    "internal": ProtoSpan.SPAN_KIND_INTERNAL,
-    "server": ProtoSpan.SPAN_KIND_SERVER,
-    "client": ProtoSpan.SPAN_KIND_CLIENT,
-}
+_KINDS = {"internal": b"\x30\x01", "server": b"\x30\x02", "client": b"\x30\x03"}
+_START_AND_END = Struct("<cQcQ").pack
+_TIME = Struct("<cQ").pack
+_DOUBLE = Struct("<cd").pack
+_LENGTHS = [bytes([length]) for length in range(128)]
+_TRUE, _FALSE = b"\x10\x01", b"\x10\x00"
+_INT64 = 1 << 64
 
 
 class EndedTrace(NamedTuple):
@@ -33,8 +35,8 @@ class EndedTrace(NamedTuple):
 
 def encode(resource: Mapping[str, str], traces: Iterable[EndedTrace]) -> bytes:
     """One export of all spans of the traces. Each runtime is a service of its own."""
-    spans: list[Any] = []
-    of_runtimes: dict[str, list[Any]] = {}
+    spans: list[bytes] = []
+    of_runtimes: dict[str, list[bytes]] = {}
     for trace in traces:
         spans += [_span(span, trace) for span in trace.log.spans]
         for pool, span in trace.log.reported:
@@ -43,56 +45,91 @@ def encode(resource: Mapping[str, str], traces: Iterable[EndedTrace]) -> bytes:
     for pool, reported in of_runtimes.items():
         service = f"{resource.get('service.name', SCOPE)}/{pool}"
         groups.append(_group({**resource, "service.name": service, "headrace.pool": pool}, reported))
-    return bytes(ExportTraceServiceRequest(resource_spans=groups).SerializeToString())
+    return b"".join(groups)
 
 
-def _group(resource: Mapping[str, str], spans: list[Any]) -> Any:
-    """The spans of one service."""
-    scope = ScopeSpans(spans=spans)
-    scope.scope.name, scope.scope.version = SCOPE, _VERSION
-    attributes = [_pair(name, value) for name, value in resource.items()]
-    return ResourceSpans(resource=Resource(attributes=attributes), scope_spans=[scope])
+def _group(resource: Mapping[str, str], spans: list[bytes]) -> bytes:
+    """The spans of one service: a `ResourceSpans` in its field of the export."""
+    attributes = b"".join(_pairs(b"\x0a", resource))
+    scope = _text(b"\x0a", SCOPE) + _text(b"\x12", _VERSION)
+    scoped = _field(b"\x0a", scope) + b"".join(spans)
+    return _field(b"\x0a", _field(b"\x0a", attributes) + _field(b"\x12", scoped))
 
 
-def _span(span: Span, trace: EndedTrace) -> Any:
+def _span(span: Span, trace: EndedTrace) -> bytes:
     log, offset = trace.log, trace.offset
-    return ProtoSpan(
-        trace_id=log.trace_id,
-        span_id=span.id,
-        parent_span_id=span.parent,
-        trace_state=log.state,
-        name=span.name,
-        kind=_KINDS[span.kind],
-        start_time_unix_nano=_nanoseconds(span.start + offset),
-        end_time_unix_nano=_nanoseconds((span.end or trace.ended) + offset),
-        attributes=[_pair(name, value) for name, value in span.attributes.items()],
-        events=[
-            ProtoSpan.Event(
-                time_unix_nano=_nanoseconds(at + offset),
-                name=name,
-                attributes=[_pair(key, value) for key, value in attributes.items()],
-            )
-            for at, name, attributes in span.events
-        ],
-        status=Status(code=Status.STATUS_CODE_ERROR, message=span.error) if span.error else None,
-    )
+    parts = [
+        b"\x0a\x10", log.trace_id,
+        b"\x12\x08", span.id,
+        _text(b"\x1a", log.state) if log.state else b"",
+        b"\x22\x08" + span.parent if span.parent else b"",
+        _text(b"\x2a", span.name),
+        _KINDS[span.kind],
+        _START_AND_END(
+            b"\x39", _nanoseconds(span.start + offset), b"\x41", _nanoseconds((span.end or trace.ended) + offset)
+        ),
+    ]  # fmt: skip
+    parts += _pairs(b"\x4a", span.attributes)
+    parts += [_field(b"\x5a", _event(event, offset)) for event in span.events]
+    if span.error:
+        parts.append(_field(b"\x7a", _text(b"\x12", span.error) + b"\x18\x02"))
+    return _field(b"\x12", b"".join(parts))
+
+
+def _event(event: SpanEvent, offset: float) -> bytes:
+    at, name, attributes = event
+    return b"".join((_TIME(b"\x09", _nanoseconds(at + offset)), _text(b"\x12", name), *_pairs(b"\x1a", attributes)))
 
 
 def _nanoseconds(seconds: float) -> int:
     return max(int(seconds * 1e9), 0)
 
 
-def _pair(name: str, value: Attribute) -> Any:
-    return KeyValue(key=name, value=_value(value))
+def _pairs(tag: bytes, attributes: Mapping[str, Attribute]) -> list[bytes]:
+    """Attributes, each in a field with the tag."""
+    pairs: list[bytes] = []
+    for name, value in attributes.items():
+        key = _key(name)
+        if type(value) is str and len(data := value.encode("utf-8", "replace")) + len(key) < 122:
+            size = len(data)  # short texts are most of the attributes: the lengths of all messages are single bytes
+            lengths = _LENGTHS[size + len(key) + 4], _LENGTHS[size + 2], _LENGTHS[size]
+            pairs.append(b"%b%b%b\x12%b\x0a%b%b" % (tag, lengths[0], key, lengths[1], lengths[2], data))
+        else:
+            pairs.append(_field(tag, key + _field(b"\x12", _value(value))))
+    return pairs
 
 
-def _value(value: Attribute) -> Any:
+@lru_cache(1024)
+def _key(name: str) -> bytes:
+    return _text(b"\x0a", name)
+
+
+def _value(value: Attribute) -> bytes:
     if isinstance(value, str):
-        return AnyValue(string_value=value.encode("utf-8", "replace").decode())
+        return _text(b"\x0a", value)
     if isinstance(value, bool):
-        return AnyValue(bool_value=value)
+        return _TRUE if value else _FALSE
     if isinstance(value, int):
-        return AnyValue(int_value=value)
+        return b"\x18" + _varint(value % _INT64)
     if isinstance(value, float):
-        return AnyValue(double_value=value)
-    return AnyValue(array_value=ArrayValue(values=[_value(each) for each in value]))
+        return _DOUBLE(b"\x21", value)
+    return _field(b"\x2a", b"".join([_field(b"\x0a", _value(each)) for each in value]))
+
+
+def _text(tag: bytes, text: str) -> bytes:
+    return _field(tag, text.encode("utf-8", "replace"))
+
+
+def _field(tag: bytes, data: bytes) -> bytes:
+    """A field of bytes, with its length."""
+    length = len(data)
+    return tag + (_LENGTHS[length] if length < 128 else _varint(length)) + data
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 127:
+        data.append(number & 127 | 128)
+        number >>= 7
+    data.append(number)
+    return bytes(data)

@@ -12,7 +12,7 @@ from gateway.telemetry.traces.attributes import attributes_of, name_of
 from gateway.telemetry.traces.collector import Collector, collector_of
 from gateway.telemetry.traces.encoding import EndedTrace
 from gateway.telemetry.traces.exporter import Exporter
-from policies.tail import Ended, TailSampler
+from policies.tail import TailSampler
 
 _REROUTES = frozenset({"retry", "fallback", "hedge", "resume", "resume_failure"})
 
@@ -40,8 +40,8 @@ class RequestTracer:
         if self._continues and (parent := headers.get("traceparent")) is not None:
             context = read_context(parent, headers.get("tracestate"))
         spans = SpanLog(context, start, self._clock)
-        if self._continues and (baggage := headers.get("baggage")) is not None:
-            spans.baggage = read_baggage(baggage)
+        if context is not None:
+            spans.baggage = read_baggage(headers.get("baggage"))
         spans.sampled = spans.sampled or self._sampler.samples(spans.trace_id)
         return spans
 
@@ -52,16 +52,18 @@ class RequestTracer:
         error = record.error
         # A stream that broke has the status 200, with which it began.
         failed = error is not None and statuses.http_status(error) >= 500 and not isinstance(error, ClientGone)
-        ended = Ended(
-            record.model,
-            record.ended - record.started,
-            failed,
-            any(kind in _REROUTES for kind, _ in record.trace.events),
-            spans.rollout,
-        )
-        if not self._sampler.selects(ended) and not spans.sampled:
+        events = record.trace.events
+        rerouted = bool(events) and any(kind in _REROUTES for kind, _ in events)
+        seconds = record.ended - record.started
+        rules = self._sampler.selects(record.model, seconds, failed=failed, rerouted=rerouted, rollout=spans.rollout)
+        if not rules and not spans.sampled:
+            spans.release()
             return
         root = spans.root
+        for span in spans.spans:
+            span.describe()
+        if spans.decided is not None:
+            root.events.insert(0, spans.decided())
         root.name, root.attributes = name_of(record), {**attributes_of(record), **root.attributes}
         if spans.dropped:
             root.attributes["headrace.dropped_spans"] = spans.dropped

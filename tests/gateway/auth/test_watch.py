@@ -3,7 +3,7 @@ import logging
 import sqlite3
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -254,3 +254,28 @@ async def test_a_revocation_by_another_process_counts_within_a_second(
             await watched.changed.wait()
     assert POLL_INTERVAL * 3 < 1.0  # the change counts after the poll that follows it
     assert [accepts(table, key) for table in watched.tables] == [False]
+
+
+async def run_inline(function: Callable[..., object], *arguments: object) -> object:
+    """A thread that takes no time: virtual time does not wait for a real one."""
+    return function(*arguments)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("after", [0.0, 0.1, POLL_INTERVAL, 0.26, 7.49])
+async def test_a_revocation_is_in_force_with_the_next_poll(
+    watched: Watched, store: KeyStore, monkeypatch: pytest.MonkeyPatch, after: float
+) -> None:
+    """The bound of the documentation: the interval of polls, whenever the key is revoked."""
+    monkeypatch.setattr(asyncio, "to_thread", run_inline)
+    key = store.create("acme", by=TESTER, now=NOW)
+    await watched.watcher.load()
+    running = asyncio.create_task(watched.watcher.run())
+    await asyncio.sleep(after)
+    clock = asyncio.get_running_loop().time
+    store.revoke(key.id, by=TESTER, now=NOW)
+    revoked = clock()
+    await watched.changed.wait()
+    assert clock() - revoked <= POLL_INTERVAL + 1e-6
+    assert not accepts(watched.tables[-1], key)
+    running.cancel()
