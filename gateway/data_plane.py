@@ -25,8 +25,7 @@ from gateway.embeddings.loading import embedders
 from gateway.errors import StartError
 from gateway.experiments.inbox import FeedbackInbox
 from gateway.experiments.metrics import FeedbackMetrics
-from gateway.fronts.batches.files import OVERHEAD
-from gateway.fronts.batches.files import PATH as FILES
+from gateway.fronts.batches.uploads import uploads_of
 from gateway.fronts.cors import Cors
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
@@ -224,7 +223,7 @@ class DataPlane:
         if http.cors is not None:
             handler = cors = Cors(fronts, http.cors)
             self._refusal = cors.refuse
-        uploads = {} if service is None else {FILES: service.config.max_file + OVERHEAD}
+        uploads = {} if service is None else uploads_of(service.config)
         self.listeners.open(handler, fronts.door, self.is_ready, self._refuse, http, self.memory.process, uploads)
         self._exits.push_async_callback(self.listeners.aclose)
         if self.batches is not None:

@@ -71,7 +71,7 @@ class BatchPlane:
         return WorkParts(
             storage=storage,
             store=store,
-            leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock),
+            leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
             threads=service.threads,

@@ -20,6 +20,10 @@ _FILE = (
 )  # fmt: skip
 
 
+HIDDEN = "message_batch"
+"""The purpose of the input of Anthropic's batches, which has no file of the client."""
+
+
 class TooMany(Exception):
     """The tenant has as many as it may have."""
 
@@ -58,7 +62,7 @@ class BatchStore:
         self, tenant: str, purpose: str | None, after: str | None, limit: int, now: float, *, ascending: bool
     ) -> list[StoredFile] | None:
         """Files after a file; None if that file does not exist."""
-        own = [files.c.tenant == tenant, files.c.expires_at > now]
+        own = [files.c.tenant == tenant, files.c.expires_at > now, files.c.purpose != HIDDEN]
         query = select(*_FILE).where(*own).limit(limit)
         if purpose is not None:
             query = query.where(files.c.purpose == purpose)

@@ -18,8 +18,6 @@ from policies.batches.states import ShardCounts, Status
 
 EXAMINE: Final = -1
 FINISH: Final = 1_000_000_000
-SECONDS = 10.0
-"""Seconds without a beat after which a holder is replaced."""
 NEW_TASK: Final = {"done": 0, "holder": "", "token": 0, "beat": 0, "counts": "{}"}
 _counts = msgspec.json.Decoder(ShardCounts)
 _SCANNED = 500
@@ -41,7 +39,9 @@ class Claim(NamedTuple):
 class TaskLeases:
     """The tasks as one process sees them."""
 
-    def __init__(self, database: StateDatabase, holder: str, clock: Callable[[], float]) -> None:
+    def __init__(self, database: StateDatabase, holder: str, clock: Callable[[], float], takeover: float) -> None:
+        """`takeover` is the number of seconds without a beat after which a holder is replaced."""
+        self._takeover = takeover
         self._database = database
         self._holder = holder
         self._clock = clock
@@ -108,7 +108,7 @@ class TaskLeases:
         if seen != state:
             self._seen[row.batch, row.number] = state, now
             return False
-        return now - since >= SECONDS
+        return now - since >= self._takeover
 
     def _take(self, connection: Connection, row: Any) -> Claim:
         values = {"holder": self._holder, "token": row.token + 1, "beat": row.beat + 1}

@@ -10,6 +10,8 @@ from gateway.experiments.inbox import FeedbackInbox
 from gateway.fronts.anthropic import MODELS, VERSION, AnthropicFront
 from gateway.fronts.anthropic import PATH as MESSAGES
 from gateway.fronts.apps import PATHS, AppsFront
+from gateway.fronts.batches.anthropic import PATH as MESSAGE_BATCHES
+from gateway.fronts.batches.anthropic import MessageBatchesFront
 from gateway.fronts.batches.files import PATH as FILES
 from gateway.fronts.batches.files import FilesFront
 from gateway.fronts.batches.openai import PATH as BATCHES
@@ -57,11 +59,13 @@ class Fronts:
         self._feedback = FeedbackFront(self.door, inbox)
         self._files = FilesFront(self.door, batches)
         self._batches = BatchesFront(self.door, batches)
+        self._message_batches = MessageBatchesFront(self.door, batches)
         self._fronts = (
             (b"/v2", self._oip),
             (b"/v1/models/", self._predict),
             (RESPONSES, self._responses),
             (CONVERSATIONS, self._conversations),
+            (MESSAGE_BATCHES, self._message_batches),
             (MESSAGES, self._anthropic),
             (FEEDBACK, self._feedback),
             (FILES, self._files),
@@ -96,6 +100,7 @@ class Fronts:
         yield from self._feedback.routes()
         yield from self._files.routes()
         yield from self._batches.routes()
+        yield from self._message_batches.routes()
         yield from self._apps.routes()
         yield from self._anthropic.routes()
         yield from self._passed.routes()

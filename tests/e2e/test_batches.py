@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from openai.types import Batch, BatchRequestCounts
@@ -187,3 +189,116 @@ async def test_a_batch_that_expires_has_a_line_for_each_line(tmp_path: Path) -> 
         rest = await results(sdk, batch.error_file_id)
         assert {line["error"]["code"] for line in rest} == {"batch_expired"}
         assert sorted(int(line["custom_id"]) for line in rest) == list(range(20))
+
+
+async def test_anthropic_batches(tmp_path: Path) -> None:
+    async with upstream("Hello!") as up, gateway(tmp_path, batched(up, tmp_path)) as g:
+        key = await g.key()
+        async with anthropic.AsyncAnthropic(base_url=g.url, api_key=key, max_retries=0) as sdk, client(g, key) as other:
+            batches = sdk.messages.batches
+            params: Any = {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+            wrong: Any = {**params, "model": "none"}
+            requests: Any = [{"custom_id": f"id-{i}", "params": params} for i in range(40)]
+            batch = await batches.create(requests=[*requests, {"custom_id": "wrong", "params": wrong}])
+            assert batch.processing_status == "in_progress"
+            async with asyncio.timeout(300):
+                while (batch := await batches.retrieve(batch.id)).processing_status != "ended":
+                    await asyncio.sleep(0.05)
+            counts = batch.request_counts.model_dump()
+            assert counts == {"processing": 0, "succeeded": 40, "errored": 1, "canceled": 0, "expired": 0}
+            ends = {line.custom_id: line.result async for line in await batches.results(batch.id)}
+            assert ends.keys() == {entry["custom_id"] for entry in requests} | {"wrong"}
+            end = ends["id-7"]
+            assert end.type == "succeeded"
+            assert [block.text for block in end.message.content if block.type == "text"] == ["Hello!"]
+            failure = ends["wrong"]
+            assert failure.type == "errored"
+            assert failure.error.error.type == "not_found_error"
+            assert [each.id async for each in batches.list()] == [batch.id]
+            with pytest.raises(openai.NotFoundError):
+                await other.batches.retrieve(batch.id)
+            assert (await batches.delete(batch.id)).id == batch.id
+            with pytest.raises(anthropic.NotFoundError):
+                await batches.retrieve(batch.id)
+
+
+async def test_wrong_anthropic_batches_are_refused(tmp_path: Path) -> None:
+    async with (
+        upstream() as up,
+        gateway(tmp_path, batched(up, tmp_path)) as g,
+        anthropic.AsyncAnthropic(base_url=g.url, api_key=await g.key(), max_retries=0) as sdk,
+    ):
+        params: Any = {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+        one: Any = {"custom_id": "a", "params": params}
+        for requests in (
+            [], [one, one], [{**one, "custom_id": "a b"}], [{**one, "params": {**params, "stream": True}}],
+            [{"custom_id": "a"}], [{**one, "params": []}], 7,
+        ):  # fmt: skip
+            with pytest.raises(anthropic.BadRequestError) as refused:
+                await sdk.messages.batches.create(requests=requests)  # type: ignore[arg-type]
+            assert "requests" in refused.value.message
+        assert [batch async for batch in sdk.messages.batches.list()] == []
+
+
+async def test_embeddings_and_tensors_run_in_batches(tmp_path: Path) -> None:
+    async with upstream() as up, upstream() as tensors, gateway(tmp_path, both(up, tensors, tmp_path)) as g:
+
+        async def embedded(body: dict[str, Any]) -> Response:
+            data = [{"object": "embedding", "index": 0, "embedding": [1.0, 2.0]}]
+            usage = {"prompt_tokens": 3, "total_tokens": 3}
+            made = {"object": "list", "model": "m", "data": data, "usage": usage}
+            return Response(200, [("content-type", "application/json")], json.dumps(made, indent=1).encode())
+
+        async def inferred(body: dict[str, Any]) -> Response:
+            made = {"model_name": "t", "outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [2.0]}]}
+            return Response(200, [("content-type", "application/json")], json.dumps(made).encode())
+
+        up.behaviour, tensors.behaviour = embedded, inferred
+        async with client(g, await g.key()) as sdk:
+            url = "/v1/embeddings"
+            lines: list[Any] = [
+                {"custom_id": str(i), "method": "POST", "url": url, "body": {"model": "chat", "input": "hi"}}
+                for i in range(20)
+            ]
+            batch = await until_ended(sdk, await submitted(sdk, lines, endpoint=url))
+            output = await results(sdk, batch.output_file_id)
+            assert [line["response"]["body"]["data"][0]["embedding"] for line in output] == [[1.0, 2.0]] * 20
+            url = "/v2/models/t/infer"
+            tensor = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1.0]}
+            lines = [
+                {"custom_id": str(i), "method": "POST", "url": url, "body": {"inputs": [tensor]}} for i in range(20)
+            ]
+            batch = await until_ended(sdk, await submitted(sdk, lines, endpoint=url))
+            output = await results(sdk, batch.output_file_id)
+            assert [line["response"]["body"]["outputs"][0]["data"] for line in output] == [[2.0]] * 20
+
+
+def both(up: Upstream, tensors: Upstream, folder: Path) -> dict[str, Any]:
+    made = batched(up, folder)
+    made["pools"] = [*made["pools"], {"name": "tensors", "protocol": "oip-http", "endpoints": [tensors.url]}]
+    made["models"] = [*made["models"], {"name": "t", "routes": [{"to": "tensors"}]}]
+    return made
+
+
+def unfinished_uploads(folder: Path) -> list[Path]:
+    return list(folder.glob("files/**/*.new"))
+
+
+async def test_a_large_file_is_streamed_and_a_larger_one_refused(tmp_path: Path) -> None:
+    async with upstream() as up:
+        settings = batched(up, tmp_path)
+        settings["batches"]["max_file"] = "8MiB"
+        async with gateway(tmp_path, {**settings, "http": {"max_body": "64KiB"}}) as g, client(g, await g.key()) as sdk:
+            data = os.urandom(8 * 1024 * 1024)
+            file = await sdk.files.create(file=("big.bin", data), purpose="batch")
+            assert file.bytes == len(data)
+            assert (await sdk.files.content(file.id)).content == data
+            with pytest.raises(openai.APIStatusError) as refused:
+                await sdk.files.create(file=("big.bin", data + bytes(100 * 1024)), purpose="batch")
+            assert refused.value.status_code == 413
+            long = chat_line("long", "x" * 70_000)
+            batch = await until_ended(sdk, await submitted(sdk, [chat_line("a"), long, chat_line("b")]))
+            (error,) = await results(sdk, batch.error_file_id)
+            assert (error["error"]["code"], error["error"]["line"]) == ("line_too_long", 2)
+            assert len(await results(sdk, batch.output_file_id)) == 2
+        assert unfinished_uploads(tmp_path) == []

@@ -54,6 +54,10 @@ class BatchesConfig(Section):
     commit: Duration = 1.0
     """Longest time until a result is durable. A crash repeats at most the calls of this time and those in flight."""
 
+    takeover: Duration = 10.0
+    """Time without a sign of life after which another process continues the work of a process that has died. A process
+    shows its life once a second."""
+
     @model_validator(mode="after")
     def _server_of_s3(self) -> Self:
         if self.storage.startswith("s3:") != (self.s3 is not None):
