@@ -5,5 +5,5 @@
 ``rollouts``      false alarms and power of the tests of rollouts: `python -m loadtests.simulations.rollouts`
 ``experiments``   false winners and power of experiments: `python -m loadtests.simulations.experiments`
 ``experiment_runs``  many experiments in numpy
-``rollout_runs``  many rollouts in numpy
+``rollout_runs``  many rollouts in numpy; ``exact_power``: the power of the test without draws
 """

@@ -97,7 +97,7 @@ def _coefficients(shares: Floats, factors: tuple[float, ...], ratio: float) -> t
     return np.log(q / q0), np.log((1 - q) / (1 - q0))
 
 
-def _logs(total: Integers, own: Integers, shares: Floats, factors: tuple[float, ...], ratio: float) -> Floats:
+def logs_of(total: Integers, own: Integers, shares: Floats, factors: tuple[float, ...], ratio: float) -> Floats:
     """Of each alternative, the logarithm of its likelihood ratio at each event."""
     hits, misses = _coefficients(shares, factors, ratio)
     logs: Floats = (hits - misses) @ own.astype(float) + misses @ total.astype(float)
@@ -115,7 +115,7 @@ def _highest(total: Integers, own: Integers, shares: Floats) -> float:
     """The logarithm of the highest e-value; below an alarm at 5 %, an upper bound of it."""
     if own.shape[1] == 0:
         return 0.0
-    logs = _logs(total, own, shares, RISES, 1.0)
+    logs = logs_of(total, own, shares, RISES, 1.0)
     top = float(logs.max())
     # The mean of the alternatives is between a seventh of the largest and the largest.
     return top if top < np.log(20) else float(log_mean(logs).max())
@@ -143,7 +143,7 @@ def _first(
     total: Integers = np.arange(1, events + 1)
     for _ in range(runs):
         own: Integers = np.cumsum(rng.random(events) < q)
-        reached = log_mean(_logs(total[None, :], own[None, :], shares, factors, ratio)) >= -np.log(alpha)
+        reached = log_mean(logs_of(total[None, :], own[None, :], shares, factors, ratio)) >= -np.log(alpha)
         if reached.any():
             at = int(np.argmax(reached))
             yield at + 1, int(own[at])

@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
+from loadtests.simulations.exact_power import exact_power
 from loadtests.simulations.rollout_runs import (
     BASES,
     SCENARIOS,
@@ -33,6 +35,9 @@ ALPHAS = (0.05, 0.01)
 RATIOS = (2, 3, 5, 10)
 POWER_SHARES = (0.01, 0.05, 0.2, 0.5)
 BELOW = (1.5, 2.0, 3.0)
+TOLERANCE = 0.1
+LEAST_RUNS = 200
+"""Runs from which the power is precise enough to be compared."""
 SEEN = 700
 """Events after which the power table ends."""
 
@@ -87,20 +92,51 @@ def controls_of(arguments: argparse.Namespace) -> dict[str, int]:
     }
 
 
-def _power_table(runs: int, seed: int) -> list[str]:
+class PowerCell(NamedTuple):
+    """The power at one share for one ratio."""
+
+    share: float
+    ratio: int
+    simulated: tuple[int | None, int | None, int | None, int | None]
+    exact: tuple[int | None, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether the simulation differs from the exact figures by more than a tenth, and by more than an event."""
+        pairs = zip(self.simulated, self.exact, strict=False)
+        near_end = SEEN * (1 - TOLERANCE)
+        return any(
+            (one is None) != (other is None) and max(one or 0, other or 0) < near_end
+            if one is None or other is None
+            else abs(one - other) > max(1, TOLERANCE * other)
+            for one, other in pairs
+        )
+
+
+def power_cells(runs: int, seed: int) -> list[PowerCell]:
+    """The power at every share for every ratio."""
+    return [
+        PowerCell(share, ratio, power(share, ratio, 0.01, runs, SEEN, seed), exact_power(share, ratio, 0.01, SEEN))
+        for share, ratio in product(POWER_SHARES, RATIOS)
+    ]
+
+
+def _power_table(cells: Sequence[PowerCell]) -> list[str]:
     lines = ["| share | " + " | ".join(f"r = {r}" for r in RATIOS) + " |", "|---|" + "---|" * len(RATIOS)]
     for share in POWER_SHARES:
-        cells = [_shown(power(share, ratio, 0.01, runs, SEEN, seed)) for ratio in RATIOS]
-        lines.append(f"| {share:.0%} | " + " | ".join(cells) + " |")
+        own = [_shown(cell) for cell in cells if cell.share == share]
+        lines.append(f"| {share:.0%} | " + " | ".join(own) + " |")
     return lines
 
 
-def _shown(reached: tuple[int | None, int | None, int | None, int | None]) -> str:
-    """``133/308; 6/15``: events until half and nine tenths of the runs alarm, and the canary's events by then."""
-    if reached[0] is None:
+def _shown(cell: PowerCell) -> str:
+    """``133/308 (exactly 133/308); 6/15``: events until half and nine tenths of the runs alarm, simulated and exact,
+    and the canary's events by then."""
+    if cell.simulated[0] is None:
         return "-"
-    middle, ninth, own, most_own = ("-" if number is None else str(number) for number in reached)
-    return f"{middle}/{ninth}; {own}/{most_own}"
+    middle, ninth, own, most_own = ("-" if number is None else str(number) for number in cell.simulated)
+    exact = "/".join("-" if number is None else str(number) for number in cell.exact)
+    return f"{middle}/{ninth} (exactly {exact}); {own}/{most_own}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -123,11 +159,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, alarms in controls.items():
         print(f"| {name} | {alarms} |")
     print("\nEvents until 50/90 % of the runs alarm at 1 %, and the canary's own by then\n")
-    print("\n".join(_power_table(10 * arguments.runs, arguments.seed)))
+    cells = power_cells(10 * arguments.runs, arguments.seed)
+    print("\n".join(_power_table(cells)))
+    far = sum(cell.differs for cell in cells)
+    print(
+        f"\nCells that differ from the exact figures by more than {TOLERANCE:.0%} and one event: {far} of {len(cells)}"
+    )
     proven = {f"{below:g}": promotion(0.5, below, 0.05, 10 * arguments.runs, SEEN, arguments.seed) for below in BELOW}
     print("\nEvents until half of the runs prove at 5 %, at even shares of equal arms, that the ratio is below")
     print(", ".join(f"{below}: {events}" for below, events in proven.items()))
     problems = failures(rows, controls, arguments.runs)
+    if arguments.runs >= LEAST_RUNS:
+        problems += [
+            f"power at {c.share:.0%} for {c.ratio}: {c.simulated}, exactly {c.exact}" for c in cells if c.differs
+        ]
     print("\n".join(problems) or "\nEvery claim holds.")
     print(json.dumps({"alarms": rows, "controls": controls, "proven": proven}))
     return 1 if problems else 0

@@ -8,6 +8,7 @@ import pytest
 from scipy.special import gammaln
 
 from loadtests.simulations import rollout_runs, rollouts
+from loadtests.simulations.exact_power import exact_power
 from loadtests.simulations.rollout_runs import LAG, STEPS
 from policies.sequential.event_test import EventCount, e_value, log_rise
 from policies.sequential.sample_ratio import Assigned, log_mismatch
@@ -61,6 +62,30 @@ def test_the_power_is_that_of_the_exact_table(share: float, ratio: int) -> None:
     assert own is not None
     assert most_own is not None
     assert own <= most_own <= ninth
+
+
+@pytest.mark.parametrize(("share", "ratio"), RESEARCHED)
+def test_the_exact_power_is_that_of_the_research(share: float, ratio: int) -> None:
+    exact = exact_power(share, ratio, 0.01, 700)
+    for one, other in zip(exact, RESEARCHED[share, ratio], strict=True):
+        assert one == pytest.approx(other, rel=0.01, abs=1)
+
+
+def test_an_exact_power_beyond_the_last_event_is_absent() -> None:
+    assert exact_power(0.01, 2, 0.01, 700) == (None, None)
+    middle, ninth = exact_power(0.01, 3, 0.01, 700)
+    assert middle == pytest.approx(410, rel=0.01)
+    assert ninth is None
+
+
+def test_a_power_that_differs_by_more_than_a_tenth_is_reported() -> None:
+    exact = (100, 200)
+    same = rollouts.PowerCell(0.05, 3, (109, 190, 1, 2), exact)
+    assert not same.differs
+    assert same._replace(simulated=(112, 200, 1, 2)).differs
+    assert same._replace(simulated=(100, None, 1, None)).differs
+    assert not same._replace(simulated=(9, 17, 1, 2), exact=(10, 18)).differs
+    assert not same._replace(simulated=(100, None, 1, None), exact=(100, 690)).differs
 
 
 def test_the_proof_of_equal_arms_takes_as_many_events_as_computed() -> None:
