@@ -11,7 +11,7 @@ from adapters.types import Order
 from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
-from gateway.auth.keys import Principal
+from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.data_plane import DataPlane
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
@@ -105,6 +105,16 @@ class GatewayBackend(PlaneBackend):
     def store(self) -> KeyStore:
         """The database of keys and the audit log."""
         return self._plane.identity.store
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """The address of the HTTP listener."""
+        return self._plane.listeners.http_address
+
+    @property
+    def demo(self) -> ApiKey | None:
+        """The demo key."""
+        return self._plane.demo
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
         """The holder of a credential. Raises `CredentialError`."""

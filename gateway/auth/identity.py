@@ -30,7 +30,8 @@ class Identity:
         self.store: KeyStore
         self.keys: KeyTable
         self._config = config
-        self._demo = demo
+        self.demo = demo
+        """The demo key, if there is one."""
         self._on_change = on_change
         self._watcher: KeyWatcher
         self._pepper = b""
@@ -43,7 +44,7 @@ class Identity:
         pepper = self._pepper = await asyncio.to_thread(load_pepper, self._config)
         self.store = await asyncio.to_thread(KeyStore, self._config.state.database, pepper)
         try:
-            self._watcher = KeyWatcher(self.store, pepper, self._config, self._changed, demo=self._demo)
+            self._watcher = KeyWatcher(self.store, pepper, self._config, self._changed, demo=self.demo)
             self.keys = await self._watcher.load()
         except BaseException:
             self.store.close()

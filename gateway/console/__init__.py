@@ -1,14 +1,15 @@
 """The console: pages for operators and tenants' admins, on the admin listener under `/console/`.
 
-front.py      the page, its files and the session
-sign_in.py    sign-in with a key
-sessions.py   sessions in memory, bounded, by the hash of their id
-live.py       the event stream of the live screen
-cookies.py    the cookie of a session
-admission.py  the session of a request, and requests that another site causes
-headers.py    the headers that protect every response of the admin listener
-assets.py     the files under `static/`, with entity tags
-static/       the page: plain ES modules, no build step, no other host
+front.py       the page, its files and the session
+sign_in.py     sign-in with a key
+sessions.py    sessions in memory, bounded, by the hash of their id
+quickstart.py  the address, the models and a key for a first request
+live.py        the event stream of the live screen
+cookies.py     the cookie of a session
+admission.py   the session of a request, and requests that another site causes
+headers.py     the headers that protect every response of the admin listener
+assets.py      the files under `static/`, with entity tags
+static/        the page: plain ES modules, no build step, no other host
 
 A new screen is one file in `static/screens/` and one line in the table of `static/screens.js`. The file's default
 export is a Preact component; it receives `session` (tenant, role), `parts` (the rest of the path in the address) and

@@ -16,7 +16,7 @@ from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.identity import Identity
-from gateway.auth.keys import Principal
+from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.core import ORDER_SECONDS
 from gateway.fronts.admin.front import make_app
@@ -64,6 +64,16 @@ class SupervisorBackend:
     def store(self) -> KeyStore:
         """The database of keys and the audit log."""
         return self._identity.store
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """The address of the HTTP listeners."""
+        return self._workers.http_address
+
+    @property
+    def demo(self) -> ApiKey | None:
+        """The demo key."""
+        return self._identity.demo
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:
         """The holder of a credential. Raises `CredentialError`."""

@@ -57,6 +57,11 @@ class Workers:
         self._drains = Background()
 
     @property
+    def http_address(self) -> tuple[str, int]:
+        """The address of the HTTP listeners."""
+        return self._sockets.address
+
+    @property
     def ready(self) -> list[WorkerProcess]:
         """The workers that serve, by slot."""
         workers = [slot.worker for slot in self.slots]

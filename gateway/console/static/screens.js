@@ -3,7 +3,9 @@ const operators = ["operator"];
 const all = ["operator", "tenant-admin"];
 
 export const screens = [
+  { path: "start", title: "Start", roles: all, load: () => import("./screens/start.js") },
   { path: "live", title: "Live", roles: operators, load: () => import("./screens/live.js") },
+  { path: "requests", title: "Requests", roles: all, load: () => import("./screens/requests.js") },
   { path: "tenants", title: "Tenants", roles: all, load: () => import("./screens/tenants.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];

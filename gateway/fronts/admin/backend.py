@@ -8,7 +8,7 @@ from adapters.types import Order
 from config.schema.config import Config
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
-from gateway.auth.keys import Principal
+from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.lifecycle import Lifecycle
 from gateway.requests.writer import RequestWriter
@@ -48,6 +48,16 @@ class AdminBackend(Protocol):
     @property
     def requests(self) -> RequestWriter:
         """The writer of the records of requests, and its store."""
+        ...
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """The address of the HTTP listener for clients."""
+        ...
+
+    @property
+    def demo(self) -> ApiKey | None:
+        """The demo key, if the configuration has one."""
         ...
 
     def authenticate(self, token: str | None, certificate: PeerCertificate | None, now_utc: float) -> Principal:

@@ -22,7 +22,7 @@ from config.schema.identity import GrantConfig
 from gateway.auth.audit import Act, Actor
 from gateway.auth.certificates import Certificates, PeerCertificate
 from gateway.auth.credentials import Credentials
-from gateway.auth.keys import Principal
+from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
@@ -50,6 +50,8 @@ class StubBackend:
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
         self.requests = RequestWriter(lambda: self.config)
+        self.http_address = ("127.0.0.1", 8080)
+        self.demo: ApiKey | None = None
         self.acts: list[Act] = []
         self.operations: list[Operation] = []
         self.orders: list[tuple[Order, str, bytes]] = []
