@@ -5,8 +5,8 @@ import uPlot from "./vendor/uplot.js";
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const STROKES = ["--accent", "--warn", "--good", "--bad"];
 
-// `x` in Unix seconds; `series` is [{label, values}]; `bars` draws bars.
-export function Chart({ label, x, series, bars = false, height = 180 }) {
+// `x` in Unix seconds; `series` is [{label, values, dash?}]; `bars` draws bars; `log` has a logarithmic axis, for evidence.
+export function Chart({ label, x, series, bars = false, log = false, height = 180 }) {
   const place = useRef();
   const chart = useRef();
   const data = [x, ...series.map((each) => each.values)];
@@ -22,11 +22,11 @@ export function Chart({ label, x, series, bars = false, height = 180 }) {
     const paths = bars ? { paths: uPlot.paths.bars({ size: [0.7, 40] }) } : {};
     const lines = series.map((each, at) => {
       const color = stroke(STROKES[at % STROKES.length]);
-      return { label: each.label, stroke: color, width: bars ? 0 : 2, fill: bars ? color : undefined, points: { show: false }, ...paths };
+      return { label: each.label, stroke: color, width: bars ? 0 : 2, fill: bars ? color : undefined, dash: each.dash, points: { show: x.length < 3 }, ...paths };
     });
     probe.remove();
     const width = place.current.clientWidth;
-    const options = { width, height, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], cursor: { y: false } };
+    const options = { width, height, scales: log ? { y: { distr: 3 } } : {}, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], cursor: { y: false } };
     chart.current = new uPlot(options, data, place.current);
     const watcher = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height }));
     watcher.observe(place.current);
@@ -34,7 +34,7 @@ export function Chart({ label, x, series, bars = false, height = 180 }) {
       watcher.disconnect();
       chart.current.destroy();
     };
-  }, [shape, bars]);
+  }, [shape, bars, log]);
   useEffect(() => chart.current?.setData(data), [x, ...series.map((each) => each.values)]);
   return html`<div class="chart" role="img" aria-label=${label} ref=${place}></div>`;
 }

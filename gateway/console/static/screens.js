@@ -7,6 +7,10 @@ export const screens = [
   { path: "live", title: "Live", roles: operators, load: () => import("./screens/live.js") },
   { path: "requests", title: "Requests", roles: all, load: () => import("./screens/requests.js") },
   { path: "tenants", title: "Tenants", roles: all, load: () => import("./screens/tenants.js") },
+  { path: "policy", title: "Policy", roles: operators, load: () => import("./screens/policy.js") },
+  { path: "playground", title: "Playground", roles: all, load: () => import("./screens/playground.js") },
+  { path: "rollouts", title: "Rollouts", roles: operators, load: () => import("./screens/rollouts.js") },
+  { path: "pipelines", title: "Pipelines", roles: operators, load: () => import("./screens/pipelines.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];
 
