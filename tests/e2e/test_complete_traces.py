@@ -17,6 +17,7 @@ import pytest_asyncio
 from adapters.http1.message import Response
 from tests.servers.repositories import for_headrace
 from tests.support.collectors import Received, ReceivedSpan, http_collector
+from tests.support.conventions import OPERATIONS, REQUIRED, TYPES, names
 from tests.support.processes import GatewayProcess, gateway
 from tests.support.rotel import rotel
 from tests.support.upstreams import Events, Upstream, stream, upstream, whole
@@ -219,6 +220,30 @@ async def test_a_breaker_that_opens_and_closes(setting: Setting) -> None:
             if attempt.events:
                 assert [name for name, _ in attempt.events] == ["breaker_trial", "breaker_closed"]
                 break
+
+
+async def test_attributes_are_those_of_the_conventions(setting: Setting) -> None:
+    for fields in ({}, {"stream": True}):
+        await setting.chat("chat", **fields)
+    id_ = secrets.token_hex(16)
+    await setting.send("/v2/models/add_sub/infer", INFER, id_)
+    await setting.trace(id_)
+    conventions = names()
+    assert len(conventions) > 500
+    for span in setting.received.spans:
+        for name, value in span.attributes.items():
+            if name.startswith("headrace."):
+                continue
+            assert conventions.get(name) is False, f"{name} is unknown or deprecated"
+            if name.startswith("gen_ai."):
+                assert type(value) is TYPES[name], (name, value)
+        generates = [name for name in span.attributes if name.startswith("gen_ai.")]
+        if span.kind == CLIENT and generates:
+            assert span.attributes.keys() >= REQUIRED
+            assert span.attributes["gen_ai.operation.name"] in OPERATIONS
+            assert span.name == f"{span.attributes['gen_ai.operation.name']} {span.attributes['gen_ai.request.model']}"
+        assert bool(span.error) == ("error.type" in span.attributes) or span.kind == SERVER
+        assert not generates or "infer" not in span.name, "tensors have no convention"
 
 
 class Always(dict[tuple[str, str], int]):
