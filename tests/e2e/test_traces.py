@@ -197,3 +197,36 @@ async def test_a_real_collector_receives_linked_spans(tmp_path: Path, wire: str)
     assert parents <= ids | {parent}
     lines = [json.loads(line) for line in (tmp_path / "access.log").read_text().splitlines()]
     assert [line.get("trace_id") for line in lines if line["request_id"] == request_id] == [trace]
+
+
+def documented(name: str) -> dict[str, Any]:
+    """The example of the page for a collector."""
+    examples = re.findall(r"```yaml\n(.*?)```", Path("docs/operations.md").read_text(), re.DOTALL)
+    [config] = [yaml.safe_load(text) for text in examples if f"{name}.key" in text]
+    return dict(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "headers"),
+    [
+        ("langfuse", "/api/public/otel/v1/traces", {"x-langfuse-ingestion-version": "4"}),
+        ("phoenix", "/v1/traces", {}),
+    ],
+)
+async def test_the_documented_configuration_reaches(
+    tmp_path: Path, name: str, path: str, headers: dict[str, str]
+) -> None:
+    config = documented(name)
+    (tmp_path / f"{name}.key").write_text("Basic cHVibGljOnNlY3JldA==\n")
+    async with http_collector(path) as received, upstream() as up:
+        config["traces"]["to"] = received.url + path
+        config["traces"]["sample"] = "100%"
+        config["pools"][0]["endpoints"] = [up.url]
+        del config["version"]
+        async with gateway(tmp_path, config) as g:
+            assert (await post(g, await g.key(), CHAT))[0] == 200
+            await received.until(lambda _: received.roots())
+        assert received.headers["authorization"] == "Basic cHVibGljOnNlY3JldA=="
+        assert received.headers["content-type"] == "application/x-protobuf"
+        assert received.headers.items() >= headers.items()
+        assert received.resources[-1].items() >= config["traces"].get("resource", {}).items()

@@ -93,13 +93,13 @@ def _value(value: Any) -> Any:
 
 
 @asynccontextmanager
-async def http_collector() -> AsyncIterator[Received]:
+async def http_collector(path: str = "/v1/traces") -> AsyncIterator[Received]:
     """OTLP over HTTP on a free port."""
     received = Received()
 
     async def handle(http: Request) -> Response:
         body = await http.read()
-        assert http.path == "/v1/traces", http.path
+        assert http.path == path, http.path
         received.headers = dict(http.headers)
         if received.refusals:
             return received.refusals.pop(0)

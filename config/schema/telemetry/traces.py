@@ -4,9 +4,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from config.schema.recording.record import CREDENTIAL_HEADERS
 from config.schema.section import Section
 from config.schema.text import HeaderName, Secret, Shape
 from config.schema.units import Duration, Percent
+
+
+def _no_credential(name: str) -> str:
+    if name.lower() in CREDENTIAL_HEADERS:
+        raise ValueError("this header carries a credential: write it in `headers`, as ${NAME} or file:PATH")
+    return name
+
 
 Collector = Annotated[
     str,
@@ -15,6 +23,8 @@ Collector = Annotated[
         "http://HOST:4318, https://HOST/PATH, grpc://HOST:4317 or grpcs://HOST:PORT",
     ),
 ]
+PlainHeader = Annotated[HeaderName, AfterValidator(_no_credential)]
+PlainValue = Annotated[str, Shape(r"[!-~]([ -~]{0,254}[!-~])?", "printable ASCII")]
 Rule = Literal["errors", "slowest", "rerouted", "rollouts"]
 
 
@@ -31,7 +41,9 @@ class TracesConfig(Section):
     """The OpenTelemetry collector: ``http://HOST:4318`` for OTLP over HTTP (``/v1/traces`` is added to a URL without a
     path), ``grpc://HOST:4317`` for OTLP over gRPC; ``https`` and ``grpcs`` with TLS."""
     headers: dict[HeaderName, Secret] = Field(default_factory=dict)
-    """Headers of every export, such as ``authorization: ${OTLP_AUTHORIZATION}``."""
+    """Headers of every export with a secret, such as ``authorization: ${OTLP_AUTHORIZATION}``."""
+    plain_headers: dict[PlainHeader, PlainValue] = Field(default_factory=dict)
+    """Headers of every export without a secret, such as ``x-langfuse-ingestion-version: "4"``."""
     keep: Annotated[tuple[Rule, ...], AfterValidator(_each_once)] = ("errors", "slowest", "rerouted", "rollouts")
     """Requests that are always traced: ``errors`` (status 500 and above, and broken streams), ``slowest`` (one in a
     hundred of each model), ``rerouted`` (retries, fallbacks, hedges, resumed streams), ``rollouts`` (the new arm)."""

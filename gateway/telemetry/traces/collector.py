@@ -51,6 +51,7 @@ class Collector(Protocol):
 def collector_of(config: TracesConfig) -> Collector:
     """The connection that a configuration describes. Connects with the first export."""
     fields = [(name.lower(), secret.get_secret_value()) for name, secret in config.headers.items()]
+    fields += [(name.lower(), value) for name, value in config.plain_headers.items()]
     if config.to.startswith("grpc"):
         return GrpcCollector(config.to.replace("grpc", "http", 1), fields, config.timeout)
     return HttpCollector(config.to, fields, config.timeout)
@@ -77,7 +78,7 @@ class HttpCollector:
             raise ExportError(
                 f"HTTP status {response.status}",
                 again=response.status in _STATUSES,
-                retry_after=float(after) if after.isdecimal() else None,
+                retry_after=float(after) if after.isascii() and after.isdecimal() else None,
             )
         return _rejected(body)
 

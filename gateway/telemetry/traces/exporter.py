@@ -20,6 +20,8 @@ INTERVAL = 1.0
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 """Seconds before the second and before a late try."""
+LONGEST_PAUSE = 300.0
+"""Longest pause before another try that a collector may require."""
 LAST_SECONDS = 5.0
 """Time for the traces that are queued when the gateway stops."""
 
@@ -116,7 +118,8 @@ class Exporter:
                     self._failed(error)
                     return
                 # The jitter spreads the tries of many workers.
-                await asyncio.sleep(max(error.retry_after or 0.0, wait * self._rng.uniform(0.5, 1.0)))
+                pause = min(error.retry_after or 0.0, LONGEST_PAUSE)
+                await asyncio.sleep(max(pause, wait * self._rng.uniform(0.5, 1.0)))
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
                 self.exported += len(batch)
