@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos vendor conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos vendor conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
 
 serve: $(VENV)/.serve
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
@@ -84,6 +84,9 @@ simulate-experiments: $(VENV)/.dev
 
 simulate-rollouts: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulations.rollouts $(ARGS)
+
+simulate-scaling: $(VENV)/.dev
+	$(BIN)/python -m loadtests.simulations.scaling $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -10,6 +10,7 @@ batches/     requests that may wait: examination, order, admission, states
 shadowing/   copies of requests whose answers are compared
 sequential/  tests and intervals that are valid at every look
 limits/      rates, budgets, prices and concurrency
+scaling/     the number of replicas of a pool
 breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
 outliers.py  ejects an endpoint that fails more often than its peers
 health.py    slow start, and the panic threshold below which health is ignored

@@ -1,0 +1,7 @@
+"""The number of replicas of a pool: pure, on measured demand. Time is an argument.
+
+rules.py    the bounds and the objective that an operator sets
+facts.py    the measurements of one interval
+demand.py   the mean of demand, its recent level, and the margin that the objective needs
+scaler.py   the decision, with its reason
+"""
