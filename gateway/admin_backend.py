@@ -38,7 +38,7 @@ class PlaneBackend:
         missing, accepting = self._plane.models_without_endpoint(), self._plane.accepting
         ready = accepting and not missing
         status = "ready" if ready else "not ready" if accepting else "draining"
-        return ready, {"status": status, "models_without_endpoint": missing}
+        return ready, {"status": status, "accepting": accepting, "models_without_endpoint": missing}
 
     async def metrics(self) -> Collector:
         """Every metric."""

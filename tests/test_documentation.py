@@ -12,7 +12,12 @@ from config.loader import load
 from gateway.explain.cases import run
 from gateway.explain.why import Policy
 
-PAGES = [Path("README.md"), Path("CONTRIBUTING.md"), *sorted(Path("docs").glob("*.md"))]
+PAGES = [
+    Path("README.md"),
+    Path("CONTRIBUTING.md"),
+    *sorted(Path("docs").glob("*.md")),
+    *sorted(Path("docs/kubernetes").glob("*.md")),
+]
 
 
 def blocks(language: str) -> list[tuple[Path, str]]:

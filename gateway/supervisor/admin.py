@@ -97,7 +97,8 @@ class SupervisorBackend:
         accepting = self._workers.accepting
         ready = accepting and 0 < required <= 2 * sum(report["status"] == "ready" for report in reports)
         status = "ready" if ready else "not ready" if accepting or not self.lifecycle.loaded else "draining"
-        return ready, {"status": status, "models_without_endpoint": sorted(missing)}
+        accepting = accepting and any(report["accepting"] for report in reports)
+        return ready, {"status": status, "accepting": accepting, "models_without_endpoint": sorted(missing)}
 
     async def metrics(self) -> Collector:
         """Every metric of all workers, including those that have ended."""

@@ -182,8 +182,9 @@ async def test_probes_report_readiness_and_a_503_has_a_retry_after(tmp_path: Pat
         async with aiohttp.ClientSession() as http:
             async with http.get(f"{g.admin}/readyz") as response:
                 assert (response.status, (await response.json())["models_without_endpoint"]) == (503, ["chat"])
-            async with http.get(f"{g.admin}/livez") as response:
-                assert response.status == 200
+            for path in ("/livez", "/readyz?models=ignored"):
+                async with http.get(f"{g.admin}{path}") as response:
+                    assert response.status == 200, path
             async with http.get(f"{g.admin}/metrics") as response:
                 text = await response.text()
                 assert re.search(r'headrace_endpoint_healthy\{endpoint="up/[0-9a-f]+",pool="up"\} 0.0', text)
