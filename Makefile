@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos vendor conformance bench-gateway bench-memory bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos vendor conformance bench-gateway bench-memory bench-shadows bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
 
 serve: $(VENV)/.serve
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
@@ -51,6 +51,9 @@ protos: $(VENV)/.dev
 
 bench-gateway: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_gateway $(ARGS)
+
+bench-shadows: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_shadows $(ARGS)
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_memory $(ARGS)

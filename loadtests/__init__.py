@@ -12,6 +12,7 @@
 ``replies``        checks that the gateway changes no response
 ``cpu``            CPU seconds from /proc: of a process tree, and of everything foreign to the run
 ``rounds``         interleaved rounds; those on a busy machine are dropped
+``bench_shadows``  the latencies of clients with and without a shadow; ``bench_recording``: the cost of records
 ``arms``           the price of splits, rollouts and experiments over a plain route
 ``ratios``         medians, spreads, ours ÷ theirs; ``report``: the tables and the JSON line
 ``locustfile``     chat users for locust

@@ -16,7 +16,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-enum { HEAD_MAX = 16 * 1024, BODY_MAX = 1024 * 1024 };
+enum { HEAD_MAX = 16 * 1024, BODY_MAX = 16 * 1024 * 1024 };
 
 enum stage { IN_HEAD, IN_BODY, IN_CHUNK_SIZE, IN_CHUNK, IN_CHUNK_END, IN_TRAILER, COMPLETE, BROKEN };
 

@@ -95,8 +95,8 @@ def closed(connections: int, *more: Figure) -> Workload:
 def open_loop(rate: int, *, heavy: bool = False) -> Workload:
     """Poisson arrivals, independent of the target."""
     figures = (
-        Figure(f"added_p50_ms_{rate}rps", _milliseconds("latency_us", "p50"), added=True),
-        Figure(f"added_p99_ms_{rate}rps", _milliseconds("latency_us", "p99"), added=True),
+        Figure(f"added_p50_ms_{rate}rps", milliseconds("latency_us", "p50"), added=True),
+        Figure(f"added_p99_ms_{rate}rps", milliseconds("latency_us", "p99"), added=True),
     )
     arguments = ("open", "--connections", "64", "--rate", str(rate))
     return Workload(f"open{rate}", arguments, figures, rate, heavy)
@@ -109,15 +109,17 @@ def streams(connections: int, *, heavy: bool = False) -> Workload:
             f"cpu_s_per_1k_chunks_{connections}",
             lambda load, cpu_s: 1000 * cpu_s / max(load.tokens, 1),
         ),
-        Figure(f"added_first_chunk_p50_ms_{connections}", _milliseconds("first_token_us", "p50"), added=True),
-        Figure(f"added_chunk_p50_ms_{connections}", _milliseconds("transit_us", "p50"), added=True),
-        Figure(f"added_chunk_p99_ms_{connections}", _milliseconds("transit_us", "p99"), added=True),
+        Figure(f"added_first_chunk_p50_ms_{connections}", milliseconds("first_token_us", "p50"), added=True),
+        Figure(f"added_chunk_p50_ms_{connections}", milliseconds("transit_us", "p50"), added=True),
+        Figure(f"added_chunk_p99_ms_{connections}", milliseconds("transit_us", "p99"), added=True),
     )
     arguments = ("stream", "--connections", str(connections), "--tokens", str(CHUNKS))
     return Workload(f"stream{connections}", arguments, figures, heavy=heavy)
 
 
-def _milliseconds(field: str, percentile: str) -> Callable[[Load, float], float]:
+def milliseconds(field: str, percentile: str) -> Callable[[Load, float], float]:
+    """Reads a percentile of a load's report in milliseconds."""
+
     def read(load: Load, _cpu_s: float) -> float:
         value: float = getattr(getattr(load, field), percentile)
         return value / 1000
