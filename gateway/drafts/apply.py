@@ -36,13 +36,14 @@ class ConfigApply:
             await self.check(revision)
             old = await asyncio.to_thread(content_of, self._lifecycle.path)
             data = text.encode()
+            after = await asyncio.to_thread(revision_of, data)
             await self._write(data)
             try:
-                await self._reload(revision_of(data), cause, actor)
+                await self._reload(after, cause, actor)
             except BaseException:
-                await asyncio.shield(self._restore(old.data, revision_of(data)))
+                await asyncio.shield(self._restore(old.data, after))
                 raise
-            return revision_of(data)
+            return after
 
     async def _reload(self, revision: str, cause: str, actor: Actor) -> None:
         lifecycle = self._lifecycle

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -207,6 +208,31 @@ async def test_checks_do_not_hold_the_listener(tmp_path: Path) -> None:
         assert answered > 10
         for status, body in await asyncio.gather(*checks):
             assert status == 422 or not body["valid"]
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_mutated_draft_is_a_failure_of_the_gateway(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    async with running(tmp_path) as c:
+        shown = await c.shown()
+        for _ in range(6):
+            text = shown["text"]
+            for _ in range(dice.randrange(1, 4)):
+                at = dice.randrange(len(text))
+                text = (
+                    text[:at]
+                    + dice.choice(["", "{", "&a", "*a", "\t", "\0", "!x", "水", ": :"])
+                    + text[at + dice.randrange(9) :]
+                )
+            status, body = await c.send("POST", f"{CONFIG}/check", {"text": text})
+            assert status == 200, body
+            assert body["valid"] != bool(body["problems"])
+            data = bytearray(json.dumps({"text": text}).encode())
+            data[dice.randrange(len(data))] = dice.randrange(256)
+            status, body = await c.send("POST", f"{CONFIG}/{dice.choice(['check', 'replay'])}", bytes(data))
+            assert status in (200, 400, 409, 422), body
+        assert "Traceback" not in c.g.output
+        assert (await c.shown())["text"] == shown["text"]
 
 
 async def test_yaml_of_the_file_round_trips(tmp_path: Path) -> None:

@@ -117,6 +117,26 @@ async def test_two_models_answer_side_by_side(console: OpenConsole) -> None:
             assert await c.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+async def test_errors_of_endpoints_are_text(console: OpenConsole) -> None:
+    async def refuses(body: dict[str, Any]) -> Response:
+        error = {"error": {"message": HOSTILE, "type": "invalid_request_error", "code": "bad", "param": None}}
+        return Response(400, [("content-type", "application/json")], json.dumps(error).encode())
+
+    async with upstream() as up:
+        up.behaviour = refuses
+        async with console(settings(up.url, auth={})) as c:
+            await c.open("/playground")
+            await c.page.fill("Prompt", HOSTILE)
+            await c.page.click("Send")
+            await c.page.until("!!document.querySelector('section .notice.bad')")
+            await check_accessibility(c.page)
+            await c.page.click("More")
+            await c.page.fill("Tools as JSON", "{")
+            await c.page.click("Send")
+            await c.page.shows("Tools:")
+            assert await c.page.evaluate("document.querySelectorAll('main img, main script, main style').length") == 0
+
+
 async def test_limits_of_the_tenant_apply_and_are_shown(console: OpenConsole) -> None:
     async with upstream() as up:
         tenants = [

@@ -20,44 +20,64 @@ def configuration(url: str) -> dict[str, Any]:
         "steps": [{"weight": "20%", "for": "1h"}, {"weight": "50%", "for": "1h"}],
         "back_if": [{"metric": "failures"}],
     }  # fmt: skip
+    experiment = {"name": "sizes", "sticky": "request", "arms": ["old", "new"], "metric": "solved"}
+    shadow = {"to": "new", "share": "100%", "compare": {"text": ["normalized"]}}
     return settings(
         url,
         pools=pools,
-        models=[{"name": "chat", "routes": [{"rollout": rollout}]}],
+        feedback=[{"name": "solved", "within": "24h"}],
+        models=[
+            {"name": "chat", "routes": [{"rollout": rollout}]},
+            {"name": "tried", "routes": [{"experiment": experiment}]},
+            {"name": "copied", "routes": [{"to": "old", "shadow": shadow}]},
+        ],
     )
 
 
-async def status(c: ConsoleRig, key: str) -> str:
+async def status(c: ConsoleRig, key: str, path: str) -> str:
     headers = {"authorization": f"Bearer {key}"}
-    async with aiohttp.ClientSession(headers=headers) as http, http.get(f"{c.g.admin}/admin/rollouts/to-new") as reply:
+    async with aiohttp.ClientSession(headers=headers) as http, http.get(f"{c.g.admin}/admin/{path}") as reply:
         return str((await reply.json())["status"])
+
+
+async def order(c: ConsoleRig, key: str, verb: str, name: str, path: str, expected: str) -> None:
+    """Order with a click and a confirmation. A click on Cancel orders nothing."""
+    await c.page.click(f"{verb} {name}")
+    await c.page.until("!!document.querySelector('dialog[open]')")
+    await check_accessibility(c.page)
+    before = await status(c, key, path)
+    await c.page.click("Cancel")
+    await c.page.until("!document.querySelector('dialog[open]')")
+    assert await status(c, key, path) == before
+    await c.page.click(f"{verb} {name}")
+    await c.page.click("Confirm")
+    async with asyncio.timeout(300):
+        while await status(c, key, path) != expected:
+            await asyncio.sleep(0.05)
+    shown = "(name, s) => document.querySelector(`article[aria-label='${name}'] .badge`).textContent === s"
+    await c.page.until(shown, name, expected)
 
 
 async def test_an_operator_pauses_continues_and_takes_back(console: OpenConsole) -> None:
     async with upstream() as up, console(configuration(up.url)) as c:
         key = await c.issue(role="operator")
-        chat = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+        bodies = [
+            {"model": model, "messages": [{"role": "user", "content": "hi"}]} for model in ("chat", "tried", "copied")
+        ]
         async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
-            for _ in range(20):
-                async with http.post(f"{c.g.url}/v1/chat/completions", json=chat) as response:
+            for body in bodies * 8:
+                async with http.post(f"{c.g.url}/v1/chat/completions", json=body) as response:
                     assert response.status == 200
         await c.open("/rollouts")
         await c.sign_in(key)
         await c.page.shows("to-new")
-        await c.page.until("document.querySelectorAll('.chart canvas').length >= 2")
-        await c.page.shows("Weight of the new arm")
+        await c.page.until("document.querySelectorAll('.chart canvas').length >= 3")
+        for text in ("Weight of the new arm", "Shares of the arms", "copied", "undecided"):
+            await c.page.shows(text)
         await check_accessibility(c.page)
         for verb, expected in (("Pause", "held"), ("Continue", "running"), ("Take back", "back")):
-            await c.page.click(f"{verb} to-new")
-            await c.page.until("!!document.querySelector('dialog[open]')")
-            await check_accessibility(c.page)
-            await c.page.click("Cancel")
-            await c.page.until("!document.querySelector('dialog[open]')")
-            await c.page.click(f"{verb} to-new")
-            await c.page.click("Confirm")
-            async with asyncio.timeout(300):
-                while await status(c, key) != expected:
-                    await asyncio.sleep(0.05)
-            await c.page.until("(s) => document.querySelector('article .badge').textContent === s", expected)
+            await order(c, key, verb, "to-new", "rollouts/to-new", expected)
+        for verb, expected in (("Pause", "held"), ("Stop", "stopped")):
+            await order(c, key, verb, "sizes", "experiments/sizes", expected)
         await c.page.resize(360)
         assert await c.page.evaluate("document.documentElement.scrollWidth") <= 360
