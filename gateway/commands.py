@@ -14,6 +14,7 @@ from config import default_path
 from config.loader import read, read_sections
 from gateway.auth.audit_cli import app as audit
 from gateway.auth.cli import app as keys
+from gateway.batches.client.cli import app as batch
 from gateway.experiments.cli import app as experiment
 from gateway.explain.cli import check, explain
 from gateway.extras import missing_extras
@@ -54,6 +55,7 @@ app.command()(conformance)
 app.command()(replay)
 app.command()(top)
 app.add_typer(imports, name="import")
+app.add_typer(batch, name="batch")
 app.add_typer(keys, name="keys")
 app.add_typer(audit, name="audit")
 app.add_typer(rollout, name="rollout")

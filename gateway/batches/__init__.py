@@ -19,5 +19,6 @@ finishing.py      the last task: the output file and the error file
 gate.py           admits lines beside live requests
 calls.py          one line as an ordinary request
 metrics.py        metrics of lines
+client/           `headrace batch`
 outputs.py        the lines of output files
 """

@@ -22,6 +22,14 @@ _KEY = re.compile(rb"<Key>([^<]{1,1024})</Key>")
 _TOKEN = re.compile(rb"<NextContinuationToken>([^<]{1,4096})</NextContinuationToken>")
 
 
+class S3Refusal(StorageError):
+    """The server refuses a request, which is not repeated."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class S3Answer(NamedTuple):
     """A whole response."""
 
@@ -67,7 +75,7 @@ class S3Client:
                     raise NoObject(f"{key}: there is no such object")
                 problem = f"{method} {key}: {answer.status} {code[1].decode() if code else ''}".rstrip()
                 if 400 <= answer.status < 500 and answer.status not in (408, 409, 429):
-                    raise StorageError(problem)
+                    raise S3Refusal(problem, answer.status)
             if attempt + 1 < ATTEMPTS:
                 time.sleep(PAUSE * 2**attempt)
         raise StorageError(problem)

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from config.schema.batches.batches import S3Config
-from gateway.batches.s3_client import S3Client
+from gateway.batches.s3_client import S3Client, S3Refusal
 from gateway.batches.storage import NoObject, StorageError
 
 PART = 8 * 1024 * 1024
@@ -88,8 +88,8 @@ class S3Storage:
         headers = {"range": f"bytes={start}-{start + length - 1}"}
         try:
             answer = self._client.send("GET", self._prefix + name, headers=headers)
-        except StorageError as error:
-            if " 416" in str(error):  # the object ends before the range
+        except S3Refusal as error:
+            if error.status == 416:  # the object ends before the range
                 return b""
             raise
         if answer.status != 206:  # a server that ignores ranges

@@ -13,8 +13,9 @@ import pytest
 from openai.types import Batch, BatchRequestCounts
 
 from adapters.http1.message import Response
+from tests.e2e.test_full_disk import Disk, on_a_small_disk
 from tests.e2e.test_operations import configuration
-from tests.support.processes import GatewayProcess, gateway
+from tests.support.processes import GatewayProcess, gateway, starting_gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -302,3 +303,35 @@ async def test_a_large_file_is_streamed_and_a_larger_one_refused(tmp_path: Path)
             assert (error["error"]["code"], error["error"]["line"]) == ("line_too_long", 2)
             assert len(await results(sdk, batch.output_file_id)) == 2
         assert unfinished_uploads(tmp_path) == []
+
+
+async def test_a_full_disk_pauses_a_batch(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    async with (
+        upstream() as up,
+        starting_gateway(tmp_path, batched(up, tmp_path), behind=on_a_small_disk(folder)) as g,
+    ):
+        await g.listens()
+        disk, held = Disk(g.process.pid, folder), asyncio.Event()
+
+        async def answer(body: dict[str, Any]) -> Response:
+            await held.wait()
+            return whole("x" * 2000)
+
+        up.behaviour = answer
+        async with client(g, await g.key()) as sdk:
+            batch = await submitted(sdk, [chat_line(str(i)) for i in range(60)])
+            async with asyncio.timeout(300):
+                while not up.received:
+                    await asyncio.sleep(0.05)
+            disk.fill()
+            held.set()
+            await g.printed("waits: .*No space left on device")
+            with pytest.raises(openai.InternalServerError) as refused:
+                await sdk.files.create(file=("more.jsonl", bytes(100_000)), purpose="batch")
+            assert (refused.value.status_code, refused.value.code) == (503, "storage_unavailable")
+            disk.free()
+            batch = await until_ended(sdk, batch)
+            assert (batch.status, batch.request_counts) == ("completed", counts(60, 60, 0))
+            assert len(await results(sdk, batch.output_file_id)) == 60

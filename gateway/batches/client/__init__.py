@@ -1,0 +1,9 @@
+"""`headrace batch`: batches from a terminal.
+
+cli.py      the commands
+sources.py  lines from JSONL, CSV and Parquet
+results.py  the output file, and its continuation after a stop
+sending.py  sends lines to a server and writes the answers
+progress.py counts, rate, remaining time and cost
+remote.py   files and batches of a gateway
+"""
