@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 Kind = Literal["internal", "server", "client"]
 Attribute = str | bool | int | float | tuple[str, ...]
@@ -104,11 +104,26 @@ class Span:
         return tuple(fields)
 
 
+class SpanContent(Protocol):
+    """The texts of a request and its answer."""
+
+    size: int
+    """Bytes that it holds."""
+
+    def omit(self) -> None:
+        """Release the texts."""
+        ...
+
+    async def attributes(self) -> dict[str, Attribute]:
+        """The attributes of the request's span."""
+        ...
+
+
 class SpanLog:
     """All spans of one request. `root` is the span of the request itself, `sampled` the flag for other servers."""
 
     __slots__ = (
-        "baggage", "clock", "decided", "dropped", "reported", "rollout", "root", "sampled", "spans", "state",
+        "baggage", "clock", "content", "decided", "dropped", "reported", "rollout", "root", "sampled", "spans", "state",
         "trace_id",
     )  # fmt: skip
 
@@ -126,6 +141,8 @@ class SpanLog:
         """The spans of bundled runtimes, each with the name of its pool."""
         self.decided: Callable[[], SpanEvent] | None = None
         """The event of the decision, which only an exported trace needs."""
+        self.content: SpanContent | None = None
+        """On a route whose traces have texts."""
         self.rollout = False
         """Whether the request was assigned to the new arm of a rollout."""
         self.dropped = 0
@@ -152,6 +169,7 @@ class SpanLog:
         for span in self.spans:
             del span.log
         self.spans.clear()
+        self.content = None
 
 
 def _new_id(size: int) -> bytes:

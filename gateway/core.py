@@ -40,6 +40,7 @@ from gateway.shadow.copied import CopiedRequest
 from gateway.shadow.copies import ShadowCopies
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
+from gateway.telemetry.traces.content import TraceContent, content_of
 from gateway.traffic import spans
 from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
@@ -143,8 +144,11 @@ class Core:
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
         call.assignment = assignment
+        content: TraceContent | None = None
         if trace.spans is not None:
             spans.decided(trace.spans, decision, now)
+            if decision.trace_content is not None:
+                trace.spans.content = content = content_of(decision.trace_content, request)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:
@@ -155,6 +159,8 @@ class Core:
             raise
         if record.draft is not None:
             answer = record.draft.tap(answer)
+        if content is not None:
+            answer = content.tap(answer)
         shadow = decision.shadow
         if shadow is not None and self.copies is not None and shadow.draws(self.rng, decision.comparison):
             copied = CopiedRequest(principal, received, request, call, decision.timeout, now)

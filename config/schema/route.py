@@ -17,6 +17,7 @@ from config.schema.rollout import RolloutConfig
 from config.schema.section import Section
 from config.schema.shadow.shadow import ShadowConfig
 from config.schema.target import FallbackConfig, SplitConfig, TargetConfig
+from config.schema.telemetry.traces import TraceContentConfig
 from config.schema.text import Glob, Name
 from config.schema.units import Delay, Duration, Percent, format_duration
 from config.schema.when import MatchConfig, Version
@@ -93,6 +94,8 @@ class RouteConfig(Section):
     header ``x-headrace-ignored`` lists it."""
     hide_model_errors: bool = False
     """Write the error text of a failed model to the access log only, and not to the client."""
+    trace_content: TraceContentConfig | None = None
+    """Texts of the route's requests and answers in exported traces; none when absent."""
     priority: Priority | None = None
     """Priority of the route's requests in a full pool; their tenant's when absent."""
     when_full: Literal["wait", "fallback"] = "wait"

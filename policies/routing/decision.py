@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from config.schema.config import CacheConfig, HedgeConfig, Priority, RetryConfig, TimeoutConfig
+from config.schema.telemetry.traces import TraceContentConfig
 from policies.rollouts.live import LiveComparison
 from policies.routing.rewrite import Rewrite
 from policies.routing.target import Target
@@ -37,6 +38,8 @@ class Decision:
     hide_model_errors: bool = False
     """Whether the model's own error text is withheld from clients."""
 
+    trace_content: TraceContentConfig | None = None
+    """The texts in exported traces; None for none."""
     comparison: LiveComparison | None = None
     """The rollout or the experiment that chose this decision."""
     side: int = 0

@@ -231,4 +231,5 @@ def _decision(
         strict=route.strict,
         elsewhere_first=route.when_full == "fallback",
         hide_model_errors=route.hide_model_errors,
+        trace_content=route.trace_content,
     )

@@ -230,3 +230,28 @@ async def test_the_documented_configuration_reaches(
         assert received.headers["content-type"] == "application/x-protobuf"
         assert received.headers.items() >= headers.items()
         assert received.resources[-1].items() >= config["traces"].get("resource", {}).items()
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_route_opts_in_to_redacted_content(tmp_path: Path, streams: bool) -> None:
+    async with http_collector() as received, upstream("answer of c@d.example") as up:
+        config = configuration(up, received)
+        content = {"redact": ["email"], "max": "2KiB"}
+        config["models"].append({"name": "open", "routes": [{"to": "main", "trace_content": content}]})
+        async with gateway(tmp_path, config) as g:
+            key = await g.key()
+            body = {**CHAT, "stream": streams, "messages": [{"role": "user", "content": "from a@b.example"}]}
+            assert (await post(g, key, {**body, "model": "open"}))[0] == 200
+            large = [{"role": "user", "content": "x" * 300_000}]
+            assert (await post(g, key, {**body, "model": "open", "messages": large}))[0] == 200
+            assert (await post(g, key, body))[0] == 200
+            await received.until(lambda _: len(received.roots()) == 3)
+    opted, larger, other = sorted(received.roots(), key=lambda span: span.start)
+    [sent] = json.loads(opted.attributes["gen_ai.input.messages"])
+    assert sent == {"role": "user", "parts": [{"type": "text", "content": "from [email]"}]}
+    [answer] = json.loads(opted.attributes["gen_ai.output.messages"])
+    assert answer["finish_reason"] == "stop"
+    assert answer["parts"][0]["content"].strip() == "answer of [email]"
+    assert larger.attributes["headrace.content_omitted"] is True
+    assert not [name for name in other.attributes if name.endswith(".messages")], "off unless a route opts in"
+    assert ".example" not in str(received.spans)

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from config.schema.recording.record import CREDENTIAL_HEADERS
+from config.schema.recording.record import CREDENTIAL_HEADERS, Redaction
 from config.schema.section import Section
 from config.schema.text import HeaderName, Secret, Shape
-from config.schema.units import Duration, Percent
+from config.schema.units import Duration, Percent, Size
 
 
 def _no_credential(name: str) -> str:
@@ -32,6 +32,17 @@ def _each_once(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     if len(set(rules)) < len(rules):
         raise ValueError("each rule is listed once")
     return rules
+
+
+class TraceContentConfig(Section):
+    """Texts of requests and answers in exported traces, as the attributes ``gen_ai.input.messages``,
+    ``gen_ai.output.messages``, ``gen_ai.system_instructions`` and ``gen_ai.tool.definitions``."""
+
+    redact: tuple[Redaction, ...] = ()
+    """Texts to remove before anything leaves the gateway: ``email``, ``phone``, ``card``, ``ip``, or the values at a
+    path of a JSON body. Keys, tokens, passwords and other secrets are removed in any case."""
+    max: Annotated[Size, Field(ge=1024, le=256 * 1024)] = 16 * 1024
+    """Most bytes of each attribute. Long texts are cut, then the oldest messages are left out."""
 
 
 class TracesConfig(Section):

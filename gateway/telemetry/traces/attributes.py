@@ -1,7 +1,7 @@
 """The attributes of a request's own span, from its record.
 
 Names are those of OpenTelemetry's conventions (HTTP, generative AI); others begin with `headrace.`. There is no prompt,
-no answer and no credential in them.
+no answer and no credential in them; `content.py` adds texts on routes that opt in.
 """
 
 from adapters.spans import Attribute

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
 
+from adapters.spans import SpanContent
 from gateway.telemetry.traces.collector import Collector, ExportError
 from gateway.telemetry.traces.encoding import EndedTrace, encode
 from gateway.telemetry.traces.runtime_spans import RuntimeSpans
@@ -17,6 +18,8 @@ SLICE = 64
 """Spans that are encoded in one turn of the event loop: one to two milliseconds."""
 INTERVAL = 1.0
 """Longest time in which traces are collected for one export."""
+MOST_CONTENT = 64 << 20
+"""Bytes of texts that wait for their export."""
 TRIES = 5
 FIRST_WAIT, LONGEST_WAIT = 1.0, 30.0
 """Seconds before the second and before a late try."""
@@ -49,6 +52,7 @@ class Exporter:
         self._full = asyncio.Event()
         self._some = asyncio.Event()
         self._failing = False
+        self._held = 0
         self.exported = 0
         """Traces that the collector has accepted."""
         self.dropped = 0
@@ -66,6 +70,8 @@ class Exporter:
         if len(self._queue) >= self._max_queued:
             self.dropped += 1
             return False
+        if trace.log.content is not None:
+            self._hold(trace.log.content)
         self._queue.append(trace)
         self.runtimes.add(trace)
         self._some.set()
@@ -91,6 +97,7 @@ class Exporter:
                     await self._export(1)
         self.dropped += len(self._queue)
         self._queue.clear()
+        self._held = 0
         await self._collector.aclose()
 
     async def _export(self, tries: int) -> None:
@@ -102,10 +109,25 @@ class Exporter:
             self._some.clear()
         try:
             await self.runtimes.settle()
+            await self._add_contents(batch)
             await self._send(batch, tries)
         except asyncio.CancelledError:
             self._queue.extendleft(reversed(batch))
             raise
+
+    def _hold(self, content: SpanContent) -> None:
+        """Count the bytes of a content. Beyond `MOST_CONTENT` it is left out."""
+        if self._held + content.size > MOST_CONTENT:
+            content.omit()
+        self._held += content.size
+
+    async def _add_contents(self, batch: list[EndedTrace]) -> None:
+        """Add the redacted texts of requests to their spans."""
+        for trace in batch:
+            if (content := trace.log.content) is not None:
+                trace.log.root.attributes |= await content.attributes()
+                self._held -= content.size
+                trace.log.content = None
 
     async def _send(self, batch: list[EndedTrace], tries: int) -> None:
         message, wait = await self._encoded(batch), FIRST_WAIT
