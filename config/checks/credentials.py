@@ -13,6 +13,7 @@ from config.schema.units import HostPort
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every invalid combination of credentials."""
     yield from _admin(doc, root)
+    yield from _console(doc, root)
     yield from _pepper(doc, root)
     yield from _client_certificates(doc, root)
     for issuer in root["auth"]["jwt"]:
@@ -29,6 +30,21 @@ def _admin(doc: Document, root: Node) -> Iterator[Problem]:
         yield doc.problem_with_key(root["listen"]["admin_tls"].place, "has no effect without listen.tls")
     if auth["metrics"].read(bool) and not required:
         yield doc.problem_with_key(auth["metrics"].place, "has no effect without required")
+
+
+def _console(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report a sign-in that has no effect, or whose redirect URI is unknown."""
+    console, oidc = root["console"], root["console"]["oidc"]
+    if not _written(doc, oidc):
+        return
+    if not root["auth"]["admin"]["required"].read(bool):
+        yield doc.problem_with_key(oidc.place, "has no effect without auth.admin.required")
+    address = root["listen"]["admin"].read(HostPort)
+    if address is not None and not address.is_loopback and not _written(doc, console["url"]):
+        yield doc.problem_with_key(oidc.place, "needs console.url: the provider sends browsers back to it")
+    scopes = [scope.text for scope in oidc["scopes"]]
+    if "scopes" in oidc and "openid" not in scopes:
+        yield doc.problem(oidc["scopes"].place, "needs the scope openid")
 
 
 def _pepper(doc: Document, root: Node) -> Iterator[Problem]:

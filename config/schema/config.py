@@ -20,6 +20,7 @@ from config.runtimes import (
 from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.schema.batches.batches import BatchesConfig, S3Config, TenantBatchesConfig
 from config.schema.console.console import ConsoleConfig
+from config.schema.console.oidc import OidcConfig
 from config.schema.default_models import DefaultModelsConfig
 from config.schema.discovery import DiscoverConfig, KubernetesConfig
 from config.schema.embeddings import EmbeddingInputs, EmbeddingsConfig
@@ -102,6 +103,7 @@ __all__ = [
     "LlmRuntime",
     "MatchConfig",
     "Name",
+    "OidcConfig",
     "OutliersConfig",
     "PoolConfig",
     "PriceConfig",

@@ -46,7 +46,7 @@ def _real_port(url: str) -> str:
     return url
 
 
-def _private_or_local(source: str) -> str:
+def private_or_local(source: str) -> str:
     """Require HTTPS or a local source of keys: an attacker that can change the keys in transit can sign any token."""
     if source.startswith("http://"):
         host = urlsplit(source).hostname or ""
@@ -90,7 +90,7 @@ Jwks = Annotated[
     str,
     Shape(r"https?://[^\s/?#@]+([/?][^\s#]*)?|file:.+", "https://HOST/PATH, or file:PATH"),
     AfterValidator(_real_port),
-    AfterValidator(_private_or_local),
+    AfterValidator(private_or_local),
 ]
 """The source of an issuer's public keys. ``file:PATH`` is relative to the YAML file's folder."""
 Date = Annotated[str, Shape(r"\d{4}-\d{2}-\d{2}", "a day such as 2027-06-30"), AfterValidator(_real_date)]

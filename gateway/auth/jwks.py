@@ -180,7 +180,7 @@ class Jwks:
         if self._source.startswith("file:"):
             body = await asyncio.to_thread(_read_file, Path(self._source.removeprefix("file:")))
         else:
-            body = await _fetch(self._source)
+            body = await fetch(self._source)
         if len(body) > MAX_BYTES:
             raise JwksError(f"is larger than {MAX_BYTES // 1024} KiB")
         return body
@@ -194,7 +194,7 @@ def _read_file(path: Path) -> bytes:
         raise JwksError(f"cannot be read: {error.strerror}") from None
 
 
-async def _fetch(url: str) -> bytes:
+async def fetch(url: str) -> bytes:
     """Fetch at most a little more than `MAX_BYTES`.
 
     Redirects are not followed: only the YAML file names trusted hosts.

@@ -118,7 +118,7 @@ class _Issuer:
             )
         except jwt.PyJWTError:
             return None
-        _check_types(claims)
+        check_types(claims)
         holder = holder_id(f"jwt:{config.name}", claims["sub"])
         principal = Principal(self._tenant(claims), holder, self._roles(claims), NO_LABELS, self._scope(claims))
         return _Verified(principal, now_utc, min(claims["exp"], now_utc + VERIFIED_SECONDS))
@@ -126,7 +126,7 @@ class _Issuer:
     def _tenant(self, claims: dict[str, Any]) -> str:
         if self._config.tenant is not None:
             return self._config.tenant
-        tenant = _claim(claims, self._config.claims.tenant or "")
+        tenant = claim_of(claims, self._config.claims.tenant or "")
         if not isinstance(tenant, str):
             raise TypeError("the tenant is not text")
         return tenant
@@ -137,7 +137,7 @@ class _Issuer:
         Authority comes from the mapping only: an issuer grants no role by using the role's name. An issuer of one
         tenant grants no authority over others.
         """
-        named = frozenset(_texts(claims, self._config.claims.roles) or ())
+        named = frozenset(texts_of(claims, self._config.claims.roles) or ())
         mapped = {self._config.roles[name] for name in named & self._config.roles.keys()}
         if self._config.tenant is not None:
             mapped.discard("operator")
@@ -146,7 +146,7 @@ class _Issuer:
     def _scope(self, claims: dict[str, Any]) -> Scope | None:
         """The scopes of the claim; None if it restricts nothing."""
         named: dict[str, list[str]] = {}
-        for text in _texts(claims, self._config.claims.scope) or ():
+        for text in texts_of(claims, self._config.claims.scope) or ():
             for entry in text.split():
                 kind, separator, name = entry.partition(":")
                 if separator and kind in _SCOPES:
@@ -154,16 +154,16 @@ class _Issuer:
         return Scope(**named) if named else None
 
 
-def _check_types(claims: dict[str, Any]) -> None:
+def check_types(claims: dict[str, Any]) -> None:
     """Checks that PyJWT omits and RFC 7519 requires: `"exp": "1800000000"` and an empty subject are refused."""
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(isinstance(time, int | float) for time in times) or not claims["sub"]:
         raise TypeError("a claim is not of its type")
 
 
-def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
+def texts_of(claims: dict[str, Any], path: str | None) -> list[str] | None:
     """A claim that is a text or a list of texts; None if absent. Raises `TypeError` for any other value."""
-    given = _claim(claims, path) if path is not None else None
+    given = claim_of(claims, path) if path is not None else None
     if given is None:
         return None
     texts = [given] if isinstance(given, str) else given
@@ -172,7 +172,7 @@ def _texts(claims: dict[str, Any], path: str | None) -> list[str] | None:
     return texts
 
 
-def _claim(claims: dict[str, Any], path: str) -> object:
+def claim_of(claims: dict[str, Any], path: str) -> object:
     """The value of a claim; None if absent. A claim's name may contain dots itself, as URLs do."""
     if path in claims:
         return claims[path]

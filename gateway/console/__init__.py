@@ -2,6 +2,8 @@
 
 front.py       the page, its files and the session
 sign_in.py     sign-in with a key
+oidc.py        sign-in by an OpenID provider
+provider.py    the provider: its description, codes and ID tokens
 sessions.py    sessions in memory, bounded, by the hash of their id
 quickstart.py  the address, the models and a key for a first request
 live.py        the event stream of the live screen

@@ -47,8 +47,16 @@ class SessionAdmission:
         return session
 
     def _is_valid(self, session: Session) -> bool:
-        """Whether the console is enabled, and the key is neither revoked nor expired."""
-        return self._backend.config.console.enabled and self._backend.holds(session.principal, time.time())
+        """Whether the key is neither revoked nor expired, or the provider and the tenant of a person are the same."""
+        config = self._backend.config
+        if not config.console.enabled:
+            return False
+        if session.provider is None:
+            return self._backend.holds(session.principal, time.time())
+        return session.provider == config.console.oidc and session.principal.tenant in (
+            "",
+            *(tenant.name for tenant in config.tenants),
+        )
 
 
 def check_origin(request: web.Request) -> None:
@@ -60,10 +68,15 @@ def check_origin(request: web.Request) -> None:
         )
 
 
+def check_reader(request: web.Request) -> None:
+    """Reject a request that a page of another site causes. Raises `CrossSite`."""
+    if request.headers.get("sec-fetch-site") not in _READABLE_FROM:
+        raise CrossSite("a page of another site may not read with the session of the console")
+
+
 def _check_request(request: web.Request, session: Session) -> None:
     if request.method in _SAFE:
-        if request.headers.get("sec-fetch-site") not in _READABLE_FROM:
-            raise CrossSite("a page of another site may not read with the session of the console")
+        check_reader(request)
         return
     check_origin(request)
     if not hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), session.token.encode()):

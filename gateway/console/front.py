@@ -5,6 +5,7 @@ from aiohttp import web
 from gateway.console.admission import SessionAdmission
 from gateway.console.assets import read_assets
 from gateway.console.live import LiveFront
+from gateway.console.oidc import OidcFront
 from gateway.console.quickstart import QuickstartFront
 from gateway.console.sign_in import SignIn
 from gateway.fronts.admin.backend import AdminBackend
@@ -28,6 +29,7 @@ class ConsoleFront:
             web.get("/console/", self._page),
             web.get("/console/static/{path:.+}", self._asset),
             *self._sign_in.routes(),
+            *OidcFront(self._backend, self._sign_in).routes(),
             *self._live.routes(),
             *QuickstartFront(self._backend).routes(),
         ]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from config.schema.config import OidcConfig
 from gateway.auth.keys import Principal
 
 MOST = 1024
@@ -24,6 +25,8 @@ class Session:
     principal: Principal
     label: str
     """The name of the person, or the id of the key."""
+    provider: OidcConfig | None
+    """The provider by which a person signed in; None for a key, with which the session ends."""
     began: float
     used: float
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -43,7 +46,7 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, principal: Principal, label: str) -> tuple[str, Session]:
+    def open(self, principal: Principal, label: str, provider: OidcConfig | None = None) -> tuple[str, Session]:
         """Open a session. Returns its id, which is always a new one, and the session."""
         self._end_expired()
         own = [key for key, each in self._sessions.items() if each.principal.key_id == principal.key_id]
@@ -52,7 +55,7 @@ class Sessions:
         if len(self._sessions) >= MOST:
             del self._sessions[next(iter(self._sessions))]
         id, now = secrets.token_urlsafe(32), self._clock()
-        session = self._sessions[_hash(id)] = Session(principal, label, now, now)
+        session = self._sessions[_hash(id)] = Session(principal, label, provider, now, now)
         return id, session
 
     def get(self, id: str) -> Session | None:

@@ -1,4 +1,4 @@
-"""`/console/api/session`: shows the session, opens one with a key, and ends it."""
+"""`/console/api/session`: shows the session, opens one with a key, and ends it. `oidc.py` opens the others."""
 
 import time
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from adapters.errors import CredentialError
+from config.schema.config import OidcConfig
 from gateway.auth.audit import Act, Actor
 from gateway.auth.keys import Principal, id_of
 from gateway.auth.table import REFUSED
@@ -36,7 +37,7 @@ class SignIn:
         if not config.auth.admin.required:
             return web.json_response(_described(None, "this machine", ""))
         if session is None:
-            return web.json_response({"signed_in": False})
+            return web.json_response({"signed_in": False, "oidc": config.console.oidc is not None})
         return web.json_response(_described(session.principal, session.label, session.token))
 
     @for_anyone
@@ -53,13 +54,20 @@ class SignIn:
         self.begin(request, response, principal, principal.key_id)
         return response
 
-    def begin(self, request: web.Request, response: web.Response, principal: Principal, label: str) -> None:
+    def begin(
+        self,
+        request: web.Request,
+        response: web.Response,
+        principal: Principal,
+        label: str,
+        provider: OidcConfig | None = None,
+    ) -> None:
         """Open a session for a principal with a role, and end the browser's previous one. Raises `AdminRefused`."""
         role = authority(principal)
         if role == "user":
             raise AdminRefused(403, "forbidden", "this credential has no role: sign in as operator or tenant-admin")
         self._forget(request)
-        id, _ = self._admission.sessions.open(principal, label)
+        id, _ = self._admission.sessions.open(principal, label, provider)
         set_cookie(response, session_cookie(request, self._backend.config), id)
         self._note(request, principal, "console.sign_in")
 

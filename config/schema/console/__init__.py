@@ -1,4 +1,5 @@
 """The section `console`.
 
 console.py  the section
+oidc.py     `console.oidc`
 """

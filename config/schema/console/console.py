@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from config.schema.console.oidc import OidcConfig
 from config.schema.section import Section
 from config.schema.text import Url
 from config.schema.units import Duration
@@ -20,3 +21,5 @@ class ConsoleConfig(Section):
     """A session ends after this time without a request."""
     longest: Annotated[Duration, Field(le=30 * 86400)] = 43200.0
     """A session ends after this time in any case."""
+    oidc: OidcConfig | None = None
+    """Sign-in by an OpenID provider, beside keys. Needs ``auth.admin.required``."""

@@ -3,7 +3,7 @@ import { html, render, useEffect, useRef, useState } from "./html.js";
 import { get, remove, useToken } from "./api.js";
 import { hash, Loading, Notice } from "./parts.js";
 import { screensOf } from "./screens.js";
-import { SignIn } from "./sign_in.js";
+import { SignIn, recall } from "./sign_in.js";
 
 const parse = () => {
   try {
@@ -104,6 +104,7 @@ function App() {
     get("/console/api/session").then(
       (session) => {
         useToken(session.token ?? "");
+        if (session.signed_in) recall();
         setState({ session });
       },
       (error) => setState({ error }),
@@ -111,7 +112,7 @@ function App() {
   }, []);
   if (state.error) return html`<main><${Notice} error=${state.error} /></main>`;
   if (!state.session) return html`<main><${Loading} /></main>`;
-  return state.session.signed_in ? html`<${Shell} session=${state.session} />` : html`<${SignIn} />`;
+  return state.session.signed_in ? html`<${Shell} session=${state.session} />` : html`<${SignIn} oidc=${state.session.oidc} />`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));

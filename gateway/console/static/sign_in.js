@@ -3,8 +3,8 @@ import { html, useState } from "./html.js";
 import { post } from "./api.js";
 import { Field, Notice } from "./parts.js";
 
-export function SignIn() {
-  const [error, setError] = useState(null);
+export function SignIn({ oidc }) {
+  const [error, setError] = useState(failure());
   const submit = async (event) => {
     event.preventDefault();
     const form = event.target;
@@ -22,10 +22,32 @@ export function SignIn() {
     ${!isSecureContext &&
     html`<${Notice} kind="bad">Browsers keep a session over https:// or at localhost only: open the console there.<//>`}
     <${Notice} error=${error} />
+    ${oidc && html`<p><a class="button primary" href="oidc/start" onClick=${remember}>Sign in with your organisation</a></p>`}
     <form onSubmit=${submit}>
       <${Field} label="Key of an operator or a tenant's admin" name="key" type="password" required autocomplete="off" maxlength="200"
         hint="It is sent once, and the browser does not store it." />
       <button class="primary">Sign in</button>
     </form>
   </main>`;
+}
+
+// The outcome of a sign-in at the provider: a reason from a fixed list, never a text of the address.
+const FAILURES = {
+  "#failed=provider": "The provider refused the sign-in, or does not respond. The gateway's log has the reason.",
+  "#failed=expired": "The sign-in took too long, or another browser started it: try again.",
+  "#failed=role": "Your account has no role in this gateway: ask an operator for a role.",
+};
+
+function failure() {
+  const message = FAILURES[location.hash];
+  return message ? { message } : null;
+}
+
+// The screen to open after the sign-in. A provider sends the browser to the first screen only.
+const remember = () => sessionStorage.setItem("screen", location.hash);
+
+export function recall() {
+  const screen = sessionStorage.getItem("screen");
+  sessionStorage.removeItem("screen");
+  if (screen?.startsWith("#/") && !location.hash) location.hash = screen;
 }

@@ -84,7 +84,7 @@ class PlaygroundFront:
         own = visitor.principal
         if visitor.within is not None and tenant not in (None, visitor.within):
             raise AdminRefused(403, "forbidden", "a tenant's admin acts for its own tenant", param="tenant")
-        if own is not None and tenant in (None, own.tenant):
+        if own is not None and own.tenant and tenant in (None, own.tenant):
             return own
         tenants = [entry.name for entry in self._backend.config.tenants]
         tenant = tenants[0] if tenant is None else tenant

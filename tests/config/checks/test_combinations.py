@@ -61,6 +61,23 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "version: 1",
+            "version: 1\nconsole: {oidc: {issuer: 'https://x.y', client_id: c, roles: {a: operator}}}",
+            "2: console.oidc: has no effect without auth.admin.required",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {admin: {required: true}}\nlisten: {admin: '0.0.0.0:8082'}\n"
+            "console: {oidc: {issuer: 'https://x.y', client_id: c, roles: {a: operator}}}",
+            "4: console.oidc: needs console.url: the provider sends browsers back to it",
+        ),
+        (
+            "version: 1",
+            "version: 1\nauth: {admin: {required: true}}\n"
+            "console: {oidc: {issuer: 'https://x.y', client_id: c, scopes: [email], roles: {a: operator}}}",
+            "3: console.oidc.scopes: needs the scope openid",
+        ),
+        (
+            "version: 1",
             "version: 1\nlisten: {admin_tls: true}",
             "2: listen.admin_tls: has no effect without listen.tls",
         ),

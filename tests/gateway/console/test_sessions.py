@@ -101,7 +101,7 @@ async def test_a_session_ends_with_its_key(admin_door: OpenDoor) -> None:
         key_id = (await b.send("GET", "/console/api/session"))[1]["name"]
         assert (await b.change("DELETE", f"/admin/tenants/acme/keys/{key_id}"))[0] == 200
         assert (await b.send("GET", "/admin/state"))[0] == 401
-        assert (await b.send("GET", "/console/api/session"))[1] == {"signed_in": False}
+        assert (await b.send("GET", "/console/api/session"))[1] == {"signed_in": False, "oidc": False}
 
 
 async def test_a_disabled_console_has_no_pages_and_no_sessions(admin_door: OpenDoor) -> None:

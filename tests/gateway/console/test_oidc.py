@@ -1,0 +1,317 @@
+"""Sign-in by an OpenID provider: a real one in a real browser, and one that lies."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import jwt
+import pytest
+from aiohttp import web
+
+from config.schema.config import OidcConfig
+from gateway.console.oidc import MOST_STARTED
+from tests.gateway.console.conftest import OpenConsole, settings
+from tests.gateway.fronts.conftest import AdminDoor, OpenDoor, admin_door
+from tests.support.browsing.axe import check_accessibility
+from tests.support.issuers import SigningKey, jwk_set
+from tests.support.oidc import oidc_provider
+
+__all__ = ["admin_door"]
+ROLES = {"llm-admins": "operator", "acme-leads": "tenant-admin"}
+PEOPLE: dict[str, dict[str, Any]] = {
+    "ana": {"email": "ana@example.org", "groups": ["llm-admins", "others"]},
+    "leo": {"email": "leo@example.org", "groups": ["acme-leads"], "team": "acme"},
+    "eve": {"email": "eve@example.org", "groups": ["operator"]},
+}
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(1800)
+async def test_people_sign_in_with_the_role_of_their_group(console: OpenConsole, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("the secret of the client")
+    with oidc_provider(PEOPLE) as issuer:
+        oidc = {"issuer": issuer, "client_id": "console", "roles": ROLES, "claims": {"tenant": "team"}}
+        oidc["client_secret"] = f"file:{secret}"
+        configuration = settings(auth={"admin": {"required": True}}, console={"oidc": oidc})
+        async with console(configuration) as c:
+            await c.open("/tenants")
+            await c.page.shows("Sign in with your organisation")
+            await check_accessibility(c.page)
+            for person, text in (("ana", "operator: ana@example.org"), ("leo", "acme: leo@example.org")):
+                await c.page.click("Sign in with your organisation")
+                await authorize(c.page, person)
+                await c.page.shows(text)
+                assert await c.page.evaluate("location.hash") == "#/tenants"
+                await c.page.click("Sign out")
+            await c.page.click("Sign in with your organisation")
+            await authorize(c.page, "eve")
+            await c.page.shows("Your account has no role")
+
+
+async def authorize(page: Any, person: str) -> None:
+    """Sign in at the provider's own page."""
+    await page.until("location.pathname.includes('authorize')")
+    await page.until(
+        """(person) => {
+          const sub = document.querySelector("input[name=sub]:not([type=hidden])");
+          if (!sub) return false;
+          sub.value = person;
+          sub.form.querySelector("button, input[type=submit]").click();
+          return true;
+        }""",
+        person,
+    )
+
+
+class LyingProvider:
+    """A provider whose token's claims, headers and responses a test changes."""
+
+    def __init__(self) -> None:
+        self.key = SigningKey("RS256")
+        self.other = SigningKey("RS256", "RS256-key")
+        self.url = ""
+        self.described: dict[str, Any] = {}
+        self.claims: dict[str, Any] = {}
+        self.sign: Callable[[dict[str, Any]], str] = lambda claims: self.key.token(**claims)
+        self.exchange: dict[str, Any] | None = None
+        self.status = 200
+        self.forms: list[dict[str, str]] = []
+        self.nonce = ""
+
+    async def describe(self, _: web.Request) -> web.Response:
+        base = {
+            "issuer": self.url,
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+            "jwks_uri": f"{self.url}/keys",
+        }
+        return web.json_response({**base, **self.described})
+
+    async def keys(self, _: web.Request) -> web.Response:
+        return web.Response(body=jwk_set(self.key))
+
+    async def token(self, request: web.Request) -> web.Response:
+        self.forms.append({name: str(value) for name, value in (await request.post()).items()})
+        right = {"iss": self.url, "aud": "console", "sub": "ana", "nonce": self.nonce, "iat": time.time()}
+        claims = {**right, "groups": ["llm-admins"], "tenant": None, **self.claims}
+        body = {"id_token": self.sign(claims)} if self.exchange is None else self.exchange
+        return web.json_response(body, status=self.status)
+
+
+@asynccontextmanager
+async def lying_provider(door: AdminDoor, **changes: Any) -> AsyncIterator[LyingProvider]:
+    """One that the door's console trusts."""
+    provider = LyingProvider()
+    app = web.Application()
+    app.add_routes(
+        [
+            web.get("/.well-known/openid-configuration", provider.describe),
+            web.get("/keys", provider.keys),
+            web.post("/token", provider.token),
+        ]
+    )
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    provider.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    oidc = OidcConfig.model_validate({"issuer": provider.url, "client_id": "console", "roles": ROLES, **changes})
+    config = door.backend.config
+    door.backend.config = config.model_copy(update={"console": config.console.model_copy(update={"oidc": oidc})})
+    try:
+        yield provider
+    finally:
+        await runner.cleanup()
+
+
+class Redirected:
+    """A browser in the middle of a sign-in, which follows no redirect."""
+
+    def __init__(self, door: AdminDoor, http: aiohttp.ClientSession) -> None:
+        self.door = door
+        self._http = http
+        self.query: dict[str, str] = {}
+
+    async def start(self) -> int:
+        async with self._http.get(f"{self.door.url}/console/oidc/start", allow_redirects=False) as response:
+            query = parse_qs(urlsplit(response.headers.get("location", "")).query)
+            self.query = {name: values[0] for name, values in query.items()}
+            return response.status
+
+    async def come_back(self, **query: str) -> str:
+        """Where the callback sends the browser."""
+        path = f"{self.door.url}/console/oidc/callback"
+        sent = {"state": self.query.get("state", ""), "code": "c", **query}
+        async with self._http.get(path, params=sent, allow_redirects=False) as response:
+            assert response.status == 303, await response.text()
+            return response.headers["location"]
+
+    async def session(self) -> dict[str, Any]:
+        async with self._http.get(f"{self.door.url}/console/api/session") as response:
+            return dict(await response.json())
+
+
+@asynccontextmanager
+async def signing_in(open_door: OpenDoor, **changes: Any) -> AsyncIterator[tuple[Redirected, LyingProvider]]:
+    jar = aiohttp.CookieJar(unsafe=True)
+    async with (
+        open_door(required=True) as door,
+        lying_provider(door, **changes) as provider,
+        aiohttp.ClientSession(cookie_jar=jar) as http,
+    ):
+        browser = Redirected(door, http)
+        assert await browser.start() == 303
+        provider.nonce = browser.query["nonce"]
+        yield browser, provider
+
+
+async def test_a_sign_in_uses_pkce_and_opens_a_session_once(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door) as (b, p):
+        assert b.query["code_challenge_method"] == "S256"
+        assert b.query["redirect_uri"] == f"{b.door.url}/console/oidc/callback"
+        assert await b.come_back() == "/console/"
+        assert len(p.forms[0]["code_verifier"]) >= 43
+        assert p.forms[0]["redirect_uri"] == b.query["redirect_uri"]
+        shown = await b.session()
+        assert (shown["role"], shown["name"]) == ("operator", "ana")
+        assert await b.come_back() == "/console/#failed=expired", "a code is used once"
+
+
+LIES: dict[str, dict[str, Any]] = {
+    "nonce": {"nonce": "other"},
+    "no nonce": {"nonce": None},
+    "issuer": {"iss": "http://127.0.0.1:1"},
+    "audience": {"aud": "other"},
+    "audiences without azp": {"aud": ["console", "other"]},
+    "azp": {"azp": "other"},
+    "expired": {"exp": time.time() - 600},
+    "text as time": {"exp": str(time.time() + 600)},
+    "no subject": {"sub": None},
+    "empty subject": {"sub": ""},
+    "no time": {"iat": None},
+    "groups of a wrong type": {"groups": [1, {}]},
+    "not yet": {"nbf": time.time() + 3600},
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_a_token_with_wrong_claims_opens_no_session(admin_door: OpenDoor, lie: dict[str, Any]) -> None:
+    async with signing_in(admin_door) as (b, p):
+        p.claims = lie
+        assert await b.come_back() == "/console/#failed=provider"
+        assert not (await b.session())["signed_in"]
+
+
+async def test_a_token_with_a_wrong_signature_opens_no_session(admin_door: OpenDoor) -> None:
+    def unsigned(claims: dict[str, Any]) -> str:
+        return jwt.encode({k: v for k, v in claims.items() if v is not None}, "", "none")
+
+    forgeries: list[Callable[[LyingProvider, dict[str, Any]], str]] = [
+        lambda _, claims: unsigned(claims),
+        lambda provider, claims: provider.other.token(**claims),
+        lambda provider, claims: provider.key.token({"crit": ["x"]}, **claims),
+        lambda *_: "x" * 100,
+        lambda *_: "",
+        lambda *_: "a.b.c",
+    ]
+    for forge in forgeries:
+        async with signing_in(admin_door) as (b, p):
+            p.sign = partial(forge, p)
+            assert await b.come_back() == "/console/#failed=provider"
+            assert not (await b.session())["signed_in"]
+
+
+async def test_a_provider_that_fails_opens_no_session(admin_door: OpenDoor) -> None:
+    answers: list[tuple[int, dict[str, Any]]] = [(200, {}), (200, {"id_token": 1}), (500, {}), (400, {"error": "x"})]
+    for status, body in [*answers, (302, {}), (200, {"x": "y" * 300_000})]:
+        async with signing_in(admin_door) as (b, p):
+            p.status, p.exchange = status, body
+            assert await b.come_back() == "/console/#failed=provider"
+    async with signing_in(admin_door) as (b, p):
+        assert await b.come_back(iss="http://127.0.0.1:1") == "/console/#failed=provider"
+    async with admin_door(required=True) as door, lying_provider(door) as p, aiohttp.ClientSession() as http:
+        b = Redirected(door, http)
+        for described in (
+            {"issuer": "http://127.0.0.1:1"},
+            {"token_endpoint": "http://example.org/"},
+            {"jwks_uri": "file:///etc/passwd"},
+            {"authorization_endpoint": "javascript:alert(1)"},
+        ):
+            p.described = described
+            assert await b.start() == 303
+            assert b.query == {}
+
+
+@pytest.mark.parametrize("state", ["", "x", "\N{SNOWMAN}"])
+async def test_a_return_with_another_state_opens_no_session(admin_door: OpenDoor, state: str) -> None:
+    async with signing_in(admin_door) as (b, _):
+        assert await b.come_back(state=state) == "/console/#failed=expired"
+        assert await b.come_back() == "/console/#failed=expired", "the attempt ended the sign-in"
+
+
+async def test_a_return_in_another_browser_opens_no_session(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door) as (b, _), aiohttp.ClientSession() as http:
+        victim = Redirected(b.door, http)
+        victim.query = b.query
+        assert await victim.come_back() == "/console/#failed=expired"
+        assert not (await victim.session())["signed_in"]
+
+
+async def test_no_parameter_changes_the_address_after_a_sign_in(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door) as (b, _):
+        assert await b.come_back(next="//evil.example", redirect="http://evil.example", url="x") == "/console/"
+    async with signing_in(admin_door) as (b, _):
+        lie = {"error": "<script>", "error_description": "http://evil.example"}
+        assert await b.come_back(**lie, code="") == "/console/"
+
+
+async def test_roles_and_tenants_come_from_the_mapping_alone(admin_door: OpenDoor) -> None:
+    cases: list[tuple[dict[str, Any], str, str]] = [
+        ({"groups": "llm-admins"}, "/console/", "operator"),
+        ({"groups": ["operator", "tenant-admin"]}, "/console/#failed=role", ""),
+        ({"groups": None}, "/console/#failed=role", ""),
+        ({"groups": ["acme-leads"], "team": "acme"}, "/console/", "tenant-admin"),
+        ({"groups": ["acme-leads"], "team": "nobody"}, "/console/#failed=role", ""),
+        ({"groups": ["acme-leads"], "team": ["acme"]}, "/console/#failed=role", ""),
+        ({"groups": ["acme-leads"]}, "/console/#failed=role", ""),
+    ]
+    for claims, location, role in cases:
+        async with signing_in(admin_door, claims={"tenant": "team"}) as (b, p):
+            p.claims = claims
+            assert await b.come_back() == location, claims
+            assert (await b.session()).get("role", "") == role, claims
+
+
+async def test_a_session_ends_when_the_provider_changes(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door) as (b, _):
+        assert await b.come_back() == "/console/"
+        config = b.door.backend.config
+        b.door.backend.config = config.model_copy(update={"console": config.console.model_copy(update={"oidc": None})})
+        assert not (await b.session())["signed_in"]
+
+
+async def test_a_confidential_client_sends_its_secret(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door, client_secret="s:e c") as (b, p):
+        assert await b.come_back() == "/console/"
+        assert "client_id" not in p.forms[0]
+    async with admin_door(required=True) as door, lying_provider(door, client_secret="s:e c") as p:
+        p.described = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+            b = Redirected(door, http)
+            await b.start()
+            p.nonce = b.query["nonce"]
+            assert await b.come_back() == "/console/"
+            assert p.forms[0]["client_secret"] == "s:e c"
+
+
+async def test_sign_ins_in_progress_are_bounded(admin_door: OpenDoor) -> None:
+    async with signing_in(admin_door) as (b, _), aiohttp.ClientSession() as http:
+        flood = Redirected(b.door, http)
+        for _ in range(MOST_STARTED):
+            assert await flood.start() == 303
+        assert await b.come_back() == "/console/#failed=expired"
