@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -95,9 +96,7 @@ class StepTrace:
 def total(first: Usage | None, second: Usage) -> Usage:
     """The sum of two usages. It is exact if both are."""
     if first is None:
-        return Usage(
-            second.prompt_tokens, second.completion_tokens, second.exact, second.rows, second.bytes, second.device_ms
-        )
+        return replace(second)
     return Usage(
         first.prompt_tokens + second.prompt_tokens,
         first.completion_tokens + second.completion_tokens,
@@ -105,6 +104,8 @@ def total(first: Usage | None, second: Usage) -> Usage:
         first.rows + second.rows,
         first.bytes + second.bytes,
         first.device_ms + second.device_ms,
+        first.cached_tokens + second.cached_tokens,
+        first.reasoning_tokens + second.reasoning_tokens,
     )
 
 

@@ -33,6 +33,10 @@ class Usage:
     """Bytes of the upstream's response body."""
     device_ms: float = 0
     """Time on the model's device, if the server reports it."""
+    cached_tokens: int = 0
+    """The part of the prompt that the server reports as read from its cache."""
+    reasoning_tokens: int = 0
+    """The part of the completion that the server reports as reasoning."""
 
     @property
     def total_tokens(self) -> int:

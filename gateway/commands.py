@@ -20,6 +20,7 @@ from gateway.explain.cli import check, explain
 from gateway.extras import missing_extras
 from gateway.foreign.conformance import conformance
 from gateway.foreign.imports import app as imports
+from gateway.foreign.prices import app as prices
 from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
 from gateway.recording.cli import app as record
@@ -63,6 +64,7 @@ app.add_typer(experiment, name="experiment")
 app.add_typer(shadow, name="shadow")
 app.add_typer(record, name="record")
 app.add_typer(usage, name="usage")
+app.add_typer(prices, name="prices")
 
 
 runtime = typer.Typer(no_args_is_help=True, help="Run a bundled runtime alone, without the gateway.")

@@ -23,6 +23,7 @@ from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.exchange import (
     amounts_of,
+    charge,
     check_fields,
     deadline_of,
     facts_of,
@@ -46,7 +47,7 @@ from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
-from policies.limits.price import Price, expected_output
+from policies.limits.price import PriceRow, expected_output
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 
@@ -106,7 +107,7 @@ class Core:
         if is_sequence and record.model in snapshot.shared_models:
             request = await separated(request, principal.tenant)
         now = self.clock()
-        price = snapshot.prices.get(record.model)
+        price = snapshot.price_of(record.model, facts.time)
         amounts, cost = self._estimate(facts, request, price, record, decision, now)
         if record.draft is not None:
             record.draft.reserve(amounts, cost)
@@ -240,7 +241,7 @@ class Core:
         self,
         facts: Facts,
         request: ModelRequest,
-        price: Price | None,
+        price: PriceRow | None,
         record: Record,
         decision: Decision,
         now: float,
@@ -252,7 +253,7 @@ class Core:
         if (arm := decision.target.model) is not None and (resolved := snapshot.catalogue.find(arm)) is not None:
             model = resolved.rules.model
         if (pipeline := snapshot.pipelines.get(model)) is not None:
-            return worst_path(pipeline, snapshot, request, price)
+            return worst_path(pipeline, snapshot, request, price, facts.time)
         cost = None if price is None else price.cost(prompt, output)
         device_ms = self._device_time.expected(model, request.rows)
         return (1, prompt + output, request.rows, request.size, device_ms), cost
@@ -294,7 +295,7 @@ class Core:
     def _finish(
         self,
         reservation: Reservation,
-        price: Price | None,
+        price: PriceRow | None,
         request: ModelRequest,
         record: Record,
         answer: Answer,
@@ -307,7 +308,7 @@ class Core:
     def _settle(
         self,
         reservation: Reservation,
-        price: Price | None,
+        price: PriceRow | None,
         request: ModelRequest,
         record: Record,
         usage: Usage | None,
@@ -329,7 +330,7 @@ class Core:
         if price is not None and record.trace.steps and not answered:
             record.cost = None  # a pipeline with a price of its own costs nothing without an answer
         elif usage is not None and price is not None:
-            record.cost = price.cost(usage.prompt_tokens, usage.completion_tokens)
+            record.cost = charge(price, usage)
         charged = usage
         if usage is None and isinstance(error, ContextTooLong):
             charged = Usage(prompt_tokens=request.prompt_tokens)

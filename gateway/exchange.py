@@ -10,9 +10,11 @@ from adapters.offload import codecs
 from adapters.requests import InferRequest, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.config import TimeoutConfig
+from config.schema.money import Money
 from gateway.auth.keys import Principal
 from gateway.telemetry import Record
 from policies.limits.amounts import NOTHING, Amounts
+from policies.limits.price import PriceRow
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import NotANumber, Rewrite
@@ -103,6 +105,11 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
     if usage is None:
         return NOTHING
     return (1, usage.total_tokens, usage.rows, request.size + usage.bytes, usage.device_ms)
+
+
+def charge(price: PriceRow, usage: Usage) -> Money:
+    """The cost of an answer."""
+    return price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
 
 
 def hide_model_error(error: BaseException | None) -> None:

@@ -22,7 +22,7 @@ from gateway.pipelines.leaves.functions import function_models
 from gateway.traffic.plan import Composer
 from gateway.traffic.plan_state import PlanState
 from gateway.traffic.pool import Pool
-from policies.limits.price import Price
+from policies.limits.price import Price, PriceRow
 from policies.routing.decision import Decision
 from policies.routing.rules import (
     NO_ROLLOUTS,
@@ -81,6 +81,11 @@ class Snapshot:
     def of_batches(self) -> "Snapshot":
         """The same snapshot with the prices of batches."""
         return replace(self, prices=self.batch_prices)
+
+    def price_of(self, model: str, utc: float) -> PriceRow | None:
+        """The price of a request to a model that begins at a time; None without a price."""
+        price = self.prices.get(model)
+        return None if price is None else price.at(utc)
 
     def called(self, model: str) -> ResolvedModel | None:
         """The model that a step calls."""

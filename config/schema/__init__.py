@@ -14,7 +14,8 @@ pool.py          `pools`: endpoints, health checks, breakers, TLS
 balance.py       `balance` and `outliers` of a pool, and the load that servers report
 discovery.py     `discover` of a pool
 queue.py         `queue` of a pool
-route.py         `models`: routes, retries, timeouts, prices
+route.py         `models`: routes, retries, timeouts
+pricing/         `price` of a model
 target.py        pools, splits and fallbacks of a route
 rollout.py       `rollout` of a route
 experiments/     `experiment` of a route, and `feedback`

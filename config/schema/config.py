@@ -41,12 +41,13 @@ from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import ListenConfig, ListenTls
 from config.schema.pipelines.leaf import Place
 from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig, UpstreamTls
+from config.schema.pricing.price import PriceConfig
 from config.schema.queue import Priority, QueueConfig
 from config.schema.recording.record import RecordConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
 from config.schema.rollout import EventConfig, RolloutArmConfig, RolloutConfig
-from config.schema.route import ClientModelConfig, PriceConfig, RetryConfig, RouteConfig, TimeoutConfig
+from config.schema.route import ClientModelConfig, RetryConfig, RouteConfig, TimeoutConfig
 from config.schema.section import Section
 from config.schema.shadow.compare import CompareConfig
 from config.schema.shadow.copies import CopiesConfig, ShadowFirstConfig

@@ -7,9 +7,9 @@ from pydantic import AfterValidator, Field, model_validator
 from config.schema.embeddings import EmbeddingsConfig
 from config.schema.experiments.experiment import ExperimentConfig
 from config.schema.limits import QuotaConfig, Quotas
-from config.schema.money import Amount, PerTokens
 from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import PipelineConfig
+from config.schema.pricing.price import PriceConfig
 from config.schema.queue import Priority
 from config.schema.resilience import CacheConfig, HedgeConfig
 from config.schema.rewrite import RewriteConfig
@@ -127,33 +127,6 @@ class RouteConfig(Section):
         """Every other model that this route leads to: arms of a rollout or an experiment."""
         arms = () if self.comparison is None else self.comparison.sides
         return tuple(arm.model for arm in arms if arm.model is not None)
-
-
-class PriceConfig(Section):
-    """Price of an answered request: of its tokens, of the request, or both."""
-
-    prompt: PerTokens | None = None
-    """Price of prompt tokens."""
-    completion: PerTokens | None = None
-    """Price of completion tokens."""
-    request: Amount | None = None
-    """Price of one answered request of any length."""
-    batch: Percent = 1.0
-    """Share of this price that a line of a batch costs, such as ``50%``. Amounts are rounded to a millionth of a
-    millionth of the currency."""
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if (self.prompt is None) != (self.completion is None):
-            raise ValueError("prompt and completion go together: write 0 for tokens without a price")
-        if self.prompt is None and self.request is None:
-            raise ValueError("names no price: give prompt and completion, or request")
-        return self
-
-    @property
-    def currency(self) -> str:
-        """The currency, which is the same in the whole file."""
-        return next(part.currency for part in (self.prompt, self.request) if part is not None)
 
 
 class SignatureConfig(Section):

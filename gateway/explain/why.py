@@ -17,7 +17,7 @@ from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.exchange import facts_of
 from gateway.explain.requests import headers_of, principal_of, request_of
-from policies.limits.price import Price
+from policies.limits.price import Price, PriceRow
 from policies.routing import explain
 from policies.routing.drawing import drawn
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
@@ -122,7 +122,7 @@ class Policy:
         except NotANumber as error:
             raise _RefusedError(CallerError.code, str(error)) from None
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
-        cost = None if model.price is None else str(_cost(Price(model.price), request))
+        cost = None if model.price is None else str(_cost(Price(model.price).at(facts.time), request))
         return replace(
             explanation,
             to=to,
@@ -146,7 +146,7 @@ class Policy:
         return replace(
             explanation,
             steps=drawn(pipeline, facts, {name: self._served_by(name) for name in pipeline.models()}),
-            cost=None if model.price is None else str(_cost(Price(model.price), request)),
+            cost=None if model.price is None else str(_cost(Price(model.price).at(facts.time), request)),
             limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
         )
 
@@ -183,5 +183,5 @@ def _rewritten(request: ModelRequest, route: RouteConfig, to: Side | None) -> Mo
     return codec.rewrite(request, fields)
 
 
-def _cost(price: Price, request: ModelRequest) -> object:
+def _cost(price: PriceRow, request: ModelRequest) -> object:
     return price.estimate(request.prompt_tokens, request.max_tokens, request.n)

@@ -12,7 +12,7 @@ from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.exchange import amounts_of, deadline_of, facts_of, hide_model_error, prepared, separated
+from gateway.exchange import amounts_of, charge, deadline_of, facts_of, hide_model_error, prepared, separated
 from gateway.limits.allowance import Allowance
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.pipelines.budgets import Budgets
@@ -22,7 +22,7 @@ from gateway.snapshot import Snapshot
 from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
-from policies.limits.price import Price, expected_output
+from policies.limits.price import PriceRow, expected_output
 from policies.pipelines.request_budget import Use
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
@@ -91,9 +91,9 @@ class ClientModelCalls:
         is_sequence = bool(request.sequence) and inner is None
         if is_sequence and len(snapshot.allowed) > 1:  # any tenant's pipeline may contain the model
             request = await separated(request, self._principal.tenant)
-        price = None if self._priced else snapshot.prices.get(resolved.rules.model)
+        price = None if self._priced else snapshot.price_of(resolved.rules.model, facts.time)
         allowances = self._further(facts, resolved.rules.model, now)
-        amounts, cost = self._estimate(resolved, request, price)
+        amounts, cost = self._estimate(resolved, request, price, facts.time)
         reservation = None
         use = Use(0 if inner is not None else amounts[1], 0 if cost is None else cost.picos)
         self._budgets.reserve(resolved.rules.model, use)
@@ -159,14 +159,14 @@ class ClientModelCalls:
         return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
     def _estimate(
-        self, resolved: ResolvedModel, request: ModelRequest, price: Price | None
+        self, resolved: ResolvedModel, request: ModelRequest, price: PriceRow | None, utc: float
     ) -> tuple[Amounts, Money | None]:
         """The amounts and the cost to reserve for a call: of a pipeline those of its most expensive path."""
         model, cost = resolved.rules.model, None
         if price is not None:
             cost = price.estimate(request.prompt_tokens, request.max_tokens, request.n)
         if (inner := self._snapshot.pipelines.get(model)) is not None:
-            return worst_path(inner, self._snapshot, request, price)[0], cost
+            return worst_path(inner, self._snapshot, request, price, utc)[0], cost
         tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
         device_ms = self._services.device_time.expected(model, request.rows)
         return (1, tokens, request.rows, request.size, device_ms), cost
@@ -189,7 +189,7 @@ class _Settlement:
         resolved: ResolvedModel,
         request: ModelRequest,
         call: Call,
-        price: Price | None,
+        price: PriceRow | None,
         held: Held,
         *,
         contains_steps: bool,
@@ -209,7 +209,7 @@ class _Settlement:
             if usage.device_ms:
                 self._services.device_time.record(self._model, usage.rows, usage.device_ms)
             if self._price is not None:
-                cost = self._price.cost(usage.prompt_tokens, usage.completion_tokens)
+                cost = charge(self._price, usage)
             if call.step is not None:
                 call.step.spend(Usage(exact=usage.exact) if self._contains_steps else usage, cost)
         held, tokens = self._held, 0 if usage is None or self._contains_steps else usage.total_tokens
@@ -229,7 +229,7 @@ def _earlier(first: Deadline, second: Deadline) -> Deadline:
 
 
 def worst_path(
-    pipeline: Pipeline, snapshot: Snapshot, request: ModelRequest, price: Price | None
+    pipeline: Pipeline, snapshot: Snapshot, request: ModelRequest, price: PriceRow | None, utc: float
 ) -> tuple[Amounts, Money | None]:
     """The amounts and the cost to reserve for a request to a pipeline: those of its most expensive path."""
     currency = next((each.currency for each in snapshot.prices.values()), "")
@@ -238,7 +238,7 @@ def worst_path(
         resolved = snapshot.called(written)
         assert resolved is not None  # the checks of the file resolved it
         model = resolved.rules.model
-        own = snapshot.prices.get(model)
+        own = snapshot.price_of(model, utc)
         picos = 0 if own is None else own.cost(estimate.prompt, estimate.output).picos
         if (inner := snapshot.pipelines.get(model)) is None:
             return Bound(estimate.prompt + estimate.output, estimate.rows, picos)

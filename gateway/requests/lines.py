@@ -10,7 +10,9 @@ HOUR_MICROS = 3600 * MICROS
 DAY_MICROS = 24 * HOUR_MICROS
 MOST_TEXT = 256
 """Characters of a text in a record; longer texts are cut."""
-NUMBERS = ("prompt_tokens", "completion_tokens", "rows", "bytes", "device_us")
+NUMBERS = (
+    "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "rows", "bytes", "device_us",
+)  # fmt: skip
 LABELS = ("tenant", "key", "model", "operation", "pool", "arm", "status", "error", "code", "currency")
 """The fields that searches compare. Requests of one hour with the same labels are a series."""
 _LONGEST_YEAR = 253_402_300_799

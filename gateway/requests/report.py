@@ -9,7 +9,7 @@ from config.schema.money import format_amount
 from gateway.requests.lines import time_of
 
 _SHOWN = ("id", "tenant", "key", "model", "operation", "pool", "arm", "endpoint", "status", "error", "code", "stream")
-_COUNTS = ("prompt_tokens", "completion_tokens", "rows", "bytes")
+_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "rows", "bytes")
 
 
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def tables_of(suffix: str = "") -> DayTables:
         *[Column(name, Integer if name == "status" else Text, nullable=False) for name in LABELS],
         *[Column(name, BigInteger, nullable=False) for name in SUMS],
         Index("request_series_hour", "hour"),
+        *[Index(f"request_series_{name}", name, "hour") for name in ("tenant", "model", "status", "error")],
         postgresql_partition_by="RANGE (hour)",
     )
     sources = Table(

@@ -153,7 +153,7 @@ def _matches(tables: DayTables, query: RequestQuery) -> list[ColumnElement[bool]
     for label, low, high in query.labels:
         column = tables.series.c[label]
         if low is None:
-            tests.append(column != "")
+            tests.append(column > "")  # not empty, in a form for which an index has a range
         else:
             tests.append(column == low if high is None else and_(column >= low, column <= high))
     return tests

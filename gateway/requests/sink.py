@@ -5,8 +5,9 @@ import logging
 from collections import Counter
 from pathlib import Path
 
+from adapters.types import Usage
 from config.schema.config import Config
-from gateway.requests.lines import MICROS, MOST_TEXT, RequestLine
+from gateway.requests.lines import MICROS, MOST_TEXT, NUMBERS, RequestLine
 from gateway.requests.reasons import Reasons, detail_of
 from gateway.requests.spool import LARGEST_FILE, SpoolFile
 from gateway.telemetry.record import Record
@@ -15,6 +16,7 @@ from policies.globs import GlobSet
 log = logging.getLogger(__name__)
 FLUSH_SECONDS = 0.2
 MOST_WAITING = 20_000
+_NO_USAGE = (0,) * len(NUMBERS)
 _FRAME = 512
 """Records of one frame. A frame is encoded at once, under the interpreter's lock."""
 
@@ -120,11 +122,16 @@ def line_of(record: Record, reasons: Reasons) -> RequestLine:
         duration=_micros(record.ended - started),
         first_chunk=_micros(trace.first_chunk - started) if trace.first_chunk else -1,
         picos=0 if cost is None else cost.picos,
-        usage=(0, 0, 0, 0, 0)
-        if usage is None
-        else (usage.prompt_tokens, usage.completion_tokens, usage.rows, usage.bytes, int(usage.device_ms * 1000)),
+        usage=_NO_USAGE if usage is None else _numbers(usage),
         detail=detail_of(record, reasons),
     )
+
+
+def _numbers(usage: Usage) -> tuple[int, ...]:
+    return (
+        usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens, usage.rows,
+        usage.bytes, int(usage.device_ms * 1000),
+    )  # fmt: skip
 
 
 def _micros(seconds: float) -> int:

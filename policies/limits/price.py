@@ -1,7 +1,10 @@
 """The cost of a request, in whole picos, so that sums are exact."""
 
-from config.schema.config import PriceConfig
+from datetime import UTC, datetime
+from typing import NamedTuple
+
 from config.schema.money import Money
+from config.schema.pricing.price import PriceConfig, PriceRowConfig, TokenRatesConfig
 
 OUTPUT_ESTIMATE = 256
 """Estimated tokens of an answer whose request sets no maximum."""
@@ -12,25 +15,77 @@ def expected_output(max_tokens: int | None, n: int) -> int:
     return (OUTPUT_ESTIMATE if max_tokens is None else max_tokens) * n
 
 
-class Price:
-    """A model's price."""
+class _Rates(NamedTuple):
+    """Picos of one token, for prompts of more than `above` tokens."""
 
-    __slots__ = ("_completion", "_prompt", "_request", "currency", "of_batch")
+    above: int
+    prompt: int
+    completion: int
+    cached: int
+    reasoning: int
 
-    def __init__(self, config: PriceConfig, share: float = 1.0) -> None:
+
+class PriceRow:
+    """The price of requests that begin within one span of time."""
+
+    __slots__ = ("_rates", "_request", "_tiers", "currency")
+
+    def __init__(self, config: PriceRowConfig, currency: str, share: float) -> None:
         """`share` is the part of the configured price that a request costs."""
-        self.currency = config.currency
-        self._prompt = round(config.prompt.picos * share) if config.prompt else 0
-        self._completion = round(config.completion.picos * share) if config.completion else 0
+        self.currency = currency
         self._request = round(config.request.picos * share) if config.request else 0
-        self.of_batch: Price = self if config.batch == share else Price(config, config.batch)
-        """The price of the lines of batches."""
+        self._rates = _rates(config, 0, share)
+        tiers = sorted(config.tiers, key=lambda tier: tier.above)
+        self._tiers = tuple(_rates(tier, tier.above, share) for tier in tiers)
 
-    def cost(self, prompt_tokens: int, completion_tokens: int) -> Money:
-        """The cost of an answered request."""
-        picos = prompt_tokens * self._prompt + completion_tokens * self._completion + self._request
+    def cost(self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0) -> Money:
+        """The cost of an answered request. Cached tokens are a part of the prompt, reasoning of the completion."""
+        rates = self._rates
+        for tier in self._tiers:
+            if prompt_tokens > tier.above:
+                rates = tier
+        picos = prompt_tokens * rates.prompt + completion_tokens * rates.completion + self._request
+        if cached or reasoning:
+            picos += min(cached, prompt_tokens) * (rates.cached - rates.prompt)
+            picos += min(reasoning, completion_tokens) * (rates.reasoning - rates.completion)
         return Money(picos, self.currency)
 
     def estimate(self, prompt_tokens: int, max_tokens: int | None, n: int) -> Money:
         """The estimated cost of a request before its answer."""
         return self.cost(prompt_tokens, expected_output(max_tokens, n))
+
+
+class Price(PriceRow):
+    """A model's price. It is that of the first span; `at` selects that of a time."""
+
+    __slots__ = ("_changes", "of_batch")
+
+    def __init__(self, config: PriceConfig, share: float = 1.0) -> None:
+        """`share` is the part of the configured price that a request costs."""
+        super().__init__(config, config.currency, share)
+        changes = sorted(config.changes, key=lambda change: change.since)
+        self._changes = tuple(
+            (
+                datetime.fromisoformat(change.since).replace(tzinfo=UTC).timestamp(),
+                PriceRow(change, self.currency, share),
+            )
+            for change in changes
+        )
+        self.of_batch: Price = self if config.batch == share else Price(config, config.batch)
+        """The price of the lines of batches."""
+
+    def at(self, utc: float) -> PriceRow:
+        """The price of a request that begins at a time, in Unix seconds."""
+        row: PriceRow = self
+        for since, change in self._changes:
+            if utc >= since:
+                row = change
+        return row
+
+
+def _rates(config: TokenRatesConfig, above: int, share: float) -> _Rates:
+    prompt = config.prompt.picos if config.prompt else 0
+    completion = config.completion.picos if config.completion else 0
+    cached = config.cached.picos if config.cached else prompt
+    reasoning = config.reasoning.picos if config.reasoning else completion
+    return _Rates(above, *[round(picos * share) for picos in (prompt, completion, cached, reasoning)])

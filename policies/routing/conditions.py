@@ -142,7 +142,9 @@ def _cost(comparison: str, price: Price | None) -> Condition:
     bound = parse_amount(amount)
     if price is None or price.currency != bound.currency:
         raise ValueError(f"cost: the model has no price in {bound.currency}")
-    return lambda facts: compare(price.estimate(facts.prompt_tokens, facts.max_tokens, facts.n).picos, bound.picos)
+    return lambda facts: compare(
+        price.at(facts.time).estimate(facts.prompt_tokens, facts.max_tokens, facts.n).picos, bound.picos
+    )
 
 
 def _feature(feature: Feature, required: bool) -> Condition:

@@ -168,7 +168,7 @@ def _seen(field: str, route: RouteConfig, facts: Facts, price: Price | None) -> 
     elif kind == "time" and route.when.time is not None:
         value = Window(route.when.time).show(facts.time)
     elif kind == "cost" and price is not None:
-        value = price.estimate(facts.prompt_tokens, facts.max_tokens, facts.n)
+        value = price.at(facts.time).estimate(facts.prompt_tokens, facts.max_tokens, facts.n)
     else:
         value = _READ[kind](facts)
     if isinstance(value, bool):

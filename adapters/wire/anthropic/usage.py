@@ -48,7 +48,11 @@ class MessageUsage(msgspec.Struct):
     def usage(self) -> Usage:
         """The usage in the gateway's units."""
         read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
-        return Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
+        usage = Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
+        usage.cached_tokens = read
+        if self.output_tokens_details is not None:
+            usage.reasoning_tokens = self.output_tokens_details.thinking_tokens or 0
+        return usage
 
     def fields(self) -> Object:
         """The usage in the form of a chat's `usage`."""

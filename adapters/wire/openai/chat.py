@@ -27,10 +27,11 @@ from adapters.wire import decoding, model_failures
 from adapters.wire.body import field as _field
 from adapters.wire.body import open_body as _open
 from adapters.wire.openai import features, refusals
+from adapters.wire.openai.chat_usage import ChatUsage
 from adapters.wire.openai.dialects import PLAIN, OpenAIDialect
 from adapters.wire.openai.errors import ErrorBody as ErrorBody
 from adapters.wire.openai.errors import decode_error as decode_error
-from adapters.wire.openai.request_codec import CODEC, Count, OpenAIPayload, choices, max_tokens
+from adapters.wire.openai.request_codec import CODEC, OpenAIPayload, choices, max_tokens
 
 DONE = b"[DONE]"
 BYTES_PER_TOKEN = 4
@@ -43,15 +44,10 @@ _TRUE, _NULL, _ABSENT = Raw(b"true"), Raw(b"null"), Raw(b"")
 G = TypeVar("G", bound=GenerateRequest)
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: Count | None = 0
-    completion_tokens: Count | None = 0
-
-
 class _Whole(msgspec.Struct):
     choices: list[Raw] | None = None
     data: Raw = _ABSENT
-    usage: _Usage | None = None
+    usage: ChatUsage | None = None
     error: Raw = _NULL
     object: str | None = None
 
@@ -207,10 +203,10 @@ def read_event(data: bytes) -> ChatEvent:
     return ChatEvent(usage, usage is not None and not whole.choices)
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
+def _usage(usage: ChatUsage | None) -> Usage | None:
     if usage is None:
         return None
-    return Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0, exact=True)
+    return usage.counted
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────

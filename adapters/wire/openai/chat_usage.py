@@ -2,6 +2,7 @@
 
 import msgspec
 
+from adapters.types import Usage
 from adapters.wire.openai.request_codec import Count
 
 
@@ -25,3 +26,13 @@ class ChatUsage(msgspec.Struct):
     completion_tokens: Count | None = None
     prompt_tokens_details: ChatPromptDetails | None = None
     completion_tokens_details: ChatCompletionDetails | None = None
+
+    @property
+    def counted(self) -> Usage:
+        """The usage in the gateway's units."""
+        usage = Usage(self.prompt_tokens or 0, self.completion_tokens or 0, exact=True)
+        if self.prompt_tokens_details is not None:
+            usage.cached_tokens = self.prompt_tokens_details.cached_tokens or 0
+        if self.completion_tokens_details is not None:
+            usage.reasoning_tokens = self.completion_tokens_details.reasoning_tokens or 0
+        return usage

@@ -175,7 +175,14 @@ class Transcript:
         if not self._resumed or (self._mode == "tokens" and last.exact):
             return last
         prompt = last.prompt_tokens - self._before if last.exact else last.prompt_tokens
-        return Usage(max(prompt, 0), last.completion_tokens + self._before, last.exact, bytes=last.bytes)
+        return Usage(
+            max(prompt, 0),
+            last.completion_tokens + self._before,
+            last.exact,
+            bytes=last.bytes,
+            cached_tokens=last.cached_tokens,
+            reasoning_tokens=last.reasoning_tokens,
+        )
 
     def _aligned(self, data: bytes) -> bytes | None:
         """Rewrite an event of the rest as the first stream's; None for a repeated opening."""

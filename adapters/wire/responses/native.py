@@ -18,9 +18,19 @@ _OPENINGS = frozenset({"response.created", "response.in_progress", "response.que
 _LAST = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
+class _InputDetails(msgspec.Struct):
+    cached_tokens: Count | None = None
+
+
+class _OutputDetails(msgspec.Struct):
+    reasoning_tokens: Count | None = None
+
+
 class _Usage(msgspec.Struct):
     input_tokens: Count | None = 0
     output_tokens: Count | None = 0
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
 
 
 class _Error(msgspec.Struct):
@@ -90,7 +100,13 @@ def read_event(data: bytes) -> ResponseEvent:
 def _usage(response: _Response) -> Usage | None:
     if response.usage is None:
         return None
-    return Usage(response.usage.input_tokens or 0, response.usage.output_tokens or 0, exact=True)
+    reported = response.usage
+    usage = Usage(reported.input_tokens or 0, reported.output_tokens or 0, exact=True)
+    if reported.input_tokens_details is not None:
+        usage.cached_tokens = reported.input_tokens_details.cached_tokens or 0
+    if reported.output_tokens_details is not None:
+        usage.reasoning_tokens = reported.output_tokens_details.reasoning_tokens or 0
+    return usage
 
 
 def _failure(error: _Error) -> InferenceError:

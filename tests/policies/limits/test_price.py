@@ -1,3 +1,7 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -6,7 +10,7 @@ from config.schema.money import PICOS
 from policies.limits.price import Price
 
 
-def price(**parts: str) -> Price:
+def price(**parts: Any) -> Price:
     return Price(PriceConfig.model_validate(parts))
 
 
@@ -22,3 +26,74 @@ def test_many_small_costs_are_one_large_one(requests: list[tuple[int, int]]) -> 
     total = sum(tokens.cost(prompt, completion).picos for prompt, completion in requests)
     assert total == tokens.cost(sum(p for p, _ in requests), sum(c for _, c in requests)).picos
     assert total == sum(p for p, _ in requests) + sum(c for _, c in requests) * 6 * PICOS // 10**4
+
+
+def seconds(day: str) -> float:
+    return datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()
+
+
+LISTED: dict[str, Any] = {
+    "prompt": "3 usd/1M",
+    "completion": "15 usd/1M",
+    "cached": "0.3 usd/1M",
+    "reasoning": "20 usd/1M",
+    "request": "0.01 usd",
+    "tiers": [
+        {"above": 200_000, "prompt": "6 usd/1M", "completion": "22.5 usd/1M", "cached": "0.6 usd/1M"},
+        {"above": 100_000, "prompt": "4 usd/1M", "completion": "16 usd/1M"},
+    ],
+    "changes": [
+        {"since": "2027-03-01", "prompt": "1 usd/1M", "completion": "2 usd/1M"},
+        {"since": "2027-01-01", "request": "0.5 usd"},
+    ],
+}
+
+
+@given(st.integers(0, 400_000), st.integers(0, 10**5), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_bill_can_be_computed_again_from_tokens_and_prices(
+    prompt: int, completion: int, cached: int, reasoning: int
+) -> None:
+    """Also for a server that reports more cached tokens than the prompt has."""
+    read, thought = min(cached, prompt), min(reasoning, completion)
+    rates = (3, 15, 0.3, 20) if prompt <= 100_000 else (4, 16, 4, 16) if prompt <= 200_000 else (6, 22.5, 0.6, 22.5)
+    picos = [round(rate * 10**6) for rate in rates]
+    parts = (prompt - read, completion - thought, read, thought)
+    expected = PICOS // 100 + sum(part * rate for part, rate in zip(parts, picos, strict=True))
+    assert price(**LISTED).cost(prompt, completion, cached, reasoning).picos == expected
+
+
+@pytest.mark.parametrize(
+    ("day", "cost"),
+    [("1970-01-01", "0.013 usd"), ("2026-12-31", "0.013 usd"), ("2027-01-01", "0.5 usd"), ("2027-02-28", "0.5 usd"),
+     ("2027-03-01", "0.001 usd"), ("2099-01-01", "0.001 usd")],
+)  # fmt: skip
+def test_a_request_has_the_price_of_its_day(day: str, cost: str) -> None:
+    listed = price(**LISTED)
+    assert str(listed.at(seconds(day)).cost(1000, 0)) == cost
+    assert str(listed.at(seconds("2027-01-01") - 0.001).cost(1000, 0)) == "0.013 usd"
+
+
+def test_a_batch_costs_its_share_of_every_part() -> None:
+    listed = price(**LISTED, batch="50%")
+    for tokens in (1000, 150_000, 300_000):
+        whole, share = listed.cost(tokens, 100, 50, 10), listed.of_batch.cost(tokens, 100, 50, 10)
+        assert 2 * share.picos == whole.picos
+    assert str(listed.of_batch.at(seconds("2027-01-01")).cost(5, 5)) == "0.25 usd"
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"cached": "1 usd/1M", "request": "1 usd"}, "parts of the others"),
+        ({"request": "1 usd", "tiers": [{"above": 5, "prompt": "1 usd/1M", "completion": "1 usd/1M"}]}, "tiers are"),
+        ({"prompt": "1 usd/1M"}, "go together"),
+        ({**LISTED, "tiers": [{"above": 5}]}, "names no price"),
+        ({**LISTED, "tiers": [LISTED["tiers"][0]] * 2}, "two tiers"),
+        ({**LISTED, "changes": [LISTED["changes"][0]] * 2}, "two changes"),
+        ({**LISTED, "cached": "1 eur/1M"}, "one currency"),
+        ({**LISTED, "changes": [{"since": "2027-13-01", "request": "1 usd"}]}, "2027-13-01|day"),
+    ],
+)
+def test_a_wrong_price_is_refused(parts: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        price(**parts)

@@ -1,0 +1,87 @@
+"""Prices from a list in LiteLLM's format. The excerpt is our own."""
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from config.imports.price_list import PriceListError, entry_of, price_of, read_list
+from config.schema.pricing.price import PriceConfig
+from gateway.commands import app
+from policies.limits.price import Price
+
+EXCERPT = """{
+  "sample_spec": {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0, "mode": "chat"},
+  "small-chat": {"input_cost_per_token": 1.5e-07, "output_cost_per_token": 6e-07, "litellm_provider": "openai",
+    "cache_read_input_token_cost": 7.5e-08, "output_cost_per_reasoning_token": 0.0000007, "max_tokens": 16384},
+  "anthropic/long-chat": {"input_cost_per_token": 3e-06, "output_cost_per_token": 1.5e-05,
+    "input_cost_per_token_above_200k_tokens": 6e-06, "output_cost_per_token_above_200k_tokens": 2.25e-05},
+  "embedder": {"input_cost_per_token": 2e-08, "output_cost_per_token": 0.0},
+  "painter": {"output_cost_per_image": 0.04},
+  "vast/tiny": {"input_cost_per_token": 1e-13, "output_cost_per_token": 0},
+  "one/twin": {"input_cost_per_token": 1e-06}, "two/twin": {"input_cost_per_token": 2e-06}
+}"""
+
+
+def imported(model: str) -> Price | None:
+    entry = entry_of(read_list(EXCERPT), model)
+    made = None if entry is None else price_of(entry)
+    return None if made is None else Price(PriceConfig.model_validate(made))
+
+
+def test_prices_of_a_list_are_exact() -> None:
+    small, long = imported("small-chat"), imported("long-chat")
+    assert small is not None
+    assert small.cost(1000, 100, 400, 10).picos == 600 * 150_000 + 400 * 75_000 + 90 * 600_000 + 10 * 700_000
+    assert long is not None
+    assert long.cost(200_000, 1).picos == 200_000 * 3_000_000 + 15_000_000
+    assert long.cost(200_001, 1).picos == 200_001 * 6_000_000 + 22_500_000
+    assert imported("painter") is None
+    assert imported("twin") is None  # of two providers
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 100_000, "{", "\ud800"])
+def test_a_file_that_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(PriceListError):
+        read_list(text)
+
+
+@pytest.mark.parametrize("cost", ["1e-13", "-1", '"free"', "1e7", "true", "[1]", "1e999999", "Infinity", "NaN"])
+def test_a_wrong_price_is_refused(cost: str) -> None:
+    entries = read_list(f'{{"m": {{"input_cost_per_token": {cost}, "output_cost_per_token": 0}}}}')
+    with pytest.raises(PriceListError, match="input_cost_per_token"):
+        price_of(entries["m"])
+
+
+@given(st.dictionaries(
+    st.sampled_from(["input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost",
+                     "input_cost_per_token_above_128k_tokens", "output_cost_per_token_above_128k_tokens"]),
+    st.integers(0, 10**9).map(lambda picos: Decimal(picos).scaleb(-12)),
+))  # fmt: skip
+def test_every_list_with_whole_picos_is_a_price(entry: dict[str, Any]) -> None:
+    made = price_of(entry)
+    assert (made is None) == ("input_cost_per_token" not in entry)
+    if made is not None:
+        picos = Price(PriceConfig.model_validate(made)).cost(1, 0).picos
+        assert Decimal(picos).scaleb(-12) == entry["input_cost_per_token"]
+
+
+def test_the_command_prints_prices(tmp_path: Any) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text(EXCERPT)
+    done = CliRunner().invoke(app, ["prices", "import", str(file), "small-chat", "painter"])
+    assert done.exit_code == 0
+    line = next(line for line in done.output.splitlines() if line.startswith('"small-chat"'))
+    assert line == (
+        '"small-chat": {prompt: 0.15 usd/1M, completion: 0.6 usd/1M, cached: 0.075 usd/1M, reasoning: 0.7 usd/1M}'
+    )
+    assert "painter: the list has no price of tokens." in done.output
+    assert CliRunner().invoke(app, ["prices", "import", str(file), "painter"]).exit_code == 1
+    assert CliRunner().invoke(app, ["prices", "import", str(file), "vast/tiny"]).exit_code == 2
+    assert CliRunner().invoke(app, ["prices", "import", str(tmp_path / "none"), "x"]).exit_code == 2
+    file.write_text(json.dumps([]))
+    assert CliRunner().invoke(app, ["prices", "import", str(file), "x"]).exit_code == 2
