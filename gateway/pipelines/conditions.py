@@ -10,7 +10,7 @@ from config.expressions import BOOL, MISSING, Expression, ExpressionError, Varia
 from config.expressions.types import Path
 from gateway.pipelines.arrays import array_of
 from gateway.pipelines.scope import REQUEST, StepScope
-from gateway.pipelines.values import UnusableValueError, Value, Values
+from gateway.pipelines.values import UnusableValueError, Value, ValueAbsent, Values
 
 
 class Condition:
@@ -56,7 +56,7 @@ async def _value(path: Path, scope: StepScope, own: Values | None) -> Any:
     if path[0] == REQUEST:
         try:
             return _readable(await scope.value(".".join(path)))
-        except CallerError:
+        except ValueAbsent:
             return MISSING
     if path[0] in scope.outputs:
         return _inside(scope.outputs[path[0]].values, path[1:])

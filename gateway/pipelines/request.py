@@ -24,26 +24,22 @@ from adapters.requests import (
 )
 from adapters.tensors import FRAMING, Inference, RequestedOutput, Tensor
 from adapters.upstreams.oip.inference import Reader
-from adapters.wire import decoding
 from adapters.wire.oip.bodies import ModelMetadata
 from adapters.wire.oip.request_view import SEQUENCE
 from adapters.wire.openai import chat as openai
 from adapters.wire.tfserving.payloads import PredictV1Payload
-from gateway.pipelines.bodies import json_values
-from gateway.pipelines.bodies.large_bodies import check_values
-from gateway.pipelines.generated import content_text
-from gateway.pipelines.values import UnusableValueError, Value, Values, elements_of, plain, text_of
+from gateway.pipelines.bodies import json_values, large_bodies
+from gateway.pipelines.values import UnusableValueError, Value, ValueAbsent, Values, elements_of, plain, text_of
 
 Describe = Callable[[Call], Awaitable[ModelMetadata]]
 """Returns the metadata of the pipeline."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 _STREAM = ("stream", "stream_options")
-_TEXTS = ("messages", "prompt", "input")
-"""The fields with the texts of a request."""
-_SOURCES = {"images": "messages"}
-"""The field of each value that is not a field."""
+_ATTRIBUTES = ("prompt_tokens", "stream", "user", "max_tokens", "n", "model")
+"""Values that every request has."""
+_LONG = 512 * 1024
+"""Characters of a text that are encoded in a worker process."""
 
 
 class PipelineRequest:
@@ -107,13 +103,23 @@ class PipelineRequest:
             if tensor is None:
                 if name in inference.parameters:
                     return inference.parameters[name]
-                raise CallerError(f"The request has no input `{name}`, which the model needs.", param=name)
+                raise ValueAbsent(f"The request has no input `{name}`, which the model needs.", param=name)
             return tensor
         assert isinstance(request, GenerateRequest)
+        if name in _ATTRIBUTES:
+            return getattr(request, name)
         if name not in self._fields:
-            await self._check(_SOURCES.get(name, name))
-            self._fields[name] = _field(request, name)
+            self._fields[name] = await self._read(request, name)
         return self._fields[name]
+
+    async def _read(self, request: GenerateRequest, name: str) -> Value:
+        """Decode a field, in a worker process if it is large. Raises `CallerError`."""
+        field = {"text": _text_field(request), "images": "messages"}.get(name, name)
+        raw = request.fields.get(field)
+        if raw is None or (name == "images" and not isinstance(request, ChatRequest)):
+            raise ValueAbsent(f"The request has no `{name}`, which the model needs.", param=name)
+        view = memoryview(raw)
+        return await offload.parse(view, large_bodies.read_value, view, name, field)
 
     async def _json_value(self, name: str) -> Value:
         """One field of a request of KServe's v1, or one of its parameters. Raises `CallerError`."""
@@ -121,7 +127,7 @@ class PipelineRequest:
             body = self.request.payload.body if isinstance(self.request, InferRequest) else b""
             self._fields = dict(await offload.parse(body, json_values.decode_request, body))
         if name not in self._fields:
-            raise CallerError(f"The request has no `{name}`, which the model needs.", param=name)
+            raise ValueAbsent(f"The request has no `{name}`, which the model needs.", param=name)
         return self._fields[name]
 
     async def texts(self) -> list[str]:
@@ -134,19 +140,8 @@ class PipelineRequest:
             except UnusableValueError as error:
                 raise CallerError(f"A guard of the model cannot read the request: {error}.") from None
         assert isinstance(request, GenerateRequest)
-        await self._check("text")
-        if isinstance(request, ChatRequest):
-            return ["\n".join(_strings(_messages(request)))]
-        return list(_strings(_field(request, "prompt" if isinstance(request, CompletionRequest) else "input")))
-
-    async def _check(self, name: str) -> None:
-        """Raise `CallerError` for a field with too many values to decode them on the event loop."""
-        assert isinstance(self.request, GenerateRequest)
-        fields = _TEXTS if name == "text" else (name,)
-        for field in fields:
-            raw = self.request.fields.get(field)
-            if raw is not None and len(view := memoryview(raw)) >= offload.LARGE:
-                await offload.parse(view, check_values, view, field)
+        texts = list(_strings(await self.value(_text_field(request))))
+        return ["\n".join(texts)] if isinstance(request, ChatRequest) else texts
 
     async def for_model(self, model: str, *, live: bool) -> ModelRequest:
         """The same request for another model, without a stream unless it is `live`."""
@@ -190,38 +185,51 @@ class PipelineRequest:
         request = self.request
         if isinstance(request, GenerateRequest):
             request.payload.report(self._call.ignored)
-            if "system" in inputs:
-                await self._check("messages")
         fields: dict[str, Any] = {"model": model}
         fields |= {name: plain(value) for name, value in inputs.items() if name not in ("prompt", "system")}
         if "input" in inputs and not inputs.keys() & {"prompt", "system", "messages"}:
             if isinstance(request, EmbeddingRequest):
                 return generate(request, fields, live=live)
-            return openai.embedding_request({name: Raw(_encode(value)) for name, value in fields.items()}, 0)
+            return openai.embedding_request({name: _raw(value) for name, value in fields.items()}, 0)
         if isinstance(request, CompletionRequest) and "system" not in inputs and "messages" not in inputs:
             prompt = {"prompt": text_of(inputs["prompt"])} if "prompt" in inputs else {}
             return generate(request, {**fields, **prompt}, live=live)
         if "prompt" in inputs:
-            fields["messages"] = [{"role": "user", "content": text_of(inputs["prompt"])}]
+            messages = [{"role": "user", "content": text_of(inputs["prompt"])}]
+            fields["messages"] = Raw(await _encoded(messages, len(messages[0]["content"])))
         if "system" in inputs:
-            rest = fields.get("messages") or (_messages(request) if isinstance(request, ChatRequest) else [])
-            others = [message for message in rest if message.get("role") not in ("system", "developer")]
-            fields["messages"] = [{"role": "system", "content": text_of(inputs["system"])}, *others]
+            raw = fields.get("messages") or (request.fields["messages"] if isinstance(request, ChatRequest) else b"[]")
+            raw, text = memoryview(raw if isinstance(raw, Raw | bytes) else _encode(raw)), text_of(inputs["system"])
+            size = len(raw) if len(raw) >= offload.SCANNED else len(text) if len(text) >= _LONG else 0
+            fields["messages"] = Raw(await offload.run(size, large_bodies.with_system, raw, text))
         if isinstance(request, ChatRequest):
             return generate(request, fields, live=live)
         if "messages" not in fields:
             raise UnusableValueError("a chat needs a `prompt` or `messages`")
-        return openai.chat_request({name: Raw(_encode(value)) for name, value in fields.items()}, 0)
+        return openai.chat_request({name: _raw(value) for name, value in fields.items()}, 0)
+
+
+def _text_field(request: GenerateRequest) -> str:
+    """The field with the texts of a request."""
+    if isinstance(request, ChatRequest):
+        return "messages"
+    return "prompt" if isinstance(request, CompletionRequest) else "input"
+
+
+async def _encoded(value: Any, characters: int) -> bytes:
+    """A value with long texts as JSON, encoded in a worker process if these are long."""
+    return await offload.run(characters if characters >= _LONG else 0, large_bodies.encode_value, value)
 
 
 def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -> GenerateRequest:
     """A client's request with other fields."""
-    fields = {**request.fields, **{name: Raw(_encode(value)) for name, value in changes.items()}}
+    fields = {**request.fields, **{name: _raw(value) for name, value in changes.items()}}
     if not live:
         fields = {name: raw for name, raw in fields.items() if name not in _STREAM}
     made: GenerateRequest
     if isinstance(request, ChatRequest):
-        made = openai.chat_request(fields, request.size)
+        vision = None if "messages" in changes else request.uses_feature("vision")
+        made = openai.chat_request(fields, request.size, vision=vision)
     elif isinstance(request, CompletionRequest):
         made = openai.completion_request(fields, request.size)
     else:
@@ -229,31 +237,8 @@ def generate(request: GenerateRequest, changes: dict[str, Any], *, live: bool) -
     return replace(made, timeout=request.timeout)
 
 
-def _field(request: GenerateRequest, name: str) -> Value:
-    if name == "text":
-        return _text(request)
-    if name == "images":
-        return _images(request)
-    if name == "prompt_tokens":
-        return request.prompt_tokens
-    if name in ("stream", "user", "max_tokens", "n", "model"):
-        return getattr(request, name)
-    raw = request.fields.get(name)
-    if raw is None:
-        raise CallerError(f"The request has no `{name}`, which the model needs.", param=name)
-    try:
-        return _decode(raw)
-    except decoding.MALFORMED_JSON as error:
-        raise CallerError(f"`{name}` is not valid: {error}.", param=name) from None
-
-
-def _text(request: GenerateRequest) -> Value:
-    """The text of a request: the last message of the user, the prompt, or the text to embed."""
-    if isinstance(request, ChatRequest):
-        messages = [message for message in _messages(request) if message.get("role") == "user"]
-        return content_text(messages[-1].get("content")) if messages else ""
-    value = _field(request, "prompt" if isinstance(request, CompletionRequest) else "input")
-    return value if isinstance(value, str) or not value else value[0] if isinstance(value[0], str) else value
+def _raw(value: Any) -> Raw:
+    return value if isinstance(value, Raw) else Raw(_encode(value))
 
 
 def _strings(value: Value) -> Iterator[str]:
@@ -263,22 +248,3 @@ def _strings(value: Value) -> Iterator[str]:
     elif isinstance(value, list | dict):
         for each in value.values() if isinstance(value, dict) else value:
             yield from _strings(each)
-
-
-def _images(request: GenerateRequest) -> Value:
-    """The URLs of the pictures in the last message of the user."""
-    messages = _messages(request) if isinstance(request, ChatRequest) else []
-    last = next((each.get("content") for each in reversed(messages) if each.get("role") == "user"), None)
-    parts = [part.get("image_url") for part in last if isinstance(part, dict)] if isinstance(last, list) else []
-    urls = [part["url"] for part in parts if isinstance(part, dict) and isinstance(part.get("url"), str)]
-    if not urls:
-        raise CallerError("The last message of the user has no picture, which the model needs.", param="messages")
-    return urls
-
-
-def _messages(request: GenerateRequest) -> list[dict[str, Any]]:
-    try:
-        messages = _decode(request.fields["messages"])
-    except decoding.MALFORMED_JSON as error:
-        raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
-    return [message for message in messages if isinstance(message, dict)]

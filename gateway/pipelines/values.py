@@ -21,6 +21,12 @@ _FORMATS = {
 }  # fmt: skip
 MAX_PLAIN = 65536
 """Elements of a tensor that are converted to plain values."""
+MAX_TEXT = 4 * 1024 * 1024
+"""Characters of the texts of a request, or of an answer, that a step reads."""
+
+
+class ValueAbsent(CallerError):
+    """The request of the client does not have a value, for which a default may stand."""
 
 
 class UnusableValueError(Exception):

@@ -73,12 +73,18 @@ def decode_chat(body: bytes) -> ChatRequest:
     return features.evaluated(_request(ChatRequest, fields, fields["messages"], len(body)))
 
 
-def chat_request(fields: Fields, size: int, ignored: tuple[str, ...] = ()) -> ChatRequest:
+def chat_request(
+    fields: Fields, size: int, ignored: tuple[str, ...] = (), *, vision: bool | None = None
+) -> ChatRequest:
     """The request of a chat from the fields of another wire. `ignored` are the fields without effect on a chat.
+
+    `vision` is the feature if it is evaluated already.
 
     Raises `CallerError` that names the field at fault.
     """
     request = _request(ChatRequest, fields, fields["messages"], size)
+    if vision is not None:
+        request.payload.features = {"vision": vision}
     return features.evaluated(replace(request, ignored=ignored))
 
 

@@ -13,12 +13,13 @@ from adapters.requests import InferRequest
 from adapters.tensors import Tensor
 from adapters.wire import decoding
 from adapters.wire.tfserving import predict_v1_upstream, predict_v1_view
-from adapters.wire.tfserving.predict_v1 import object_of
+from adapters.wire.tfserving.predict_v1 import flattened, object_of
 from adapters.wire.tfserving.predict_v1_responses import nested
 from gateway.pipelines.values import Value, Values
 
 _encode = msgspec.json.Encoder().encode
-_DATATYPES = (bool, int, float, str)
+_NUMBERS = frozenset((int, float))
+_HOMOGENEOUS = (frozenset((bool,)), frozenset((str,)))
 
 
 def decode_request(body: bytes) -> Values:
@@ -40,15 +41,16 @@ def decode_fields(body: bytes) -> Values:
 
 def _value(name: str, value: Any) -> Value:
     """A rectangular list of numbers, texts or booleans as a tensor, and any other value as it is."""
-    first = value
-    while isinstance(first, list) and first:
-        first = first[0]
     # Texts of a tensor whose name ends with `_bytes` would be written as base64.
-    if first is value or not isinstance(first, _DATATYPES) or name.endswith("_bytes"):
+    if not isinstance(value, list) or not value or name.endswith("_bytes"):
         return value
     try:
+        _, flat = flattened(value, name)
+        kinds = frozenset(map(type, flat))
+        if not kinds or (not kinds <= _NUMBERS and kinds not in _HOMOGENEOUS):
+            return value
         return predict_v1_upstream.tensor_of(name, value, None)
-    except (CallerError, TypeError):
+    except CallerError:
         return value
 
 

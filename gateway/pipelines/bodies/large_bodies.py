@@ -11,8 +11,8 @@ from adapters.errors import CallerError, StepFailed
 from adapters.types import Usage
 from adapters.wire import decoding, sse
 from adapters.wire.openai.chat import DONE
-from gateway.pipelines.generated import GeneratedText, without_logprobs
-from gateway.pipelines.values import MAX_PLAIN, Values
+from gateway.pipelines.generated import GeneratedText, content_text, without_logprobs
+from gateway.pipelines.values import MAX_PLAIN, MAX_TEXT, Value, Values
 
 _NOT_TEXT = frozenset(("finish_reason", "role", "id", "type", "index"))
 """Fields of a choice without a text of the model."""
@@ -21,20 +21,84 @@ _LOGPROBS = "logprob"
 _PASSED = frozenset(("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"))
 """Fields of an answer that leave a guard."""
 
+
+class _Message(msgspec.Struct):
+    role: Any = None
+
+
 _object = msgspec.json.Decoder(dict[str, Any]).decode
+_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_role = msgspec.json.Decoder(_Message).decode
 _any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def check_values(raw: bytes | memoryview, name: str) -> None:
-    """Raise `CallerError` for a field of a request with more values than steps read."""
+def read_value(raw: bytes | memoryview, name: str, field: str) -> Value:
+    """The value `name` of a request's `field`: `text`, `images`, or the field itself. Raises `CallerError`.
+
+    A field with more values, or a text with more characters, than steps read is refused.
+    """
     try:
-        count = _count(_any(raw))
+        value = _any(raw)
+    except decoding.MALFORMED_JSON as error:
+        raise CallerError(f"`{field}` is not valid: {error}.", param=field) from None
+    if len(raw) > MAX_PLAIN and (count := _count(value)) > MAX_PLAIN:
+        message = f"`{field}` has {count} values, and {MAX_PLAIN} at most are read by the steps of the model."
+        raise CallerError(message, param=field)
+    if name == "images":
+        return _images(value)
+    if name == "text":
+        value = last_text(value) if field == "messages" else _first_text(value)
+    if len(raw) > MAX_TEXT and (size := sum(map(len, strings(value)))) > MAX_TEXT:
+        message = f"`{field}` has {size} characters, and {MAX_TEXT} at most are read by the steps of the model."
+        raise CallerError(message, param=field)
+    return value
+
+
+def last_text(messages: Any) -> str:
+    """The text of the last message of the user; empty without one."""
+    users = [each for each in _objects(messages) if each.get("role") == "user"]
+    return content_text(users[-1].get("content")) if users else ""
+
+
+def _first_text(value: Any) -> Value:
+    """The text of a prompt or of the first input; other values as they are."""
+    return value if isinstance(value, str) or not value else value[0] if isinstance(value[0], str) else value
+
+
+def _images(messages: Any) -> list[str]:
+    """The URLs of the pictures in the last message of the user. Raises `CallerError` if there is none."""
+    last = next((each.get("content") for each in reversed(_objects(messages)) if each.get("role") == "user"), None)
+    parts = [part.get("image_url") for part in last if isinstance(part, dict)] if isinstance(last, list) else []
+    urls = [part["url"] for part in parts if isinstance(part, dict) and isinstance(part.get("url"), str)]
+    if not urls:
+        raise CallerError("The last message of the user has no picture, which the model needs.", param="messages")
+    return urls
+
+
+def _objects(messages: Any) -> list[dict[str, Any]]:
+    return [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
+
+
+def with_system(messages: bytes | memoryview, text: str) -> bytes:
+    """The messages of a chat with this text as their only system message. Raises `CallerError`."""
+    try:
+        others = [each for each in _raws(messages) if not _is_system(each)]
+    except decoding.MALFORMED_JSON as error:
+        raise CallerError(f"`messages` is not valid: {error}.", param="messages") from None
+    return _encode([{"role": "system", "content": text}, *others])
+
+
+def _is_system(message: msgspec.Raw) -> bool:
+    try:
+        return _role(message).role in ("system", "developer")
     except decoding.MALFORMED_JSON:
-        return  # its reader reports it
-    if count > MAX_PLAIN:
-        message = f"`{name}` has {count} values, and {MAX_PLAIN} at most are read by the steps of the model."
-        raise CallerError(message, param=name)
+        return False  # its server refuses it
+
+
+def encode_value(value: Any) -> bytes:
+    """A value as JSON."""
+    return _encode(value)
 
 
 def _count(value: Any) -> int:
@@ -57,7 +121,10 @@ def answer_values(body: bytes, tokens: int) -> Values:
         return {"embedding": vectors}
     text = GeneratedText()
     text.take(decoded)
-    return text.values(tokens)
+    values = text.values(tokens)
+    if (size := len(values["text"])) > MAX_TEXT:
+        raise StepFailed(f"The answer has {size} characters, and {MAX_TEXT} at most are read by another step.")
+    return values
 
 
 def answer_texts(body: bytes) -> list[str]:

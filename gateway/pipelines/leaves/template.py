@@ -9,7 +9,7 @@ from adapters.errors import CallerError, StepFailed
 from adapters.wire.text.step_template import StepTemplate, TemplateFailed
 from config.schema.pipelines.template import TemplateConfig
 from gateway.pipelines.scope import REQUEST, Bound, Estimate, Output, StepScope
-from gateway.pipelines.values import UnusableValueError, Value, plain
+from gateway.pipelines.values import UnusableValueError, Value, ValueAbsent, plain
 
 
 @lru_cache(1024)
@@ -40,7 +40,7 @@ class TemplateNode:
                     values[name] = value
             except UnusableValueError as error:
                 raise scope.fail(error) from None
-            except CallerError as error:  # `default` in the template may provide a value
+            except ValueAbsent as error:  # `default` in the template may provide a value
                 absent = absent or error
         try:
             return Output(self._rendered(values))
