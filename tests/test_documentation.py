@@ -101,6 +101,8 @@ def test_every_link_between_pages_leads_somewhere() -> None:
 def test_no_page_and_no_source_names_this_machine() -> None:
     listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True).stdout.split()
     for name in listed:
+        if Path(name).is_dir():  # a link, whose files are listed by themselves
+            continue
         text = Path(name).read_text(errors="replace")
         assert "/" + "work/" not in text, name
         assert "/" + "root/" not in text, name

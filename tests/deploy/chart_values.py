@@ -15,7 +15,7 @@ SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
 _PLACE: Values = {
     "nodeSelector": [{"karpenter.sh/capacity-type": "on-demand"}],
     "tolerations": [[{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]],
-    "affinity": [{"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}],
+    "affinity": [{"podAntiAffinity": {}}],
     "priorityClassName": ["high", ""],
     "podLabels": [{"team": "search"}],
     "podAnnotations": [{"example.org/note": 'with "quotes": and {{ braces }}'}],
@@ -29,9 +29,8 @@ _PEERS = [[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name":
 _EGRESS = [[{"ports": [{"port": 443}], "to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}], []]
 _IMAGE: Values = {
     "repository": ["headrace", "registry.example.org:5000/team/headrace"],
-    "tag": ["", "1.2.3"],
-    "digest": ["", "sha256:" + "0a" * 32],
-}
+    "tag": ["", "1.2.3"], "digest": ["", "sha256:" + "0a" * 32],
+}  # fmt: skip
 SAMPLES: Values = {
     "fullnameOverride": ["", "gateway", "a" * 32],
     "image": {**_IMAGE, "pullPolicy": ["Always", "IfNotPresent", "Never"]},
@@ -72,7 +71,7 @@ SAMPLES: Values = {
         "grpcPort": [8081, 9000],
         "annotations": [{"service.beta.kubernetes.io/aws-load-balancer-type": "external"}],
         "loadBalancerClass": ["", "service.k8s.aws/nlb"],
-        "sourceRanges": [[], ["10.0.0.0/8"]],
+        "sourceRanges": [["10.0.0.0/8"]],
         "externalTrafficPolicy": ["", "Local", "Cluster"],
     },
     "admin": {"port": [8082, 9090]},
@@ -124,7 +123,7 @@ RUNTIME_SAMPLES: Values = {
     "add": [["magika"]],
     "image": _IMAGE,
     "command": [["vllm", "serve"]],
-    "args": [["--max-queue=64"], []],
+    "args": [["--max-held=1GiB"], []],
     "port": [8000, 80],
     "health": ["/health", "/v2/health/ready"],
     "metrics": [True, False],
@@ -167,7 +166,7 @@ _NOT_OF_KIND = {
 
 
 def values_of(seed: int) -> Values:
-    """Valid values; another seed gives others."""
+    """Valid values of a seed."""
     dice = random.Random(seed)
     values = _choose(dice, SAMPLES, dice.random())
     values["runtimes"] = dict(_runtimes(dice))
@@ -195,6 +194,8 @@ def _runtimes(dice: random.Random) -> Iterator[tuple[str, Values]]:
             runtime.setdefault("model", RUNTIME_SAMPLES["model"][0])
         if kind == "server":
             runtime["image"] = {"repository": "vllm/vllm-openai", "tag": "v0.11.0"}
+        if "mountPath" in runtime.get("models", {}):
+            runtime.pop("repository", None)  # on another volume
         yield name, runtime
 
 
@@ -225,9 +226,8 @@ def _make_possible(values: Values) -> None:
         autoscaling["prometheus"] = "http://prometheus.monitoring:9090"
     if autoscaling.get("minReplicas", 2) > autoscaling.get("maxReplicas", 10):
         autoscaling["minReplicas"] = autoscaling["maxReplicas"]
-    for section, field in (("ingress", "hosts"), ("httpRoute", "parentRefs")):
-        if values[section].get("enabled"):
-            values[section][field] = SAMPLES[section][field][0]
+    values["ingress"]["hosts"] = SAMPLES["ingress"]["hosts"][0]
+    values["httpRoute"]["parentRefs"] = SAMPLES["httpRoute"]["parentRefs"][0]
 
 
 def differences(schema: Values, samples: Values, place: str = "") -> set[str]:

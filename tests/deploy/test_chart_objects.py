@@ -106,11 +106,19 @@ def test_an_upgrade_drops_no_required_object_and_changes_nothing_that_kubernetes
     upgrades = [render({**values_of(seed), "fullnameOverride": "gateway"}) for seed in range(0, SETS, 3)]
     for before, after in permutations(upgrades, 2):
         assert required(before) <= {identity(each) for each in after}
-        selectors = {identity(each): each["spec"]["selector"] for each in of_kind(after, *WORKLOADS)}
-        for each in of_kind(before, *WORKLOADS):
-            assert selectors.get(identity(each), each["spec"]["selector"]) == each["spec"]["selector"], identity(each)
+        fields = {identity(each): fixed_fields(each) for each in after}
+        for each in before:
+            assert fields.get(identity(each), fixed_fields(each)) == fixed_fields(each), identity(each)
         for claim in of_kind(before, "PersistentVolumeClaim"):
             assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def fixed_fields(each: Object) -> object:
+    """The fields that Kubernetes refuses to change in an object of this kind."""
+    spec = each.get("spec", {})
+    if each["kind"] in WORKLOADS:
+        return spec["selector"], spec.get("serviceName")
+    return each.get("roleRef"), spec.get("clusterIP") if each["kind"] == "Service" else None
 
 
 def required(objects: Sequence[Object]) -> set[tuple[str, str, str]]:
@@ -169,3 +177,22 @@ def test_default_deny_covers_every_pod_of_the_release(rendered: list[list[Object
                 and spec["policyTypes"] == ["Ingress", "Egress"]
                 for spec in denied
             )
+
+
+def test_every_folder_of_an_argument_is_a_mounted_volume(rendered: list[list[Object]]) -> None:
+    count = 0
+    for objects in rendered:
+        for name, template in pods(objects).items():
+            (container,) = template["spec"]["containers"]
+            volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+            templates = [claim for each in objects for claim in each.get("spec", {}).get("volumeClaimTemplates", ())]
+            claims = {claim["metadata"]["name"] for claim in templates}
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes | claims, name
+            places = [mount["mountPath"] for mount in container["volumeMounts"]]
+            assert len(places) == len(set(places)), name
+            for argument in container.get("args", ()):
+                if argument.startswith("--repository="):
+                    repository = Path(argument.partition("=")[2])
+                    assert any(repository.is_relative_to(place) for place in places), name
+                    count += 1
+    assert count

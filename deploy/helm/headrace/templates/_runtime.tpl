@@ -27,6 +27,10 @@ headrace.io/runtime: {{ .name }}
 {{ .runtime.drainSeconds | default 30 }}
 {{- end }}
 
+{{- define "headrace.runtime.repository" -}}
+{{ .runtime.repository | default (dig "models" "mountPath" "/models" .runtime) }}
+{{- end }}
+
 {{- define "headrace.runtime.args" -}}
 {{- if eq .runtime.kind "llm" }}
 args:
@@ -42,7 +46,7 @@ args:
 args:
   - runtime
   - tensor
-  - --repository={{ .runtime.repository | default "/models" }}
+  - --repository={{ include "headrace.runtime.repository" . }}
   {{- range .runtime.add }}
   - --add={{ . }}
   {{- end }}
@@ -106,6 +110,11 @@ livenessProbe:
 - name: models
   {{- toYaml .volume | nindent 2 }}
 {{- end }}
+{{- else }}
+{{- if eq .runtime.kind "tensor" }}
+- name: models
+  emptyDir: {{ with .runtime.cacheSize }}{sizeLimit: {{ . }}}{{ else }}{}{{ end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -115,5 +124,9 @@ livenessProbe:
 - {name: shared-memory, mountPath: /dev/shm}
 {{- with .runtime.models }}
 - {name: models, mountPath: {{ .mountPath | default "/models" }}, readOnly: {{ hasKey . "readOnly" | ternary .readOnly (hasKey . "volume") }}}
+{{- else }}
+{{- if eq .runtime.kind "tensor" }}
+- {name: models, mountPath: {{ include "headrace.runtime.repository" . }}}
+{{- end }}
 {{- end }}
 {{- end }}
