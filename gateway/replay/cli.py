@@ -18,6 +18,7 @@ from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.terminal import print_status, stop
 from gateway.errors import StartError
+from gateway.progress import counted
 from gateway.recording.keys import RecordError
 from gateway.replay import options
 from gateway.replay.against.command import INTERRUPTED, SendSettings, send_all
@@ -118,6 +119,7 @@ async def _sent(
     requests: Iterable[ResentRequest], settings: SendSettings, file: Config | None, pool: str | None
 ) -> SentReport:
     """Send to the URL of the settings, or to a pool of the file."""
+    requests = counted(requests, "requests sent")
     if file is None or pool is None:
         return await send_all(requests, settings)
     async with pool_gateway(file, pool, settings.seconds) as served:
@@ -128,7 +130,7 @@ def _export(task: options.Task, key_env: str | None) -> int:
     """Print a trace. Returns the exit status."""
     assert task.folder is not None
     records = Records(task.folder, record_key(None, key_env), contents=True)
-    for line in trace_of(iter(records)):
+    for line in counted(trace_of(iter(records)), "requests"):
         typer.echo(msgspec.json.encode(line))
     for note in _torn(records.torn):
         print_status(note)

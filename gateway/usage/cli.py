@@ -9,6 +9,7 @@ import typer
 
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
+from gateway.progress import counted
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS
 from gateway.usage.query import BadQuery, query_of
@@ -101,6 +102,10 @@ def _store(path: ConfigFile) -> Iterator[UsageStore]:
 
 
 def _pages(store: UsageStore, query: UsageQuery) -> Iterator[dict[str, Any]]:
+    return counted(_rows(store, query), "rows")
+
+
+def _rows(store: UsageStore, query: UsageQuery) -> Iterator[dict[str, Any]]:
     while rows := store.report(query):
         yield from rows
         if len(rows) < query.limit:
