@@ -130,3 +130,26 @@ async def test_a_client_that_requests_a_stream_receives_the_best_draft_as_events
     assert usage["usage"]["completion_tokens"] == 4 * 2
     await one.until_idle()
     one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("node", "winner"), [("judge", "draft of a pipeline"), ("agree", "single draft")])
+async def test_a_draft_may_be_that_of_a_pipeline(node: str, winner: str) -> None:
+    inner = {
+        "name": "inner",
+        "pipeline": {"cascade": [{"model": "a", "accept_if": "not refusal"}, {"model": "b"}]},
+    }
+    fakes = {
+        "a": chat_fake("I'm sorry, but I can't help with that."),
+        "b": chat_fake("draft of a pipeline"),
+        "c": chat_fake("single draft"),
+        "d": chat_fake("Single draft."),
+        "j": FakeAdapter(chat_script("[[A]]"), chat_script("[[B]]")),
+    }
+    nodes: dict[str, Any] = {
+        "judge": {"judge": {"of": ["inner", "c"], "model": "j"}},
+        "agree": {"agree": {"of": ["inner", "c", "d"]}},
+    }
+    one = rig(nodes[node], fakes, models=[inner])
+    assert await text(one) == winner
+    one.assert_idle()
