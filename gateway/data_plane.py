@@ -105,6 +105,7 @@ class DataPlane:
         self.listeners = ClientListeners(config)
         self.accepting = False
         self.playground_path: str | None = None
+        self._playground: PlaygroundListener | None = None
         self.batches: BatchPlane | None = None
         self.core: Core
         self._background = Background()
@@ -235,7 +236,7 @@ class DataPlane:
         listener = PlaygroundListener(self.core, self.config.http.max_body, self.memory.process)
         self._exits.push_async_callback(listener.aclose)
         await listener.listen(path)
-        self.playground_path = path
+        self.playground_path, self._playground = path, listener
 
     def _open_keeper(self) -> Keeper | None:
         config = self.config
@@ -341,7 +342,10 @@ class DataPlane:
         if self.batches is not None:
             self.batches.drain()
         await self.shadows.copies.stop()
-        return await self.listeners.drain(self.config.drain)
+        drains = [self.listeners.drain(self.config.drain)]
+        if self._playground is not None:
+            drains.append(self._playground.drain(self.config.drain))
+        return all(await asyncio.gather(*drains))
 
     async def aclose(self) -> None:
         """Close every part, in the reverse order of its creation."""

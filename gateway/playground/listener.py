@@ -18,7 +18,7 @@ MOST_CONNECTIONS = 64
 
 
 class PlaygroundListener:
-    """`listen`, then `aclose`. Only this user can connect to the socket."""
+    """`listen`, then `drain` and `aclose`. Only this user can connect to the socket."""
 
     def __init__(self, core: Core, max_body: int, memory: Budget) -> None:
         self._door = PlaygroundDoor(core)
@@ -29,6 +29,10 @@ class PlaygroundListener:
     async def listen(self, path: str | Path) -> None:
         """Listen."""
         await self._server.listen_unix(path)
+
+    async def drain(self, seconds: float) -> bool:
+        """Stop accepting and wait for requests. True if all ended within `seconds`."""
+        return await self._server.drain(seconds)
 
     async def aclose(self) -> None:
         """Stop at once."""

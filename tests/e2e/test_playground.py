@@ -120,6 +120,20 @@ async def test_a_stream_arrives_piece_by_piece_and_ends_with_its_reader(tmp_path
         assert reply[1]["error"] == "client_closed_request"
 
 
+async def test_a_stop_waits_for_the_requests_of_the_console(tmp_path: Path) -> None:
+    async with running(tmp_path) as p:
+
+        async def slow(_: dict[str, Any]) -> Response:
+            return stream("one two three four", gap=0.3)
+
+        p.up.behaviour = slow
+        async with p.request("POST", "/chat", "operator", {**CHAT, "stream": True}) as response:
+            await response.content.readany()
+            stopping = asyncio.create_task(p.g.stop())
+            assert (await response.read()).endswith(b"data: [DONE]\n\n")
+        assert await stopping == 0
+
+
 async def test_the_header_of_the_private_socket_is_no_credential_elsewhere(tmp_path: Path) -> None:
     async with running(tmp_path) as p:
         forged = {HEADER: encode_caller(Principal("acme", "x", frozenset({"user", "operator"})))}
