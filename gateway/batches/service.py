@@ -1,6 +1,8 @@
 """Files and batches for the fronts: blocking work in threads, with bounded waits."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -8,13 +10,15 @@ from typing import TypeVar
 
 from adapters.errors import CapacityError
 from config.schema.batches.batches import BatchesConfig
-from gateway.auth.errors import KeysError
+from gateway.auth.errors import KeysError, StoreUnavailable
 from gateway.batches.opening import open_storage
 from gateway.batches.storage import Storage, StorageError
 from gateway.batches.store import BatchStore
 
+log = logging.getLogger(__name__)
 ANSWERS_WITHIN = 30.0
 RETRY = 1.0
+LOCKED_ATTEMPTS = 3
 THREADS = 8
 T = TypeVar("T")
 
@@ -33,6 +37,7 @@ class BatchService:
         self._opening = Lock()
         self._store: BatchStore | None = None
         self._storage: Storage | None = None
+        self._reported_at = float("-inf")
 
     def store(self) -> BatchStore:
         """The database. Blocks. Raises `KeysError`."""
@@ -50,7 +55,17 @@ class BatchService:
 
     async def query(self, query: Callable[[BatchStore], T]) -> T:
         """Query the database in a thread. Raises `CapacityError` if it does not answer."""
-        return await self.in_thread(lambda: query(self.store()))
+        return await self.in_thread(lambda: self._insist(query))
+
+    def _insist(self, query: Callable[[BatchStore], T]) -> T:
+        """Query again if other writers hold SQLite's lock for long, as on a slow disk."""
+        for _ in range(LOCKED_ATTEMPTS - 1):
+            try:
+                return query(self.store())
+            except StoreUnavailable as error:
+                if "locked" not in str(error):
+                    raise
+        return query(self.store())
 
     async def stored(self, use: Callable[[Storage], T]) -> T:
         """Use the storage in a thread. Raises `CapacityError` if it does not answer."""
@@ -61,9 +76,17 @@ class BatchService:
         try:
             async with asyncio.timeout(ANSWERS_WITHIN):
                 return await asyncio.get_running_loop().run_in_executor(self.threads, function)
-        except (KeysError, StorageError, TimeoutError):
+        except (KeysError, StorageError, TimeoutError) as error:
+            self._report(str(error) or f"no answer within {ANSWERS_WITHIN:.0f} s")
             message = "The storage of files and batches is unavailable: try again later."
             raise CapacityError(message, code="storage_unavailable", retry_after=RETRY) from None
+
+    def _report(self, problem: str) -> None:
+        """Log a failure, at most once a second."""
+        now = time.monotonic()
+        if now - self._reported_at >= 1.0:
+            self._reported_at = now
+            log.warning("batches: a request failed: %s", problem)
 
     def close(self) -> None:
         """Close the database."""

@@ -335,3 +335,55 @@ async def test_a_full_disk_pauses_a_batch(tmp_path: Path) -> None:
             batch = await until_ended(sdk, batch)
             assert (batch.status, batch.request_counts) == ("completed", counts(60, 60, 0))
             assert len(await results(sdk, batch.output_file_id)) == 60
+
+
+async def test_enqueued_tokens_and_active_batches_are_bounded(tmp_path: Path) -> None:
+    bounds = {"enqueued_tokens": 1000, "active": 2}
+    tenants = [{"name": "acme", "models": ["*"], "batches": bounds}]
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path, tenants=tenants)) as g:
+        held = asyncio.Event()
+
+        async def answer(body: dict[str, Any]) -> Response:
+            await held.wait()
+            return whole("done")
+
+        up.behaviour = answer
+        async with client(g, await g.key()) as sdk:
+            first = await submitted(sdk, [chat_line("a", "x" * 2400)])  # about 600 tokens
+            async with asyncio.timeout(300):
+                while (await sdk.batches.retrieve(first.id)).status == "validating":
+                    await asyncio.sleep(0.05)
+            second = await until_ended(sdk, await submitted(sdk, [chat_line("b", "x" * 2400)]))
+            assert second.errors is not None
+            assert [each.code for each in second.errors.data or []] == ["token_limit_exceeded"]
+            third = await submitted(sdk, [chat_line("c", "x" * 400)])
+            with pytest.raises(openai.RateLimitError):
+                await submitted(sdk, [chat_line("d")])
+            held.set()
+            for batch in (first, third):
+                assert (await until_ended(sdk, batch)).status == "completed"
+            assert (await until_ended(sdk, await submitted(sdk, [chat_line("e", "x" * 2400)]))).status == "completed"
+
+
+@pytest.mark.nightly
+async def test_a_batch_on_the_bundled_model(tmp_path: Path) -> None:
+    settings = {
+        "batches": {"storage": f"file:{tmp_path}/files"},
+        "pools": [{"name": "smollm2", "runtime": {"kind": "llm", "model": "bundled:smollm2-135m-instruct"}}],
+        "models": [{"name": "smollm2", "routes": [{"to": "smollm2"}]}],
+        "tenants": [{"name": "acme", "models": ["*"]}],
+    }
+    async with gateway(tmp_path, settings) as g, client(g, await g.key()) as sdk:
+        lines = [chat_line(str(i), f"Count to {i}.", model="smollm2", max_tokens=8) for i in range(24)]
+        batch = await until_ended(sdk, await submitted(sdk, lines))
+        assert (batch.status, batch.request_counts) == ("completed", counts(24, 24, 0))
+        output = await results(sdk, batch.output_file_id)
+        assert all(line["response"]["body"]["usage"]["completion_tokens"] > 0 for line in output)
+        anthropic_sdk = anthropic.AsyncAnthropic(base_url=g.url, api_key=sdk.api_key, max_retries=0)
+        params: Any = {"model": "smollm2", "max_tokens": 8, "messages": [{"role": "user", "content": "Hi"}]}
+        made = await anthropic_sdk.messages.batches.create(requests=[{"custom_id": "a", "params": params}])
+        async with asyncio.timeout(300):
+            while (made := await anthropic_sdk.messages.batches.retrieve(made.id)).processing_status != "ended":
+                await asyncio.sleep(0.1)
+        assert made.request_counts.succeeded == 1
+        await anthropic_sdk.close()
