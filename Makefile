@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos vendor conformance bench-gateway bench-memory bench-shadows bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos screenshots vendor conformance bench-gateway bench-memory bench-shadows bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
 
 serve: $(VENV)/.serve
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
@@ -38,6 +38,10 @@ format: $(VENV)/.dev
 conformance: $(VENV)/.dev
 	HEADRACE_RECORD_CONFORMANCE=1 $(BIN)/pytest tests/conformance --deselect tests/conformance/test_page.py $(ARGS)
 	$(BIN)/python -m tests.conformance.recorded
+
+# The pictures of docs/console.md.
+screenshots: $(VENV)/.dev
+	HEADRACE_RECORD_SCREENSHOTS=1 $(BIN)/pytest tests/gateway/console/test_screenshots.py $(ARGS)
 
 # The console's JavaScript libraries, from npm.
 vendor: $(VENV)/.dev

@@ -1,5 +1,6 @@
 """The files of the page, read once, with entity tags."""
 
+import gzip
 import hashlib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -22,6 +23,7 @@ class Asset(NamedTuple):
     """A file and its headers."""
 
     body: bytes
+    compressed: bytes
     content_type: str
     tag: str
 
@@ -30,6 +32,10 @@ class Asset(NamedTuple):
         headers = {"ETag": f'"{self.tag}"', "Cache-Control": "no-cache", "Content-Security-Policy": PAGE_POLICY}
         if any(tag.value in (self.tag, "*") for tag in request.if_none_match or ()):
             return web.Response(status=304, headers=headers)
+        headers["Vary"] = "Accept-Encoding"
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+            return web.Response(body=self.compressed, content_type=self.content_type, charset="utf-8", headers=headers)
         return web.Response(body=self.body, content_type=self.content_type, charset="utf-8", headers=headers)
 
 
@@ -46,5 +52,7 @@ def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
             assets += _read(entry, f"{path}/")
         elif content_type := _TYPES.get(path.rpartition(".")[2]):
             body = entry.read_bytes()
-            assets.append((path, Asset(body, content_type, hashlib.sha256(body).hexdigest()[:32])))
+            assets.append(
+                (path, Asset(body, gzip.compress(body, mtime=0), content_type, hashlib.sha256(body).hexdigest()[:32]))
+            )
     return assets

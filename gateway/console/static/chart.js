@@ -28,7 +28,10 @@ export function Chart({ label, x, series, bars = false, log = false, height = 18
     const width = place.current.clientWidth;
     const options = { width, height, scales: log ? { y: { distr: 3 } } : {}, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], cursor: { y: false } };
     chart.current = new uPlot(options, data, place.current);
-    const watcher = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height }));
+    const watcher = new ResizeObserver(() => {
+      // The element is gone already when the screen changes.
+      if (place.current) chart.current?.setSize({ width: place.current.clientWidth, height });
+    });
     watcher.observe(place.current);
     return () => {
       watcher.disconnect();

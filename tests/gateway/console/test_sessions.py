@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.auth.keys import Principal
+from gateway.console.assets import read_assets
 from gateway.console.sessions import MOST, MOST_OF_ONE, Sessions
 from tests.gateway.fronts.conftest import AdminDoor, OpenDoor, admin_door
 
@@ -167,6 +168,12 @@ async def test_every_response_is_protected(admin_door: OpenDoor) -> None:
             policy = headers["content-security-policy"]
             assert {"default-src 'none'", "frame-ancestors 'none'"} <= set(policy.split("; ")), path
             assert not any(word in policy for word in ("unsafe", "http", "*", "data:")), path
+
+
+def test_the_whole_console_is_small() -> None:
+    assets = {path: asset for path, asset in read_assets().items() if not path.endswith(".txt")}
+    assert sum(len(asset.compressed) for asset in assets.values()) < 150_000
+    assert sum(len(asset.body) for path, asset in assets.items() if path.startswith("vendor/")) < 150_000
 
 
 async def test_files_are_sent_once_and_only_those_of_the_page(admin_door: OpenDoor) -> None:

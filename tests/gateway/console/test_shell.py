@@ -11,6 +11,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 async def test_an_operator_signs_in_reads_the_audit_log_and_signs_out(console: OpenConsole) -> None:
     async with console() as c:
         await c.open("/audit")
+        await c.page.shows("Sign in to Headrace")
         await check_accessibility(c.page)
         await c.page.fill("Key of an operator", "hr-wrong")
         await c.page.click("Sign in", "button")

@@ -165,5 +165,5 @@ async def page(address: str) -> AsyncIterator[Page]:
         await made.resize(WIDTH)
         yield made
         await made.evaluate("1")  # later than the events before it
-        assert made.defects == []
+        assert made.defects == [], made.defects
         await tools.send("Target.disposeBrowserContext", browserContextId=context)

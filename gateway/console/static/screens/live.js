@@ -65,9 +65,9 @@ export default function Live() {
       <${Figure} name="rows a second" value=${count(sum(of, "rows"))} />
     </dl>
     <p><button type="button" aria-pressed=${paused} onClick=${() => setPaused(!paused)}>Pause</button></p>
-    <${Chart} label=${`Requests and failures a second of the last minutes; now ${count(sum(of, "requests"))} and ${count(sum(of, "failures"))}`}
+    ${past.length > 2 && html`<${Chart} label=${`Requests and failures a second of the last minutes; now ${count(sum(of, "requests"))} and ${count(sum(of, "failures"))}`}
       x=${past.map((each) => each.frame.at)}
-      series=${["requests", "failures"].map((name) => ({ label: `${name}/s`, values: past.map((each) => sum(each.of, name)) }))} />
+      series=${["requests", "failures"].map((name) => ({ label: `${name}/s`, values: past.map((each) => sum(each.of, name)) }))} />`}
     ${frame.pools.map((pool) => html`<${Pool} key=${pool.pool} pool=${pool} rate=${of[pool.pool]} />`)}
     ${frame.workers.length > 0 && html`<h2>Workers</h2><${Table} caption="Workers" columns=${WORKERS} rows=${frame.workers} id=${(worker) => `${worker.slot} ${worker.pid}`} />`}`;
 }
