@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,12 +15,13 @@ from msgspec.structs import replace
 from config.schema.config import Config
 from config.schema.recording.record import RecordConfig
 from gateway.recording import contents, entries, folder
-from gateway.recording.entries import FEATURES, Content, Holder, PolicyFrame, RecordEntry, Usages
+from gateway.recording.entries import FEATURES, Holder, PolicyFrame, RecordEntry, Usages
+from gateway.recording.frames import FRAME_BYTES, Frames, PolicyParts
 from gateway.recording.keys import RecordKey
 from gateway.recording.policy import NOT_FOUND, Predicted, RecordedPolicy, pools_of
 from gateway.recording.redaction import Redaction
 from gateway.recording.sample import Draft, Sample
-from gateway.recording.segments import CONTENTS, ENTRIES, POLICY, SegmentWriter
+from gateway.recording.segments import POLICY, SegmentWriter
 from gateway.recording.stand_ins import StandIns
 from gateway.telemetry import Record
 from gateway.telemetry.events import cached
@@ -29,7 +30,10 @@ from policies.globs import GlobSet
 MOST_WAITING = 10_000
 MOST_WAITING_BYTES = 64 * 1024 * 1024
 FRAME_ENTRIES = 1024
-FRAME_BYTES = 1024 * 1024
+BATCH = 64
+"""Records that wait before they are encoded, unless their time has come."""
+TURN_SECONDS = 0.001
+"""Time of the event loop that the encoding takes at once."""
 FLUSH_SECONDS = 1.0
 """Seconds after which records are written, also if a frame is not full."""
 SEGMENT_BYTES = 64 * 1024 * 1024
@@ -40,40 +44,6 @@ RETRY_SECONDS = 5.0
 _NO_OPERATIONS = frozenset({"models", "unknown", ""})
 
 _log = logging.getLogger(__name__)
-
-
-class Frames:
-    """The records that the next write appends, which were encoded under one policy."""
-
-    def __init__(self, policy: PolicyFrame) -> None:
-        self.policy = policy
-        self.holders: dict[object, int] = {}
-        self.listed: list[Holder] = []
-        self.entries: list[RecordEntry] = []
-        self.contents: list[Content] = []
-        self.bytes = 0
-
-    def index(self, holder: Holder) -> int:
-        """The index of a client."""
-        same = (holder.tenant, holder.key, holder.roles, *holder.labels.items(), repr(holder.scope))
-        index = self.holders.setdefault(same, len(self.listed))
-        if index == len(self.listed):
-            self.listed.append(holder)
-        return index
-
-    def encoded(self) -> Iterator[tuple[int, bytes]]:
-        """The frames to write. Contents come first: an entry in the file has its content."""
-        batch: list[Content] = []
-        size = 0
-        for content in self.contents:
-            batch.append(content)
-            size += len(content.body) + len(content.answer or b"")
-            if size >= FRAME_BYTES:
-                yield CONTENTS, entries.encode(entries.ContentsFrame(batch))
-                batch, size = [], 0
-        if batch:
-            yield CONTENTS, entries.encode(entries.ContentsFrame(batch))
-        yield ENTRIES, entries.encode(entries.EntriesFrame(self.listed, self.entries))
 
 
 class TrafficRecorder:
@@ -88,7 +58,7 @@ class TrafficRecorder:
             config.redact, self._key.derived("digests"), digest_only=config.bodies == "digest"
         )
         self._excluded = GlobSet(config.exclude)
-        self._waiting: deque[tuple[Record, Draft | None]] = deque()
+        self._waiting: deque[tuple[Record, Draft | None, PolicyParts]] = deque()
         self._bytes = 0
         self._noted = asyncio.Event()
         self._frames = Frames(PolicyFrame({}, 0.0, 0.0))
@@ -108,18 +78,17 @@ class TrafficRecorder:
         self.lost: Counter[str] = Counter()
         """Lost records, by reason: `queue`, `disk` or `content`."""
         self.sample: Sample
-        self.policy: RecordedPolicy
-        self._stand_ins: StandIns
+        self._parts: PolicyParts
 
     def configure(self, config: Config) -> None:
         """Record under a (new) policy, in a new segment."""
         assert config.record is not None
-        self.policy = RecordedPolicy(config)
-        self._stand_ins = StandIns(self.policy, self._key.derived("subjects"))
-        headers = sorted({*config.record.headers, *self.policy.read_headers, *self.policy.sticky_headers})
+        policy = RecordedPolicy(config)
+        headers = sorted({*config.record.headers, *policy.read_headers, *policy.sticky_headers})
         answers = config.record.answers
         self.sample = Sample(config.record.share, self._key.derived("sample"), headers, answers=answers)
-        frame = PolicyFrame(self.policy.digests, config.record.share, time.time(), self.sample.headers)
+        frame = PolicyFrame(policy.digests, config.record.share, time.time(), self.sample.headers)
+        self._parts = PolicyParts(policy, StandIns(policy, self._key.derived("subjects")), frame)
         self._earlier.append(self._frames)
         self._frames = Frames(frame)
 
@@ -143,8 +112,9 @@ class TrafficRecorder:
             self.lost["queue"] += 1
             return
         self._bytes += size
-        self._waiting.append((record, draft))
-        self._noted.set()
+        self._waiting.append((record, draft, self._parts))
+        if len(self._waiting) >= BATCH or self._bytes >= FRAME_BYTES:
+            self._noted.set()
 
     # ── the task ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -170,37 +140,51 @@ class TrafficRecorder:
         await self._closed_all.wait()
 
     async def _collect(self, seconds: float) -> None:
-        """Encode waiting records, until a frame is full or the time has passed."""
+        """Encode waiting records, until a frame is full or the time has passed.
+
+        Records are encoded in batches, as each start of this task costs more than the encoding of a record.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while not self._is_full:
-            if not self._waiting:
-                if self._closing:
-                    return
+        while not self._is_full and not (self._closing and not self._waiting):
+            if len(self._waiting) < BATCH and self._bytes < FRAME_BYTES and not self._closing:
                 self._noted.clear()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout_at(until):
                         await self._noted.wait()
-                except TimeoutError:
-                    return
-                continue
-            record, draft = self._waiting.popleft()
+            await self._encode_waiting()
+            if loop.time() >= until:
+                return
+
+    async def _encode_waiting(self) -> None:
+        """Encode the waiting records of one frame, in turns with requests."""
+        yield_at = time.monotonic() + TURN_SECONDS
+        while self._waiting and not self._is_full:
+            record, draft, parts = self._waiting.popleft()
             self._bytes -= 0 if draft is None else draft.size
             try:
-                await self._encode(record, draft)
+                await self._encode(record, draft, parts)
             except Exception:
                 self.lost["content"] += 1
                 _log.exception("a request could not be recorded")
-            await asyncio.sleep(0)  # requests come first
-            if loop.time() >= until:
-                return
+            if time.monotonic() >= yield_at:
+                await asyncio.sleep(0)  # requests come first
+                yield_at = time.monotonic() + TURN_SECONDS
 
     @property
     def _is_full(self) -> bool:
         return len(self._frames.entries) >= FRAME_ENTRIES or self._frames.bytes >= FRAME_BYTES
 
-    async def _encode(self, record: Record, draft: Draft | None) -> None:
-        frames = self._frames  # a reload during an await changes them, and this record is of the earlier policy
+    def _frames_of(self, policy: PolicyFrame) -> Frames:
+        """The frames of the policy under which a record was queued, which a reload may have replaced since."""
+        frames = next((each for each in (self._frames, *self._earlier) if each.policy is policy), None)
+        if frames is None:
+            frames = Frames(policy)
+            self._earlier.append(frames)
+        return frames
+
+    async def _encode(self, record: Record, draft: Draft | None, parts: PolicyParts) -> None:
+        frames = self._frames_of(parts.frame)
         self._number += 1
         text = self._redaction.text
         arrival = time.time_ns() - time.monotonic_ns() + int(record.started * 1e9)
@@ -210,8 +194,8 @@ class TrafficRecorder:
             entry.holder = frames.index(Holder(record.tenant, record.key, tuple(sorted(record.roles))))
             frames.entries.append(entry)
             return
-        self._request_of(entry, draft, record)
-        entry.reproduces = self._places(entry, draft)
+        self._request_of(entry, draft, record, parts.policy.sticky_headers)
+        entry.reproduces = _places(entry, draft, parts.stand_ins)
         content = await contents.content_of(draft, entry.user, self._settings, whole=record.error is None)
         if content is None:
             self.lost["content"] += 1
@@ -226,7 +210,7 @@ class TrafficRecorder:
         entry.holder = frames.index(holder)
         frames.entries.append(entry)
 
-    def _request_of(self, entry: RecordEntry, draft: Draft, record: Record) -> None:
+    def _request_of(self, entry: RecordEntry, draft: Draft, record: Record, sticky: frozenset[str]) -> None:
         request, decision, text = draft.request, draft.decision, self._redaction.text
         entry.model = text(request.model[:256]) if decision is None else request.model
         entry.version = text(request.version[:64]) if decision is None else request.version
@@ -236,7 +220,6 @@ class TrafficRecorder:
         entry.rows, entry.size = request.row_count, request.size
         entry.features = sum(request.uses_feature(name) << bit for bit, name in enumerate(FEATURES))
         entry.user, entry.sequence = request.user or "", request.sequence
-        sticky = self.policy.sticky_headers
         entry.headers = {name: value if name in sticky else text(value) for name, value in draft.headers.items()}
         entry.decided, entry.draws = draft.decided, tuple(draft.draws)
         entry.configured, entry.amounts, entry.reserved = record.model, tuple(draft.amounts), draft.cost
@@ -244,13 +227,6 @@ class TrafficRecorder:
             entry.route, entry.arm, entry.pools = decision.route, decision.arm, pools_of(decision)
             if decision.comparison is not None:
                 entry.comparison = (decision.comparison.name, draft.shares)
-
-    def _places(self, entry: RecordEntry, draft: Draft) -> bool:
-        """Replace the subjects of the entry. Returns whether its facts lead to its decision."""
-        made = Predicted(NOT_FOUND)
-        if draft.decision is not None:
-            made = Predicted("", entry.configured, entry.route, entry.arm, entry.pools)
-        return self._stand_ins.place(entry, draft.principal, made)
 
     def _end_of(self, entry: RecordEntry, record: Record) -> None:
         trace, usage, error = record.trace, record.usage, record.error
@@ -347,3 +323,11 @@ class TrafficRecorder:
         if not self._failing:
             _log.warning("%s: records are lost: %s", self._folder, error.strerror or error)
         self._failing = True
+
+
+def _places(entry: RecordEntry, draft: Draft, stand_ins: StandIns) -> bool:
+    """Replace the subjects of the entry. Returns whether its facts lead to its decision."""
+    made = Predicted(NOT_FOUND)
+    if draft.decision is not None:
+        made = Predicted("", entry.configured, entry.route, entry.arm, entry.pools)
+    return stand_ins.place(entry, draft.principal, made)

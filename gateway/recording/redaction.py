@@ -6,11 +6,13 @@ arguments of tools, is redacted too, to some depth.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
+
+from gateway.recording.secrets import forms_in, pattern_of, without_secrets
 
 DEEPEST = 4
 """JSON texts inside of JSON texts that are redacted as JSON. Deeper ones are redacted as text."""
@@ -18,22 +20,6 @@ _MOST_DEPTH = 200
 """Levels of a JSON value. A deeper value is removed."""
 REMOVED = "[redacted]"
 
-_SECRETS = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|\Z)"
-    r"|\bhr-[a-z2-7]{12}-[A-Za-z0-9_-]{20,}"
-    r"|\b(?:sk|pk|rk|ak)[-_][A-Za-z0-9_-]{16,}"
-    r"|\b(?:api|key|token|secret)[-_](?=[A-Za-z_-]{0,64}\d)[A-Za-z0-9_-]{16,}"
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|hf_|npm_|pypi-|dop_v1_|shpat_|SG\.)[A-Za-z0-9_.-]{16,}"
-    r"|\b(?:AKIA|ASIA|AROA)[A-Z0-9]{12,}"
-    r"|\bAIza[A-Za-z0-9_-]{30,}"
-    r"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
-    r"|(?i:\b(?:bearer|basic)\s{1,8})[A-Za-z0-9._~+/=-]{12,}"
-    r"|(?i:\b(?:[a-z0-9]{1,32}[_-]){0,3}(?:api[_-]?key|(?:access|refresh|auth)[_-]?token|token|secret|passwd|password|pwd"
-    r"|private[_-]?key|sig|signature)[\"']?\s{0,8}[=:]\s{0,8}[\"']?)[^\s\"'&,;}{]{4,}"
-    r"|(?<=://)[^\s/@:]{1,256}:[^\s/@]{1,256}(?=@)",
-    re.ASCII,  # a secret begins after every other sign: texts without spaces, such as Chinese ones, and binary data
-)
-"""Each alternative is linear in the text: repetitions are bounded, begin where a word does, or consume the text."""
 _PATTERNS: dict[str, re.Pattern[str]] = {
     "email": re.compile(
         r"(?<![A-Za-z0-9._+'-])[A-Za-z0-9._+'-]++(?:@|%40)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
@@ -47,12 +33,6 @@ _PATTERNS: dict[str, re.Pattern[str]] = {
         r"|(?<![A-Za-z0-9_:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]{1,9}"
     ),
 }
-
-
-def secret_spans(text: str) -> Iterator[tuple[int, int]]:
-    """The start and the end of each secret in a text. A span may begin with the name of its field."""
-    for match in _SECRETS.finditer(text):
-        yield match.span()
 
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_-]*)|\[(\*|\d+)\]")
@@ -87,7 +67,7 @@ class Redaction:
         """The text without secrets and configured kinds."""
         if _PLAIN.fullmatch(text):
             return text
-        text = _SECRETS.sub("[secret]", text)
+        text = without_secrets(text)
         for replacement, pattern in self._patterns:
             text = pattern.sub(_card if replacement == "[card]" else replacement, text)
         return text
@@ -117,7 +97,8 @@ class Redaction:
     def masked(self, data: bytes) -> bytes:
         """Binary data with its secrets overwritten, in its length."""
         text = data.decode("latin-1")
-        for pattern in (_SECRETS, *(pattern for _, pattern in self._patterns)):
+        secrets = [pattern_of(forms)] if (forms := forms_in(text)) else []
+        for pattern in (*secrets, *(pattern for _, pattern in self._patterns)):
             text = pattern.sub(lambda match: "*" * len(match[0]), text)
         return text.encode("latin-1")
 

@@ -42,7 +42,7 @@ class Sample:
 class Draft:
     """The facts of one sampled request, noted along its path."""
 
-    __slots__ = ("_rng", "amounts", "answer", "answers", "cost", "decided", "decision", "draws", "headers", "held",
+    __slots__ = ("amounts", "answer", "answers", "cost", "decided", "decision", "draws", "headers", "held",
                  "overflowed", "pieces", "principal", "request", "shares")  # fmt: skip
 
     def __init__(
@@ -74,8 +74,9 @@ class Draft:
         return self.request.size + self.held
 
     def drawing(self, rng: Random) -> "RecordedDraws":
-        """A generator whose numbers are recorded."""
-        return RecordedDraws(rng, self.draws)
+        """A generator whose numbers are recorded, for one decision, which awaits nothing."""
+        _draws.begin(rng, self.draws)
+        return _draws
 
     def decide(self, decision: Decision | None, now: float) -> None:
         """Note the decision."""
@@ -107,18 +108,23 @@ class Draft:
 
 
 class RecordedDraws(Random):
-    """Draws from another generator, and records the numbers."""
+    """Draws from another generator, and records the numbers. The seed of a new generator costs 20 µs, so that all
+    requests use one."""
 
-    def __new__(cls, rng: Random, draws: list[float]) -> "RecordedDraws":
-        return super().__new__(cls)
-
-    def __init__(self, rng: Random, draws: list[float]) -> None:
+    def __init__(self) -> None:
         super().__init__(0)
-        self._rng = rng
-        self._draws = draws
+        self._rng: Random = self
+        self._draws: list[float] = []
+
+    def begin(self, rng: Random, draws: list[float]) -> None:
+        """Draw from `rng`, and append to `draws`, from now on."""
+        self._rng, self._draws = rng, draws
 
     def random(self) -> float:
         """A number in [0, 1)."""
         drawn = self._rng.random()
         self._draws.append(drawn)
         return drawn
+
+
+_draws = RecordedDraws()
