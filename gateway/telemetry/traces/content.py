@@ -74,7 +74,8 @@ class TraceContent:
             if len(body) + len(data) < INLINE:
                 return dict(redacted(*arguments))
             return dict(await offload.run(max(len(body) + len(data), offload.LARGE), redacted, *arguments))
-        except InferenceError:  # too many large bodies wait, or there is no equivalent chat
+        except (InferenceError, RuntimeError, ValueError):
+            # Too many large bodies wait, there is no equivalent chat, or the body is nested too deeply to be read.
             return {"headrace.content_omitted": True}
 
 

@@ -1,6 +1,7 @@
 """The texts of traced requests: redacted, bounded, in the form of the conventions."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.telemetry.traces.content import redacted
+from config.schema.telemetry.traces import TraceContentConfig
+from gateway.telemetry.traces.content import TraceContent, redacted
 from gateway.telemetry.traces.messages import bounded, input_messages, output_messages, tool_definitions
 
 leaves = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=30)
@@ -71,6 +73,16 @@ def test_a_conversation_has_the_form_of_the_conventions() -> None:
     assert output_messages({"choices": [choice]}) == [expected]
     whole = {"content": [{"type": "text", "text": "yes"}], "stop_reason": "stop"}
     assert output_messages(whole) == [expected]
+
+
+@pytest.mark.parametrize("depth", [10, 100, 100_000])
+async def test_a_deeply_nested_body_costs_its_own_content_only(depth: int) -> None:
+    nested = msgspec.Raw(b"[" * depth + b"]" * depth)
+    request = SimpleNamespace(size=2 * depth, fields={"messages": nested})
+    content = TraceContent(TraceContentConfig(), request)  # type: ignore[arg-type]
+    content.omitted = False  # whatever its size
+    attributes = await content.attributes()
+    assert attributes == {"headrace.content_omitted": True} or "gen_ai.input.messages" in attributes
 
 
 @pytest.mark.parametrize("streams", [False, True])
