@@ -13,7 +13,9 @@ Algorithm = Literal[
     "HS256", "HS384", "HS512",
 ]  # fmt: skip
 Role = Literal["user", "tenant-admin", "operator"]
-Operation = Literal["chat", "text_completion", "embeddings", "infer", "app", "models", "feedback", "metrics"]
+Operation = Literal[
+    "chat", "text_completion", "embeddings", "infer", "app", "models", "feedback", "files", "batches", "metrics"
+]  # fmt: skip
 """An operation of a front, as in the access log. ``metrics`` is the admin listener's, if protected."""
 IssuerName = Annotated[
     str, Shape(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "a name: up to 64 letters, digits and . _ - (not first)")
