@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.support.processes import GatewayProcess
-from tests.support.read_only import USER, confined
+from tests.support.read_only import USER, beside, confined
 
 IMAGE = Path("deploy/image")
 DOCKERFILE = (IMAGE / "Dockerfile").read_text()
@@ -56,9 +56,22 @@ async def test_the_steps_build_a_gateway_that_runs_without_root_on_a_read_only_f
         for path in ("/livez", "/readyz?models=ignored"):
             async with aiohttp.ClientSession() as http, http.get(f"{gateway.admin}{path}") as response:
                 assert response.status == 200, (path, await response.text())
+        create = [f"{prefix}/bin/headrace", "keys", "create", "--tenant", "a", "--config", str(config)]
+        await _issue_a_key(gateway, beside(process.pid, create, variables))
     finally:
         assert await gateway.stop() == 0, gateway.output
     assert (state / ".headrace" / "state.db").stat().st_uid == USER
+
+
+async def _issue_a_key(gateway: GatewayProcess, command: list[str]) -> None:
+    """Run the command in the container, as the chart's notes describe, and wait until its key is accepted."""
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    match = re.search(r"hr-\S+", done.stdout)
+    assert match is not None, done.stdout + done.stderr
+    headers, url = {"authorization": f"Bearer {match[0]}"}, f"{gateway.url}/v1/models"
+    async with asyncio.timeout(300), aiohttp.ClientSession(headers=headers) as http:
+        while (await http.get(url)).status != 200:
+            await asyncio.sleep(0.1)
 
 
 def _changes() -> str:

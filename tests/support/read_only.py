@@ -19,10 +19,18 @@ def confined(command: Sequence[str], writable: Sequence[Path], variables: Mappin
         folder.mkdir()
         os.chown(folder, USER, USER)
     script = "\n".join(["set -eu", "mount --make-rprivate /", *_reachable(writable[0].parent), *_mounts(writable)])
-    environment = shlex.join(["env", "-i", *(f"{name}={value}" for name, value in variables.items())])
-    identity = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set=-all"
-    script += f"\ncd {shlex.quote(str(writable[0]))}\nexec {identity} {environment} {shlex.join(command)}"
+    script += f"\ncd {shlex.quote(str(writable[0]))}\nexec {shlex.join([*_identity(variables), *command])}"
     return ["unshare", "--mount", "sh", "-c", script]
+
+
+def beside(pid: int, command: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """The command line that runs `command` as the confined process `pid` runs, as `kubectl exec` does."""
+    return ["nsenter", "--target", str(pid), "--mount", "--wd", *_identity(variables), *command]
+
+
+def _identity(variables: Mapping[str, str]) -> list[str]:
+    user = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups", "--no-new-privs"]
+    return [*user, "--bounding-set=-all", "env", "-i", *(f"{name}={value}" for name, value in variables.items())]
 
 
 def _mounts(writable: Sequence[Path]) -> Iterator[str]:
