@@ -10,6 +10,8 @@ from gateway.requests.lines import HOUR_MICROS, LABELS
 from gateway.requests.schema import PART, SUMS, DayTables
 
 MOST_ROWS = 1000
+_CHUNK = 1000
+"""Matching rows of hours that one statement reads: few statements for a search with few matches."""
 _MOST_GATHERED = 5000
 _MOST_MERGED = 200
 """Above these, a search reads the rows of its hours in the order of their time: it meets a match soon."""
@@ -69,7 +71,7 @@ def total_of(connection: Connection, tables: DayTables, query: RequestQuery) -> 
 
 
 def _chunks(connection: Connection, tables: DayTables, query: RequestQuery) -> list[tuple[int, int, int]]:
-    """Time ranges with matching series, the newest first, each with about a page of rows: begin, end, rows."""
+    """Time ranges with matching series, the newest first, each with some rows: begin, end, rows."""
     series = tables.series
     counted = select(series.c.hour, func.sum(series.c.requests)).where(
         *_hours_of(tables, query), *_matches(tables, query)
@@ -78,7 +80,7 @@ def _chunks(connection: Connection, tables: DayTables, query: RequestQuery) -> l
     for hour, requests in connection.execute(counted.group_by(series.c.hour).order_by(series.c.hour.desc())):
         begin, end, matching = hour * HOUR_MICROS, (hour + 1) * HOUR_MICROS, int(requests)
         # The first hour may be behind the page's begin for the most part, so that it stays alone.
-        if len(chunks) > 1 and chunks[-1][2] < query.limit:
+        if len(chunks) > 1 and chunks[-1][2] < max(query.limit, _CHUNK):
             chunks[-1] = begin, chunks[-1][1], chunks[-1][2] + matching
         else:
             chunks.append((begin, end, matching))
