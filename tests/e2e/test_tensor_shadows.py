@@ -8,6 +8,7 @@ import aiohttp
 import numpy as np
 import pytest
 
+from tests.e2e.test_rollouts import shown as rollout_shown
 from tests.e2e.test_shadows import AT_MOST, shown
 from tests.support.processes import GatewayProcess, gateway
 
@@ -96,3 +97,23 @@ async def test_noise_of_the_primary_excuses_that_of_the_shadow(tmp_path: Path) -
         # Rarely two answers are equal by chance.
         assert view["repeated"] >= 100
         assert view["both_differ"] >= 0.9 * view["repeated"]
+
+
+async def test_a_rollout_to_scores_that_differ_by_a_hundredth_goes_back_by_itself(tmp_path: Path) -> None:
+    """Its first step is shadow traffic, so that no client gets a score of the new version."""
+    models = repository(tmp_path / "models", "x * 2", "x * 2 + np.float32(0.01)")
+    file = configuration(models)
+    copies = {"share": "100%", "answers": 30, "agree": "90%", "at_most": AT_MOST}
+    arms = {"from": {"pool": "models", "version": "1"}, "to": {"pool": "models", "version": "2"}}
+    rollout = {"name": "r", **arms, "steps": [{"weight": "50%", "for": "1h"}], "shadow_first": copies}
+    file["models"][0] = {"name": "scorer", "routes": [{"rollout": rollout}]}
+    json = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [8], "data": list(range(1, 9))}]}
+    async with gateway(tmp_path, file) as g:
+        await g.printed("Ready.")
+        headers = {"authorization": f"Bearer {await g.key()}"}
+        async with aiohttp.ClientSession() as http, asyncio.timeout(300):
+            while (view := await rollout_shown(g))["status"] != "back":
+                async with http.post(f"{g.url}/v2/models/scorer/infer", json=json, headers=headers) as response:
+                    assert (response.status, response.headers["x-headrace-arm"]) == (200, "models:1")
+                    assert (await response.json())["outputs"][0]["data"] == [2.0 * x for x in range(1, 9)]
+    assert (view["reason"], view["weight"], view["assigned"]["to"]) == ("shadow", 0.0, 0)
