@@ -12,7 +12,7 @@ from config.schema.config import Config
 def pack(config: Config) -> str:
     """Encode a loaded configuration as text. The text contains secrets."""
     assert config._source is not None, "only a configuration that was loaded from a file can be handed over"
-    return json.dumps({"source": config._source, "lines": list(config._lines.items())})
+    return json.dumps({"source": config._source, "lines": list(config._lines.items()), "text": config.text})
 
 
 def unpack(text: str) -> Config:
@@ -23,7 +23,7 @@ def unpack(text: str) -> Config:
     packed = json.loads(text)
     source = _as_loaded(packed["source"])
     lines = {tuple(place): line for place, line in packed["lines"]}
-    return with_code(Config.model_validate(source, strict=True)).written_at(lines, source)
+    return with_code(Config.model_validate(source, strict=True)).written_at(lines, source, packed["text"])
 
 
 def _as_loaded(value: object) -> object:

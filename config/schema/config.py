@@ -220,7 +220,7 @@ class Config(Section):
 
     @property
     def text(self) -> str:
-        """The text of the file; empty for a configuration that was not read from a file by this process."""
+        """The text of the file; empty for a configuration that was not read from a file."""
         return self._text
 
     def line_of(self, model: int, route: int) -> int | None:
