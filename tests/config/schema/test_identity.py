@@ -243,7 +243,7 @@ def test_grants_of_a_key_or_a_certificate(complaints: Complaints, tmp_path: Path
             "[chat], routes",
             "[chats], routes",
             "21: tenants[0].keys[0].scopes.fronts[0]: expected chat or text_completion or embeddings or infer or app "
-            'or models or feedback or metrics (did you mean "chat"?)',
+            'or models or feedback or files or batches or metrics (did you mean "chat"?)',
         ),
         ("ch*", "cat", '21: tenants[0].keys[0].scopes.models[0]: no model is named "cat" (did you mean "chat"?)'),
         ("[gold]", "[god]", '21: tenants[0].keys[0].scopes.routes[0]: no route is named "god" (did you mean "gold"?)'),
