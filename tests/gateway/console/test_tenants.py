@@ -42,7 +42,7 @@ async def until_answered(c: ConsoleRig, key: str, status: int) -> None:
 
 async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenConsole) -> None:
     async with upstream() as up, console(configuration(up.url)) as c:
-        await c.open()
+        await c.open("/tenants")
         await c.sign_in(await c.issue(role="tenant-admin"))
         await c.page.shows("50 usd/month")
         await c.page.click("Issue a key")
