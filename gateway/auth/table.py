@@ -79,6 +79,11 @@ class KeyTable:
         record = self._records.get(principal.key_id)
         return record is not None and record.principal == principal and now_utc < record.expires_at
 
+    def has_ended(self, key_id: str, now_utc: float) -> bool:
+        """Whether an id is that of a key which is revoked, removed or expired. Holders without a key have other ids."""
+        record = self._records.get(key_id, _NO_RECORD)
+        return is_id(key_id) and now_utc >= record.expires_at
+
     def _check(self, token: str) -> KeyRecord:
         """One look-up, one HMAC, one comparison in constant time."""
         key_id = id_of(token)

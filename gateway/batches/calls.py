@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import BackendError, InferenceError
+from adapters.errors import BackendError, CredentialError, InferenceError
 from adapters.http1.message import Headers, Request, Response
 from gateway.auth.keys import Principal
 from gateway.core import Core, internal_error
@@ -76,6 +76,8 @@ class LineDoor(Door):
         assert isinstance(http, LineRequest)
         principal = http.principal
         record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        if self.core.snapshot.credentials.keys.has_ended(principal.key_id, self.core.wall()):
+            raise CredentialError("the key that created the batch is revoked or expired")
         return principal
 
 

@@ -14,8 +14,8 @@ from openai.types import Batch, BatchRequestCounts
 
 from adapters.http1.message import Response
 from tests.e2e.test_full_disk import Disk, on_a_small_disk
-from tests.e2e.test_operations import configuration
-from tests.support.processes import GatewayProcess, gateway, starting_gateway
+from tests.e2e.test_operations import configuration, until_status
+from tests.support.processes import GatewayProcess, command, gateway, starting_gateway
 from tests.support.upstreams import Upstream, upstream, whole
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -153,6 +153,38 @@ async def test_lists_are_paged(tmp_path: Path) -> None:
         first = await sdk.files.list(limit=2, order="asc", purpose="batch")
         assert [file.id for file in first.data] == inputs[:2]
         assert first.has_more
+
+
+async def test_a_batch_of_a_revoked_key_calls_nothing_more(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
+        own, held, sent = await g.key(), asyncio.Event(), 0
+
+        async def answer(body: dict[str, Any]) -> Response:
+            nonlocal sent
+            if body["messages"][0]["content"] == "line":
+                sent += 1
+                if sent > 1:
+                    await held.wait()
+            return whole("done")
+
+        up.behaviour = answer
+        async with client(g, own) as revoked:
+            batch = await submitted(revoked, [chat_line(str(i), "line") for i in range(600)])
+        async with asyncio.timeout(300):
+            while (await sdk.batches.retrieve(batch.id)).request_counts != counts(600, 1, 0):
+                await asyncio.sleep(0.05)
+        assert (await command("keys", "revoke", own.split("-")[1], "--config", str(g.config)))[0] == 0
+        await until_status(g, own, 401)
+        sent_before = sent
+        held.set()
+        batch = await until_ended(sdk, batch)
+        assert batch.status == "completed"
+        assert sent == sent_before < 600
+        errors = await results(sdk, batch.error_file_id)
+        assert len(errors) == 600 - sent
+        assert {(line["response"]["status_code"], line["response"]["body"]["error"]["code"]) for line in errors} == {
+            (401, "invalid_api_key")
+        }
 
 
 async def test_a_cancelled_batch_has_its_results_so_far(tmp_path: Path) -> None:
