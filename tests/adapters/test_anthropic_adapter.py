@@ -100,7 +100,8 @@ async def test_a_client_of_the_same_wire_has_its_own_bytes_sent_on() -> None:
     assert body["content"] == [{"type": "text", "text": "hi there"}]
     cost = body["usage"]
     assert cost["cache_read_input_tokens"] == 5
-    assert answer.usage == Usage(cost["input_tokens"] + 5, cost["output_tokens"], exact=True, bytes=len(answer.body))
+    tokens = cost["input_tokens"] + 5, cost["output_tokens"]
+    assert answer.usage == Usage(*tokens, exact=True, bytes=len(answer.body), cached_tokens=5)
     (sent,) = server.bodies
     assert sent == {**json.loads(message(**fields)), "model": MODEL}
     assert (server.headers["anthropic-beta"], server.headers["x-api-key"]) == ("a-1,b-2", KEY)

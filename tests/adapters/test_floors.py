@@ -21,6 +21,7 @@ OPEN = {
     "payloads",
     "plan",
     "requests",
+    "spans",
     "statuses",
     "temporary",
 }

@@ -148,7 +148,9 @@ def test_scopes_and_limits_of_a_key_are_stored_or_printed(keys: Keys) -> None:
     assert keys.listed()[str(id_of(admin))]["role"] == "tenant-admin"
 
 
-FRONTS = "'chat', 'text_completion', 'embeddings', 'infer', 'app', 'models', 'feedback' or 'metrics'"
+FRONTS = (
+    "'chat', 'text_completion', 'embeddings', 'infer', 'app', 'models', 'feedback', 'files', 'batches' or 'metrics'"
+)
 
 
 @pytest.mark.parametrize(
