@@ -1,5 +1,6 @@
 """Opens the state database: SQLite in a private file, or another database of SQLAlchemy by URL."""
 
+import errno
 import os
 import sqlite3
 import time
@@ -122,6 +123,23 @@ def private_folder(folder: Path) -> None:
         raise StoreUnavailable(f"cannot create the folder {folder}: {error.strerror}") from error
 
 
+def create_private_file(path: Path) -> None:
+    """Create a missing SQLite file with access for its owner only. Its -wal and -shm files get the same mode.
+
+    An existing file is not opened: to close any descriptor of a file releases all POSIX locks of this process on it,
+    also those of SQLite's open connections, and another process then deletes the write-ahead log that they use
+    (sqlite.org/howtocorrupt.html, 2.2). Raises `StoreUnavailable`.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        problem = errno.EISDIR if path.is_dir() else 0 if os.access(path, os.R_OK | os.W_OK) else errno.EACCES
+        if problem:
+            raise StoreUnavailable(f"cannot open {path}: {os.strerror(problem)}") from None
+    except OSError as error:
+        raise StoreUnavailable(f"cannot open {path}: {error.strerror}") from error
+
+
 def _url(database: str) -> URL:
     try:
         return make_url(database)
@@ -132,11 +150,7 @@ def _url(database: str) -> URL:
 
 def _sqlite_engine(path: Path) -> Engine:
     private_folder(path.parent)
-    try:
-        # SQLite gives its -wal and -shm files the mode of the database file.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as error:
-        raise StoreUnavailable(f"cannot open {path}: {error.strerror}") from error
+    create_private_file(path)
 
     def connect() -> sqlite3.Connection:
         # mode=rw: a file deleted under a running gateway is an error then, and not a new, empty database.

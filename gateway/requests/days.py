@@ -3,7 +3,6 @@
 Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable`.
 """
 
-import os
 import re
 import sqlite3
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gateway.auth.database import exclude_schema_changes, open_engine, private_folder, sqlite_path
+from gateway.auth.database import create_private_file, exclude_schema_changes, open_engine, private_folder, sqlite_path
 from gateway.auth.errors import StoreUnavailable
 from gateway.requests.schema import (
     DayTables,
@@ -79,10 +78,7 @@ class SqliteDays(RequestDays):
         is_new = day not in self._created or not path.exists()
         if is_new:
             private_folder(self._folder)
-            try:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            except OSError as error:
-                raise StoreUnavailable(f"cannot open {path}: {error.strerror}") from error
+            create_private_file(path)
         with _errors(), self._engine(day).begin() as connection:
             if is_new:
                 exclude_schema_changes(connection, _LOCK)

@@ -122,11 +122,11 @@ def test_requests_of_routers_to_a_worker_are_answered_and_others_are_404(port: i
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        b"POST / HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n" + b"x" * 1048577,
+        b"POST / HTTP/1.1\r\nContent-Length: 16777217\r\n\r\n" + b"x" * 16777217,
         b"GET / HTTP/1.1\r\nA: " + b"x" * 20000,
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nnot hex\r\n",
     ],
-    ids=["body over 1 MiB", "head over 16 KiB", "no chunk size"],
+    ids=["body over 16 MiB", "head over 16 KiB", "no chunk size"],
 )
 def test_large_or_malformed_requests_are_closed_and_the_mock_continues(port: int, request_bytes: bytes) -> None:
     with contextlib.suppress(ConnectionResetError):

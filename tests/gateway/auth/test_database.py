@@ -1,9 +1,10 @@
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gateway.auth.database import open_engine, sqlite_path
+from gateway.auth.database import open_engine, sqlite_path, use_write_ahead_log
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 
 
@@ -47,3 +48,31 @@ def test_the_error_for_a_missing_psycopg_names_the_package(monkeypatch: pytest.M
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="cannot open"):
         open_engine(f"sqlite:///{tmp_path}")
+
+
+def test_a_second_engine_leaves_the_locks_of_open_connections(tmp_path: Path) -> None:
+    """Another process that closes its connection would otherwise delete the write-ahead log of this process."""
+    url, file = f"sqlite:///{tmp_path}/state.db", tmp_path / "state.db"
+    with open_engine(url).connect() as connection:
+        use_write_ahead_log(connection)
+        connection.exec_driver_sql("CREATE TABLE numbers (number INTEGER)")
+        connection.exec_driver_sql("INSERT INTO numbers VALUES (1)")
+        connection.commit()
+        open_engine(url)
+        write_in_another_process(file, 2)
+        assert (tmp_path / "state.db-wal").exists()
+        connection.exec_driver_sql("INSERT INTO numbers VALUES (3)")
+        connection.commit()
+        with open_engine(url).connect() as later:
+            assert later.exec_driver_sql("SELECT number FROM numbers").scalars().all() == [1, 2, 3]
+
+
+def write_in_another_process(file: Path, number: int) -> None:
+    script = (
+        "import sqlite3, sys\n"
+        "connection = sqlite3.connect(sys.argv[1])\n"
+        "connection.execute('INSERT INTO numbers VALUES (?)', (int(sys.argv[2]),))\n"
+        "connection.commit()\n"
+        "connection.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(file), str(number)], check=True, timeout=300)
