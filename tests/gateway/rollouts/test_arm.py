@@ -1,6 +1,7 @@
 """The counts of a rollout through the whole core, over scripted upstreams."""
 
 import asyncio
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from adapters.errors import BackendError, CallerError, InferenceError
 from adapters.fake import FakeAdapter, Script
-from adapters.requests import ModelQuery
+from adapters.requests import ChatRequest, ModelQuery
 from policies.rollouts.tally import ArmTally, ShareOrder
 from tests.support.gateways import Rig, chat, config, infer
 
@@ -233,4 +234,35 @@ async def test_an_arm_is_another_model_with_its_own_routes() -> None:
     await ask(one)
     assert one.log.records[-1].status == 200
     assert tally(one).ended == [1, 0]
+    one.assert_idle()
+
+
+async def test_an_arm_is_another_prompt_template() -> None:
+    """The template is a step of the arm's pipeline. The pool is the same, and a failure counts for the template."""
+    server = FakeAdapter()
+    steps = [{"weight": "50%", "for": "10m"}]
+    rollout = {"name": "r", "from": "v1", "to": {"model": "short"}, "steps": steps}
+    short = [
+        {"name": "style", "template": "Answer in one word."},
+        {"name": "answer", "model": "plain", "in": {"system": "style.text"}},
+    ]
+    one = Rig(
+        config(
+            pools=[{"name": "v1", "endpoints": ["http://127.0.0.1:9"], "breaker": {"failures": 9}}],
+            models=[
+                {"name": "chat", "routes": [{"rollout": rollout}]},
+                {"name": "plain", "routes": [{"to": "v1"}]},
+                {"name": "short", "pipeline": {"steps": short}},
+            ],
+        ),
+        {"v1": [server]},
+    )
+    for weight, system in ((0.0, None), (1.0, "Answer in one word.")):
+        share(one, weight)
+        await ask(one)
+        request = server.calls[-1].request
+        assert isinstance(request, ChatRequest)
+        first, *_ = json.loads(bytes(request.codec.fields(request)["messages"]))
+        assert (first["content"] if first["role"] == "system" else None) == system
+        assert tally(one).ended == ([0, 1] if weight else [1, 0])
     one.assert_idle()
