@@ -9,7 +9,7 @@ PIP_ARGS ?=
 JOBS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 PYTEST := $(BIN)/pytest -n $(JOBS) --durations=10
 
-.PHONY: accuracy-llm serve test test-all check format protos screenshots vendor conformance bench-gateway bench-memory bench-shadows bench-transports bench-workers bench-balancing bench-tensor bench-llm bench-pipelines simulate-experiments simulate-rollouts simulate-scaling soak-llm clean
+.PHONY: accuracy-llm serve test test-all check format protos screenshots vendor conformance bench-gateway bench-memory bench-picker bench-shadows bench-transports bench-workers bench-balancing bench-bus bench-tensor bench-llm bench-pipelines bench-batch simulate-experiments simulate-rollouts simulate-scaling simulate-internet soak-llm clean
 
 serve: $(VENV)/.serve
 	@extras=$$($(BIN)/headrace extras $(ARGS)) && if [ -n "$$extras" ]; then \
@@ -52,12 +52,17 @@ PROTOS := adapters/wire/protos
 protos: $(VENV)/.dev
 	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS) --descriptor_set_out=$(PROTOS)/oip.binpb $(notdir $(wildcard $(PROTOS)/*.proto))
 	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS)/tfserving --include_imports --descriptor_set_out=$(PROTOS)/tfserving/tfserving.binpb tensorflow.proto tensorflow_serving.proto
+	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS)/envoy --include_imports --descriptor_set_out=$(PROTOS)/envoy/ext_proc.binpb ext_proc.proto
+	$(BIN)/python -m grpc_tools.protoc -I$(PROTOS)/keda --descriptor_set_out=$(PROTOS)/keda/keda.binpb externalscaler.proto
 
 bench-gateway: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_gateway $(ARGS)
 
 bench-shadows: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_shadows $(ARGS)
+
+bench-picker: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_picker $(ARGS)
 
 bench-memory: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_memory $(ARGS)
@@ -77,11 +82,17 @@ bench-tensor: $(VENV)/.dev
 bench-llm: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_llm $(ARGS)
 
+bench-batch: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_batch $(ARGS)
+
 bench-pipelines: $(VENV)/.dev
 	$(BIN)/python -m loadtests.bench_pipelines $(ARGS)
 
 soak-llm: $(VENV)/.dev
 	$(BIN)/python -m loadtests.soaks.llm $(ARGS)
+
+bench-bus: $(VENV)/.dev
+	$(BIN)/python -m loadtests.bench_bus $(ARGS)
 
 bench-balancing: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulations.balancing $(ARGS)
@@ -94,6 +105,9 @@ simulate-rollouts: $(VENV)/.dev
 
 simulate-scaling: $(VENV)/.dev
 	$(BIN)/python -m loadtests.simulations.scaling $(ARGS)
+
+simulate-internet: $(VENV)/.dev
+	$(BIN)/python -m loadtests.simulations.internet $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -13,6 +13,7 @@ assembly.py     joins large bytes in small steps, so that no copy holds the even
 errors.py       the tree of errors; its classes decide retries and breakers
 statuses.py     the one table from errors to HTTP statuses, gRPC codes and OpenAI's types
 wire/           codecs: bytes ↔ types, without I/O
+brokers/        clients of message brokers
 upstreams/      clients of model servers, one folder for each family
 dataflow.py     runs a graph of steps (`config.graph`), each as soon as its inputs are there; plan.py: its preparation
 registry.py     the adapter of a pool's protocol
@@ -24,6 +25,7 @@ http2/          gRPC over HTTP/2, server and client
 grpc_health.py  the health service of gRPC, for the gateway and the runtimes
 offload/        decodes and encodes large bodies in a process of its own
 paths.py        checks the part of an upstream's path that comes from a client
+whole_body.py   reads the body of a response of aiohttp, bounded
 environment.py  the environment variables that a started server inherits
 open_files.py   the limit of open files, and the number of clients within it
 temporary.py    temporary folders, removed by the next start if their process was killed

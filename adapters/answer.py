@@ -7,6 +7,8 @@ from adapters.errors import ClientGone
 from adapters.requests import ModelRequest, R
 from adapters.types import OPENAI, Form, Usage
 
+EXCERPT = 64 * 1024
+"""Bytes of the largest body that has excerpts."""
 Ended = Callable[["Answer", BaseException | None], None]
 
 
@@ -66,6 +68,12 @@ class Answer:
     def routed(self, request: R) -> R:
         """Return the request after it has been routed, for the request of a front."""
         return self.request if isinstance(self.request, type(request)) else request
+
+    @property
+    def excerpts(self) -> tuple[bytes, ...]:
+        """The parts that have the answer's id, its model and the reasons of its end: its body, or the first and the
+        last events of a stream. Nothing of a large body."""
+        return (self.body,) if self.body is not None and len(self.body) <= EXCERPT else ()
 
     def when_ended(self, callback: Ended) -> None:
         """Run `callback(answer, error)` at the end; `error` is None for a whole answer."""

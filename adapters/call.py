@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
 from adapters.answer import Answer
 from adapters.errors import InferenceError
+from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
 from adapters.spans import Span, SpanLog
 from adapters.types import Deadline, Usage
@@ -46,6 +46,7 @@ class StepTrace:
         "pipeline",
         "seconds",
         "span",
+        "started",
         "usage",
     )
 
@@ -57,6 +58,8 @@ class StepTrace:
         """The name of the step, after those of the steps around it: `page.recognise`."""
         self.outcome = "cancelled"
         """`ok`, `failed`, `skipped` or `used` (its configured values), `cancelled` before any of these."""
+        self.started = 0.0
+        """Loop time; 0 until the step has ended."""
         self.seconds = 0.0
         """Time until the step ended or, if it is streamed to the client, began."""
         self.error: str = ""
@@ -75,7 +78,7 @@ class StepTrace:
 
     def end(self, started: float, now: float) -> None:
         """Record the end of the step, or the begin of its stream to the client."""
-        self.seconds = now - started
+        self.started, self.seconds = started, now - started
         if self.span is not None:
             self.span.finish(now, self.error)
 
@@ -93,10 +96,13 @@ class StepTrace:
             self.cost = cost if self.cost is None else Money(self.cost.picos + cost.picos, cost.currency)
 
 
+_NONE = Usage(exact=True)
+
+
 def total(first: Usage | None, second: Usage) -> Usage:
     """The sum of two usages. It is exact if both are."""
     if first is None:
-        return replace(second)
+        first = _NONE
     return Usage(
         first.prompt_tokens + second.prompt_tokens,
         first.completion_tokens + second.completion_tokens,
@@ -106,6 +112,7 @@ def total(first: Usage | None, second: Usage) -> Usage:
         first.device_ms + second.device_ms,
         first.cached_tokens + second.cached_tokens,
         first.reasoning_tokens + second.reasoning_tokens,
+        first.cache_write_tokens + second.cache_write_tokens,
     )
 
 
@@ -217,8 +224,8 @@ class Call:
     """
 
     __slots__ = (
-        "assignment", "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "repeatable",
-        "salt", "sent_at", "share", "span", "step", "tenant", "trace", "tried",
+        "assignment", "deadline", "full_pools", "headers", "home", "id", "key", "models", "priority", "relay",
+        "repeatable", "salt", "sent_at", "share", "span", "step", "tenant", "trace", "tried",
     )  # fmt: skip
 
     def __init__(
@@ -270,6 +277,8 @@ class Call:
         """Loop time at which this attempt was last sent to an endpoint; None before."""
         self.span: Span | None = None
         """The span of this attempt; None before it is sent, and for a request that is not traced."""
+        self.relay: Relay | None = None
+        """The proxy that carries this call to its endpoint; None for a connection of this process."""
 
     @property
     def around(self) -> Span | None:
@@ -279,7 +288,13 @@ class Call:
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The headers by which a server's logs and traces can be joined with the gateway's."""
-        return (("x-request-id", self.id), *self.span.fields) if self.span is not None else (("x-request-id", self.id),)
+        return (("x-request-id", self.id), *self.context)
+
+    @property
+    def context(self) -> tuple[tuple[str, str], ...]:
+        """The headers that continue the trace at a server; none if the request is not traced."""
+        spans = self.trace.spans
+        return () if self.span is None or spans is None else spans.fields(self.span)
 
     def attempt(self) -> Call:
         """Create another attempt of the same request. It shares the trace and the endpoints that were tried."""
@@ -299,6 +314,7 @@ class Call:
             self.repeatable,
         )
         call.tried, call.full_pools, call.assignment = self.tried, self.full_pools, self.assignment
+        call.relay = self.relay
         return call
 
     def part(self) -> Call:
@@ -311,6 +327,7 @@ class Call:
         """Create a call for one step of a pipeline, with its own deadline."""
         call = self.part()
         call.step, call.deadline, call.home = step, deadline, ""
+        call.relay = None  # the response of the proxy is the client's, and no step has that
         return call
 
     @property
@@ -320,6 +337,8 @@ class Call:
 
     def again_after(self, error: InferenceError) -> bool:
         """Whether the request may be sent again after a failure."""
+        if self.relay is not None and self.relay.sent:
+            return False
         return self.repeatable or not error.delivered
 
     def sent(self, endpoint: str, now: float) -> None:

@@ -15,6 +15,7 @@
     │   ├── ComputationLost   capacity    no                   no     a runtime lost the copy that computed the request
     │   └── Unavailable       capacity    no                   yes    no endpoint of the pool may be selected
     │       ├── ModelNotReady capacity    no                   yes    the healthy endpoint has not loaded the model
+    │       ├── NonePermitted capacity    no                   yes    a proxy permits no endpoint that may be selected
     │       ├── Resting       capacity    no                   yes    every endpoint requires a pause
     │       └── Overloaded    capacity    no                   yes    all eligible endpoints and the queue are full
     ├── BackendError          backend     yes                  yes    the upstream failed, or its response is unreadable
@@ -231,6 +232,12 @@ class ModelNotReady(Unavailable):
         self.reason = reason
         self.versions = versions
         self.detail = reason
+
+
+class NonePermitted(Unavailable):
+    """The proxy that carries the request permits no endpoint of the pool that may be selected."""
+
+    code = "no_permitted_endpoint"
 
 
 class Resting(Unavailable):

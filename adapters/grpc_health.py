@@ -23,11 +23,13 @@ _SERVING, _NOT_SERVING, _SERVICE_UNKNOWN = _STATES
 
 
 class Health:
-    """The health service. All `services` have the same state; the empty name is the whole server."""
+    """The health service. All `services` have the same state; the empty name is the whole server. The services in
+    `always` are healthy while the process runs."""
 
-    def __init__(self, services: Collection[str], ready: Callable[[], bool]) -> None:
-        self._services = frozenset(services) | {""}
+    def __init__(self, services: Collection[str], ready: Callable[[], bool], always: Collection[str] = ()) -> None:
+        self._services = frozenset(services) | {"", *always}
         self._ready = ready
+        self._always = frozenset(always)
         self._watches = 0
         self.calls: dict[str, Callable[[GrpcCall], Awaitable[None]]] = {CHECK: self.check, WATCH: self.watch}
 
@@ -59,7 +61,7 @@ class Health:
     def _state(self, service: str) -> bytes:
         if service not in self._services:
             return _SERVICE_UNKNOWN
-        return _SERVING if self._ready() else _NOT_SERVING
+        return _SERVING if service in self._always or self._ready() else _NOT_SERVING
 
 
 def _service(message: bytes) -> str:

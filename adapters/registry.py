@@ -26,10 +26,11 @@ MODULES = {
     "tgi": "adapters.upstreams.text.tgi",
     "auto": "adapters.detection.auto",
     "triton-generate": "adapters.upstreams.text.triton_generate",
+    "bus": "adapters.upstreams.bus.adapter",
 }
 """The modules by protocol. Each module has `make(pool, address)`."""
 OVER_GRPC = frozenset({"oip-grpc", "tfserving-grpc", "torchserve-grpc", "ray-serve-grpc"})
-"""The protocols that need the extra `grpc`; no other protocol needs an extra."""
+"""The protocols that need the extra `grpc`; `bus` needs that of its broker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,14 @@ Contexts are those of W3C Trace Context (https://www.w3.org/TR/trace-context-1):
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from random import Random
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from adapters.requests import ModelRequest
 
 Kind = Literal["internal", "server", "client"]
 Attribute = str | bool | int | float | tuple[str, ...]
@@ -21,8 +25,11 @@ MOST_EVENTS = 64
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _TRACESTATE = re.compile(r"[ -~]{1,512}")
 _BAGGAGE = re.compile(r"[!-~ \t]{1,4096}")
-_ids = Random()
+_source = Random()
 """Ids are unique, not secret."""
+os.register_at_fork(after_in_child=_source.seed)
+_random = _source.getrandbits
+_LOW = (1 << 64) - 1
 
 
 class TraceContext(NamedTuple):
@@ -55,53 +62,37 @@ def read_baggage(baggage: str | None) -> str:
 class Span:
     """One timed part of a request. Times are loop time; `end` is 0 while it lasts."""
 
-    __slots__ = ("attributes", "end", "error", "events", "id", "kind", "log", "name", "parent", "runtime", "start")
+    end = 0.0
+    error = ""
+    """The kind of the failure that ended it."""
+    events: tuple[SpanEvent, ...] = ()
+    runtime = ""
+    """The address of the bundled runtime that receives the request, which has spans of its own; empty for none."""
 
     def __init__(self, log: SpanLog, name: str, kind: Kind, parent: bytes, start: float, id: bytes = b"") -> None:
         self.log = log
-        self.id = id or _new_id(8)
+        self.id = id or new_id()
         self.parent = parent
         """The id of the span around it; empty for the first span of a trace."""
         self.name = name
         self.kind = kind
         self.start = start
-        self.end = 0.0
-        self.error = ""
-        """The kind of the failure that ended it."""
         self.attributes: dict[str, Attribute] = {}
-        self.events: list[SpanEvent] = []
-        self.runtime = ""
-        """The address of the bundled runtime that receives the request, which has spans of its own; empty for none."""
 
     def event(self, name: str, now: float, **attributes: Attribute) -> None:
         """Record a moment."""
         if len(self.events) < MOST_EVENTS:
-            self.events.append((now, name, attributes))
+            self.events += ((now, name, attributes),)
 
     def finish(self, now: float, error: str = "") -> None:
         """End the span. Only the first call counts."""
         if not self.end:
             self.end, self.error = now, error
 
-    def describe(self) -> None:
-        """Add the name and the attributes that only an exported span needs."""
+    def describe(self, log: SpanLog) -> None:
+        """Add everything that only an exported span needs."""
         if self.error:
             self.attributes.setdefault("error.type", self.error)
-
-    @property
-    def fields(self) -> tuple[tuple[str, str], ...]:
-        """The headers that continue the trace at another server."""
-        log = self.log
-        flags = "01" if log.sampled else "00"
-        parent = ("traceparent", f"00-{log.trace_id.hex()}-{self.id.hex()}-{flags}")
-        if not log.state and not log.baggage:
-            return (parent,)
-        fields = [parent]
-        if log.state:
-            fields.append(("tracestate", log.state))
-        if log.baggage and self.runtime:
-            fields.append(("baggage", log.baggage))  # a client's own data, not for other companies' servers
-        return tuple(fields)
 
 
 class SpanContent(Protocol):
@@ -120,58 +111,94 @@ class SpanContent(Protocol):
 
 
 class SpanLog:
-    """All spans of one request. `root` is the span of the request itself, `sampled` the flag for other servers."""
+    """All spans of one request. `sampled` is the flag for other servers.
 
-    __slots__ = (
-        "baggage", "clock", "content", "decided", "dropped", "reported", "rollout", "root", "sampled", "spans", "state",
-        "trace_id",
-    )  # fmt: skip
+    Most traces are dropped at the end of their request, so a log begins with ids and times alone: the span of the
+    request itself, `root`, exists from its first use.
+    """
+
+    parent = b""
+    """The id of the client's span; empty for a new trace."""
+    state = ""
+    """The client's `tracestate` header, forwarded as received."""
+    baggage = ""
+    """The client's `baggage` header, for bundled runtimes only."""
+    sampled = False
+    reported: tuple[tuple[str, Span], ...] = ()
+    """The spans of bundled runtimes, each with the name of its pool."""
+    decided = 0.0
+    """Loop time of the decision; 0 before it."""
+    request: ModelRequest | None = None
+    """The request as it was routed, until the trace is exported or dropped; None for a large one."""
+    contents: tuple[tuple[Span, SpanContent], ...] = ()
+    """The texts of spans, on routes whose traces have texts."""
+    dropped = 0
+    """Spans beyond `MOST_SPANS`, which are not recorded."""
+    slot = -1
+    """Its place in the journal of its process; -1 without one."""
+    written = -1
+    """The number of spans that the journal has."""
+    _root: Span | None = None
 
     def __init__(self, context: TraceContext | None, start: float, clock: Callable[[], float]) -> None:
         self.clock = clock
+        self.start = start
         if context is None:
-            ids = _new_id(24)
-            self.trace_id, own, parent, self.sampled, self.state = ids[:16], ids[16:], b"", False, ""
+            bits = _random(192)
+            self.trace, self._own = bits >> 64 or 1, bits & _LOW or 1
         else:
-            own = _new_id(8)
-            self.trace_id, parent, self.sampled, self.state = context
-        self.baggage = ""
-        """The client's `baggage` header, for bundled runtimes only."""
-        self.reported: list[tuple[str, Span]] = []
-        """The spans of bundled runtimes, each with the name of its pool."""
-        self.decided: Callable[[], SpanEvent] | None = None
-        """The event of the decision, which only an exported trace needs."""
-        self.content: SpanContent | None = None
-        """On a route whose traces have texts."""
-        self.rollout = False
-        """Whether the request was assigned to the new arm of a rollout."""
-        self.dropped = 0
-        """Spans beyond `MOST_SPANS`, which are not recorded."""
-        self.root = Span(self, "", "server", parent, start, own)
-        self.spans = [self.root]
+            self.trace, self._own = int.from_bytes(context.trace_id, "big"), _random(64) or 1
+            self.parent, self.sampled, self.state = context.span_id, context.sampled, context.state
+        self.spans: list[Span] = []
+
+    @property
+    def trace_id(self) -> bytes:
+        """The id of the trace. `trace` is its number."""
+        return self.trace.to_bytes(16, "big")
+
+    @property
+    def root_id(self) -> bytes:
+        """The id of the span of the request."""
+        return self._own.to_bytes(8, "big")
+
+    @property
+    def root(self) -> Span:
+        """The span of the request."""
+        if self._root is None:
+            self._root = Span(self, "", "server", self.parent, self.start, self.root_id)
+            self.spans.insert(0, self._root)
+        return self._root
 
     def begin(self, name: str, kind: Kind, parent: Span | None, start: float) -> Span:
         """Start a span inside of `parent`: inside of the root if that is None."""
-        span = Span(self, name, kind, (parent or self.root).id, start)
+        span = Span(self, name, kind, self.root_id if parent is None else parent.id, start)
         self.add(span)
         return span
 
     def add(self, span: Span) -> None:
         """Add a span that has begun."""
-        if len(self.spans) < MOST_SPANS:
+        if len(self.spans) < MOST_SPANS - (self._root is None):
             self.spans.append(span)
         else:
             self.dropped += 1
 
+    def fields(self, span: Span) -> tuple[tuple[str, str], ...]:
+        """The headers that continue the trace below a span, at another server."""
+        flags = "01" if self.sampled else "00"
+        fields: tuple[tuple[str, str], ...] = (("traceparent", f"00-{self.trace:032x}-{span.id.hex()}-{flags}"),)
+        if self.state:
+            fields += (("tracestate", self.state),)
+        if self.baggage and span.runtime:
+            fields += (("baggage", self.baggage),)  # a client's own data, not for other companies' servers
+        return fields
+
     def release(self) -> None:
         """Drop the spans of a request that is not exported: they refer to this log, and only a full garbage collection
         would free them."""
-        for span in self.spans:
-            del span.log
         self.spans.clear()
-        self.content = None
+        self._root, self.request, self.contents = None, None, ()
 
 
-def _new_id(size: int) -> bytes:
-    """A random id, which must not be zero."""
-    return (_ids.getrandbits(8 * size) or 1).to_bytes(size, "big")
+def new_id() -> bytes:
+    """A random id of a span, which must not be zero."""
+    return (_random(64) or 1).to_bytes(8, "big")

@@ -37,6 +37,8 @@ class Usage:
     """The part of the prompt that the server reports as read from its cache."""
     reasoning_tokens: int = 0
     """The part of the completion that the server reports as reasoning."""
+    cache_write_tokens: int = 0
+    """The part of the prompt that the server reports as written to its cache."""
 
     @property
     def total_tokens(self) -> int:

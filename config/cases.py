@@ -71,6 +71,8 @@ class RequestConfig(Section):
     """Whether the response must match a JSON schema."""
     vision: bool = False
     """Whether a message contains an image."""
+    batch: bool = False
+    """Whether the request is a line of a batch: it has the priority and the price of batches."""
     at: Moment | None = None
     """The time of the request."""
     body: dict[str, JsonValue] = Field({})

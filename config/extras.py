@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from config.protocols.bus import BusProtocol
 from config.protocols.prompts import PromptProtocol
 from config.runtimes.bundled import EXTRAS
 from config.runtimes.code import CodeRuntime
@@ -23,7 +24,7 @@ def extras_of(config: Config) -> frozenset[str]:
 
 
 def _extras(config: Config) -> Iterator[str]:
-    if config.listen.grpc is not None:
+    if any(getattr(config.listen, name) is not None for name in ("grpc", "endpoint_picker", "keda")):
         yield "grpc"
     if config.state.redis is not None:
         yield "redis"
@@ -31,6 +32,8 @@ def _extras(config: Config) -> Iterator[str]:
         yield "traces"
     if config.state.database.startswith("postgres"):
         yield "postgres"
+    for binding in config.listen.bus:
+        yield binding.broker.scheme
     for pool in config.pools:
         yield from _of_pool(pool)
     has_tensors = any(pool.takes_tensors for pool in config.pools)
@@ -50,6 +53,8 @@ def _of_pool(pool: PoolConfig) -> Iterator[str]:
     if isinstance(runtime, TensorRuntime):
         for name in runtime.bundled:
             yield from EXTRAS[name]
+    if isinstance(pool.protocol, BusProtocol):
+        yield from (endpoint.url.partition(":")[0].partition("+")[0] for endpoint in pool.endpoints)
     if pool.protocol.name.endswith("-grpc"):
         yield "grpc"
     if discover is not None and (discover.dns is not None or discover.srv is not None):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import ModelSchema
 
@@ -19,6 +20,9 @@ class _Generator(GenerateJsonSchema):
         for name, field in schema["cls"].model_fields.items():
             if text := texts.get(name):
                 made["properties"][field.alias or name].setdefault("description", text)
+            if field.default and isinstance(field.default, tuple):  # Pydantic applies no serializer inside of a default
+                written = TypeAdapter(field.rebuild_annotation()).dump_python(field.default, mode="json")
+                made["properties"][field.alias or name]["default"] = written
         return made
 
 

@@ -6,7 +6,6 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_
 
 from pydantic import Tag, TypeAdapter
 
-from config.schema.config import Config
 from config.schema.section import Section
 
 Place = tuple[str | int, ...]
@@ -18,9 +17,12 @@ def written(place: Place) -> str:
     return text.removeprefix(".")
 
 
-def type_at(place: Place, root: type[Section] = Config) -> object:
-    """The type hint of a place, without its ``| None``; None if the schema has no such place."""
-    hint: object = root
+def type_at(place: Place, root: type[Section] | None = None) -> object:
+    """The type hint of a place, without its ``| None``; None if the schema has no such place.
+
+    ``root`` is the section of the whole file, by default that of the gateway.
+    """
+    hint: object = _of_the_gateway() if root is None else root
     for step in place:
         hint = _not_none(_inside(hint, step))
     return hint
@@ -42,16 +44,23 @@ def field_at(place: Place) -> FieldSchema | None:
     return _field(section, str(place[-1])) if place[-1] in _hints(section) else None
 
 
-def fields_at(place: Place, root: type[Section] = Config) -> tuple[str, ...]:
+def fields_at(place: Place, root: type[Section] | None = None) -> tuple[str, ...]:
     """The fields of the section at a place; none if there is no section."""
     section = section_at(place, root)
     return () if section is None else tuple(field.alias or name for name, field in section.model_fields.items())
 
 
-def section_at(place: Place, root: type[Section] = Config) -> type[Section] | None:
+def section_at(place: Place, root: type[Section] | None = None) -> type[Section] | None:
     """The section at a place; None if there is no section."""
     hint = _form(type_at(place, root), "")
     return hint if isinstance(hint, type) and issubclass(hint, Section) else None
+
+
+def _of_the_gateway() -> type[Section]:
+    """The gateway's file. A runtime reads files of its own, and does not import all of that schema."""
+    from config.schema.config import Config
+
+    return Config
 
 
 def _inside(hint: object, step: str | int) -> object:

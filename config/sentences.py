@@ -10,7 +10,6 @@ from pydantic_core import ErrorDetails
 from config.document import Document
 from config.place import Place, fields_at, section_at, type_at
 from config.problem import Problem, closest
-from config.schema.config import Config
 from config.schema.section import Section
 
 _EXPECTED = {
@@ -33,7 +32,7 @@ _BOUNDS = {
 
 
 def problems(
-    doc: Document, error: ValidationError, skip: Container[Place], root: type[Section] = Config
+    doc: Document, error: ValidationError, skip: Container[Place], root: type[Section] | None = None
 ) -> Iterator[Problem]:
     """One problem for each error of the schema, except at the places in ``skip``."""
     for details in error.errors(include_url=False, include_input=False):
@@ -56,7 +55,7 @@ def _already_reported(doc: Document, place: Place, details: ErrorDetails) -> boo
     )
 
 
-def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Section]) -> Problem:
+def _problem(doc: Document, place: Place, details: ErrorDetails, root: type[Section] | None) -> Problem:
     kind = details["type"]
     if kind == "extra_forbidden":
         return _unknown_field(doc, place, fields_at(details["loc"][:-1], root))
@@ -75,7 +74,7 @@ def _unknown_field(doc: Document, place: Place, fields: tuple[str, ...]) -> Prob
     return doc.problem_with_key(place, f"unknown field{hint}", suggestion)
 
 
-def _shape(place: Place, value: object, root: type[Section]) -> str:
+def _shape(place: Place, value: object, root: type[Section] | None) -> str:
     """The fields of a section, with the value that the file has in place of the section in the field that accepts
     it."""
     section = section_at(place, root)

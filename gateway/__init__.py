@@ -34,6 +34,7 @@ errors.py             errors of the gateway's own start
 answer_tap.py         a stream whose pieces a record or a shadow receives too
 exchange.py           what clients' requests and the steps of pipelines have in common
 ownership.py          checks at the start that the packages belong to this distribution
+revision.py           the revision of a configuration, and the version of its source
 extras.py             the optional packages that a configuration needs and that are absent
 first_request.py      prints a first request to try
 host_writers.py       the writers of a host: usage and the records of requests
@@ -46,6 +47,7 @@ pipelines/            models that are graphs of other models
 embeddings/           tokenizes texts and pools vectors for models that compute embeddings
 foreign/              two commands that examine a server: probe and conformance
 batches/              files and batches: requests that may wait
+bus/                  messages of brokers as requests
 stored/               OpenAI's stored responses and conversations
 explain/              why a request is routed as it is, and the tests of a policy
 recording/            recorded traffic: a sample of requests, redacted and encrypted
@@ -54,10 +56,14 @@ rollouts/             gradual moves of requests from one arm of a route to anoth
 experiments/          values that clients report, and the views of experiments
 shadow/               copies of requests to another target, and the comparison of the answers
 placement/            bundled runtimes as supervised child processes
+scaling/              the number of replicas of each runtime
 supervisor/           several worker processes as one gateway
 drafts/               drafts of the configuration: checks, replays, applies them; its history
+picker/               the endpoint picker of Envoy-based gateways
 playground/           requests of the console to models, on behalf of a signed-in person
 top/                  the live screen of a gateway in a terminal
+alerts/               soft budgets: signed messages to webhooks
+teams/                teams of tenants with limits of their own, changed at run time
 usage/                what tenants have used and spent, in the state database
 requests/             a record of each request, by day, and the search of requests
 telemetry/            the access log and every metric

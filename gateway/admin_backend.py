@@ -9,10 +9,12 @@ from adapters.errors import InferenceError
 from adapters.requests import ModelOrder
 from adapters.types import Order
 from config.schema.config import Config
+from gateway.alerts.writer import AlertWriter
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
+from gateway.batches.service import BatchService
 from gateway.data_plane import DataPlane
 from gateway.fronts.admin.pools import describe_endpoint, describe_pools
 from gateway.fronts.admin.state import describe, describe_load
@@ -20,6 +22,7 @@ from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
+from gateway.scaling.autoscaler import Autoscaler
 from gateway.traffic.operations import NotDone, Operation, operate
 from gateway.usage.writer import UsageWriter
 
@@ -75,8 +78,16 @@ class PlaneBackend:
 class GatewayBackend(PlaneBackend):
     """The `AdminBackend` of a gateway of one process."""
 
-    def __init__(self, plane: DataPlane, lifecycle: Lifecycle, decider: Decider, writers: HostWriters) -> None:
+    def __init__(
+        self,
+        plane: DataPlane,
+        lifecycle: Lifecycle,
+        decider: Decider,
+        writers: HostWriters,
+        autoscaler: Autoscaler,
+    ) -> None:
         super().__init__(plane)
+        self._autoscaler = autoscaler
         self.lifecycle = lifecycle
         self._decider = decider
         self._writers = writers
@@ -100,6 +111,16 @@ class GatewayBackend(PlaneBackend):
     def requests(self) -> RequestWriter:
         """The writer of the records of requests."""
         return self._writers.requests
+
+    @property
+    def batches(self) -> BatchService | None:
+        """Files and batches."""
+        return None if self._plane.batches is None else self._plane.batches.service
+
+    @property
+    def alerts(self) -> AlertWriter:
+        """The writer of alerts."""
+        return self._writers.alerts
 
     @property
     def store(self) -> KeyStore:
@@ -130,7 +151,18 @@ class GatewayBackend(PlaneBackend):
 
     async def state(self) -> dict[str, Any]:
         """Every counter, the health of every endpoint, and the status of the configuration."""
-        return {**await super().state(), "configuration": self.lifecycle.describe()}
+        replicas = self._autoscaler.describe()
+        return {**await super().state(), "configuration": self.lifecycle.describe(), "replicas": replicas}
+
+    async def load(self) -> dict[str, Any]:
+        """The health of every endpoint, queues, the totals of each pool, and the replicas of runtimes."""
+        return {**await super().load(), "replicas": self._autoscaler.describe()}
+
+    async def pools(self) -> list[dict[str, Any]]:
+        """Every pool with its endpoints, and the replicas of its runtime."""
+        pools = await super().pools()
+        self._autoscaler.annotate(pools)
+        return pools
 
     def calls_socket(self) -> str | None:
         """The private socket for the console's requests to models."""

@@ -18,8 +18,15 @@ from gateway.experiments.metrics import ExperimentMetrics
 from gateway.fronts.admin.front import make_app
 from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
+from gateway.placement.local import LocalRuntimes
 from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
+from gateway.scaling.actuator import PlaneActuator
+from gateway.scaling.autoscaler import Autoscaler
+from gateway.scaling.keda_listener import listen_to_keda
+from gateway.scaling.metrics import ReplicaMetrics
+from gateway.scaling.pattern import UsagePattern
+from gateway.telemetry.config_info import ConfigInfo
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
 from policies.rollouts.tally import ShareOrder, StratumTally
@@ -33,8 +40,13 @@ class Gateway:
         self.plane = DataPlane(config)
         self.lifecycle = Lifecycle(path, config)
         self.admin_address = ("", 0)
+        self.keda_address: tuple[str, int] | None = None
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
         self.decider = Decider(lambda: self.config, self._exchange, lambda: self.plane.identity.pepper)
+        assert isinstance(self.plane.runtimes, LocalRuntimes)
+        pattern = UsagePattern(lambda: self.config, lambda: self.writers.usage)
+        actuator = PlaneActuator(self.plane.fleet, self.plane.runtimes)
+        self.autoscaler = Autoscaler(lambda: self.config, actuator, pattern=pattern)
         self._background = Background()
         self._exits = AsyncExitStack()
         self.writers = HostWriters(lambda: self.config, lambda: self.plane.identity.pepper)
@@ -61,6 +73,11 @@ class Gateway:
         """The address of the gRPC listener, if there is one."""
         return self.plane.listeners.grpc_address
 
+    @property
+    def picker_address(self) -> tuple[str, int] | None:
+        """The address of the endpoint picker, if there is one."""
+        return self.plane.listeners.picker_address
+
     async def start(self) -> None:
         """Open the data plane and listen. Runtimes may still be loading, see `/readyz`. Raises `StartError`."""
         self._load_admin_certificate()
@@ -71,8 +88,11 @@ class Gateway:
         await self.plane.open_playground(f"{folder.name}/calls.sock")
         self.lifecycle.open(self.plane.identity.store, self._background, self._exits)
         self.lifecycle.started()
+        self.plane.metrics.watch(ConfigInfo(self.lifecycle))
         await self._start_rollouts()
         self._start_writers()
+        self.plane.metrics.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
+        self._exits.callback(self._background.run(self.autoscaler.run(), "replicas").cancel)
         await self._listen()
 
     async def _start_rollouts(self) -> None:
@@ -96,13 +116,12 @@ class Gateway:
         return counts
 
     async def _listen(self) -> None:
-        admin, listen = (
-            AdminListener(make_app(GatewayBackend(self.plane, self.lifecycle, self.decider, self.writers))),
-            self.config.listen,
-        )
+        backend = GatewayBackend(self.plane, self.lifecycle, self.decider, self.writers, self.autoscaler)
+        admin, listen = AdminListener(make_app(backend)), self.config.listen
         self._exits.push_async_callback(admin.aclose)
         try:
             await self.plane.listeners.listen_tcp(listen)
+            self.keda_address = await listen_to_keda(self.config, self.autoscaler, self._exits)
             address = listen.admin
             self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:

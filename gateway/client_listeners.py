@@ -11,6 +11,7 @@ from adapters.http1.message import Handler, Refusal
 from adapters.http1.server import Limits, Server
 from adapters.open_files import clients_that_fit
 from config.schema.config import Config, HttpConfig, ListenConfig
+from config.schema.listen import ListenerKind
 from gateway.errors import StartError
 from gateway.fronts.door import Door
 from gateway.tls import ServerTls
@@ -25,18 +26,25 @@ class ClientListeners:
     def __init__(self, config: Config) -> None:
         self.http_address = ("", 0)
         self.grpc_address: tuple[str, int] | None = None
+        self.picker_address: tuple[str, int] | None = None
         self._has_grpc = config.listen.grpc is not None
         # The server selects the first of these protocols that a client supports.
+        self._picks = config.listen.endpoint_picker is not None
+        self._alternatives = config.listen.endpoint_picker_alternatives
         self._tls = ServerTls(config.listen.tls, *(("http/1.1", "h2") if config.http.http2 else ("http/1.1",)))
         self._grpc_tls = ServerTls(config.listen.tls, "h2")
+        self._picker_tls = ServerTls(config.listen.tls, "h2")
         self._http: Server
         self._grpc: GrpcServer | None = None
+        self._picker: GrpcServer | None = None
 
     def load_certificates(self) -> None:
         """Read the certificates' files again. Raises `FleetError`."""
         self._tls.load()
         if self._has_grpc:
             self._grpc_tls.load()
+        if self._picks:
+            self._picker_tls.load()
 
     def open(
         self,
@@ -51,10 +59,13 @@ class ClientListeners:
         """Create the servers. `uploads` are the largest bodies by path, for bodies that are read in pieces.
 
         Raises `StartError`."""
-        config = _within_open_files(config, listeners=2 if self._has_grpc else 1)
-        self._http = Server(handler, _limits(config, uploads or {}), refuse, memory)
+        config = _within_open_files(config, listeners=1 + self._has_grpc + self._picks)
+        limits = _limits(config, uploads or {})
+        self._http = Server(handler, limits, refuse, memory)
         if self._has_grpc:
             self._grpc = _grpc_server(door, ready, config)
+        if self._picks:
+            self._picker = _picker_server(handler, limits, refuse, ready, memory, self._alternatives)
 
     @property
     def connections(self) -> int:
@@ -67,24 +78,27 @@ class ClientListeners:
         self.http_address = await self._http.listen_tcp(http.host, http.port, self._tls.context)
         if self._grpc is not None and grpc is not None:
             self.grpc_address = await self._grpc.listen_tcp(grpc.host, grpc.port, self._grpc_tls.context)
+        if self._picker is not None and (picker := listen.endpoint_picker) is not None:
+            self.picker_address = await self._picker.listen_tcp(picker.host, picker.port, self._picker_tls.context)
 
-    async def listen_socket(self, bound: socket.socket, *, grpc: bool) -> tuple[Listeners, asyncio.Server]:
+    async def listen_socket(self, bound: socket.socket, kind: ListenerKind) -> tuple[Listeners, asyncio.Server]:
         """Accept from a socket that another process bound. Returns the server and its listener."""
-        if grpc:
-            assert self._grpc is not None
-            return self._grpc, await self._grpc.listen_socket(bound, self._grpc_tls.context)
-        return self._http, await self._http.listen_socket(bound, self._tls.context)
+        if kind == "http":
+            return self._http, await self._http.listen_socket(bound, self._tls.context)
+        server, tls = (self._grpc, self._grpc_tls) if kind == "grpc" else (self._picker, self._picker_tls)
+        assert server is not None
+        return server, await server.listen_socket(bound, tls.context)
 
     async def drain(self, seconds: float) -> bool:
         """Stop accepting and wait for requests. True if all ended within `seconds`."""
-        if self._grpc is None:
-            return await self._http.drain(seconds)
-        return all(await asyncio.gather(self._http.drain(seconds), self._grpc.drain(seconds)))
+        servers = [server for server in (self._http, self._grpc, self._picker) if server is not None]
+        return all(await asyncio.gather(*(server.drain(seconds) for server in servers)))
 
     async def aclose(self) -> None:
         """Drop every connection."""
-        if self._grpc is not None:
-            await self._grpc.aclose()
+        for server in (self._picker, self._grpc):
+            if server is not None:
+                await server.aclose()
         await self._http.aclose()
 
 
@@ -96,6 +110,23 @@ def _grpc_server(door: Door, ready: Callable[[], bool], config: HttpConfig) -> "
             f"listen.grpc: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
         ) from None
     return grpc_server(door, ready, config)
+
+
+def _picker_server(
+    handler: Handler,
+    limits: Limits,
+    refuse: Refusal,
+    ready: Callable[[], bool],
+    memory: Budget,
+    alternatives: int,
+) -> "GrpcServer":
+    try:
+        from gateway.picker.listener import PickerServer
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"listen.endpoint_picker: the package {error.name} is missing: install it with pip install 'headrace[grpc]'"
+        ) from None
+    return PickerServer(handler, limits, refuse, ready, memory, alternatives)
 
 
 def _within_open_files(config: HttpConfig, listeners: int) -> HttpConfig:

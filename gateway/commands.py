@@ -25,8 +25,10 @@ from gateway.foreign.probe import probe
 from gateway.ownership import foreign_rooms
 from gateway.recording.cli import app as record
 from gateway.replay.cli import replay
+from gateway.requests.cli import app as requests
 from gateway.rollouts.cli import app as rollout
 from gateway.shadow.cli import app as shadow
+from gateway.teams.cli import app as teams
 from gateway.top.cli import top
 from gateway.usage.cli import app as usage
 
@@ -58,12 +60,14 @@ app.command()(top)
 app.add_typer(imports, name="import")
 app.add_typer(batch, name="batch")
 app.add_typer(keys, name="keys")
+app.add_typer(teams, name="teams")
 app.add_typer(audit, name="audit")
 app.add_typer(rollout, name="rollout")
 app.add_typer(experiment, name="experiment")
 app.add_typer(shadow, name="shadow")
 app.add_typer(record, name="record")
 app.add_typer(usage, name="usage")
+app.add_typer(requests, name="requests")
 app.add_typer(prices, name="prices")
 
 

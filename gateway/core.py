@@ -41,10 +41,10 @@ from gateway.shadow.copied import CopiedRequest
 from gateway.shadow.copies import ShadowCopies
 from gateway.snapshot import Snapshot
 from gateway.telemetry import Record, Telemetry
-from gateway.telemetry.traces.content import TraceContent, content_of
-from gateway.traffic import spans
+from gateway.telemetry.traces.content import TraceContent, traced_content
 from gateway.traffic.queue import priority_of
 from gateway.traffic.sequences import Sequences
+from gateway.traffic.spans import LARGE
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
 from policies.limits.price import PriceRow, expected_output
@@ -144,12 +144,14 @@ class Core:
             self._models_of(snapshot, principal, decision, record.allowances),
             repeatable=request.repeatable or decision.retry.methods == "all",
         )
-        call.assignment = assignment
+        call.assignment, call.relay = assignment, record.relay
         content: TraceContent | None = None
-        if trace.spans is not None:
-            spans.decided(trace.spans, decision, now)
+        if (log := trace.spans) is not None:
+            log.decided = now
+            if request.size <= LARGE:
+                log.request = request
             if decision.trace_content is not None:
-                trace.spans.content = content = content_of(decision.trace_content, request)
+                content = traced_content(decision.trace_content, request, log, log.root)
         try:
             answer = await plan.call(request, call)
         except BaseException as error:
@@ -281,8 +283,8 @@ class Core:
             if name != requested:
                 request = request.codec.rename(request, name)
             facts = facts_of(principal, request, model, headers, record.request_id, self.wall())
-            draft = record.draft
-            decision = model.rules.decide(facts, self.rng if draft is None else draft.drawing(self.rng))
+            draft, rng = record.draft, record.rng or self.rng
+            decision = model.rules.decide(facts, rng if draft is None else draft.drawing(rng))
             if decision is not None and not (scope is None or scope.allows_route(decision.name)):
                 decision = None
             if draft is not None:

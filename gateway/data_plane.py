@@ -7,6 +7,7 @@ from collections.abc import Container, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from adapters.http1.heap import keep_trimmed
 from adapters.http1.message import Handler, Headers, Refusal, Response
@@ -19,6 +20,8 @@ from gateway.auth.table import KeyTable
 from gateway.background import Background
 from gateway.batches.metrics import BatchMetrics
 from gateway.batches.plane import BatchPlane
+from gateway.bus.metrics import BusMetrics, LateAnswers
+from gateway.bus.plane import BusPlane
 from gateway.client_listeners import ClientListeners
 from gateway.core import Core
 from gateway.embeddings.loading import embedders
@@ -32,7 +35,9 @@ from gateway.fronts.listener import Fronts
 from gateway.limits.ledger import Ledger
 from gateway.limits.memory import Memory
 from gateway.limits.shared import SharedTable
+from gateway.local_folder import local_folder
 from gateway.pipelines.leaves import resources
+from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
 from gateway.playground.listener import PlaygroundListener
 from gateway.recording.metrics import RecordMetrics
@@ -45,6 +50,8 @@ from gateway.shadow.metrics import ShadowMetrics
 from gateway.shadow.plane import ShadowPlane
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.stored.keeper import Keeper
+from gateway.teams.limits import with_teams
+from gateway.teams.store import StoredTeam
 from gateway.telemetry import AccessLog, Metrics, Telemetry
 from gateway.telemetry.caches import CacheGauges
 from gateway.telemetry.discovery import DiscoveryMetrics
@@ -92,14 +99,16 @@ class DataPlane:
         self.recorder: TrafficRecorder | None = None
         self.ledger = Ledger(table=shared.limits if shared else None, redis=self.redis)
         self.memory = Memory(config.http)
-        self.fleet = Fleet(self.rng, self.clock, shared.runtimes if shared else None)
+        self.runtimes = shared.runtimes if shared else LocalRuntimes()
+        self.fleet = Fleet(self.rng, self.clock, self.runtimes)
         self.plan_state = PlanState()
         self.rollouts = LiveComparisons()
         self.warm_arms = WarmArms(lambda: self.config, self.fleet, self.rollouts)
         self.shadows = ShadowPlane(self.fleet, self.rng, self.clock)
-        self.traces = LiveTraces(self.clock, self.rng)
-        self.usage = LiveUsage()
-        self.requests = LiveRequests()
+        self.traces = LiveTraces(self.clock, self.rng, local_folder(config.state.database, "traces", None))
+        process = uuid4().hex
+        self.usage = LiveUsage(process)
+        self.requests = LiveRequests(process)
         self.demo = shared.demo if shared else new_key() if config.auth.demo_key else None
         self.identity = Identity(config, self.demo, self._keys_changed, self.clock)
         self.listeners = ClientListeners(config)
@@ -107,7 +116,9 @@ class DataPlane:
         self.playground_path: str | None = None
         self._playground: PlaygroundListener | None = None
         self.batches: BatchPlane | None = None
+        self.bus: BusPlane | None = None
         self.core: Core
+        self._teams: tuple[StoredTeam, ...] = ()
         self._background = Background()
         self._access_log = _open_log(config.access_log.to)
         self._exits = AsyncExitStack()
@@ -150,7 +161,8 @@ class DataPlane:
         self._open_shadows()
         if self.config.batches is not None:
             self.batches = BatchPlane(lambda: self.config, self.core, lambda: self.identity.pepper)
-            self.metrics.watch(BatchMetrics(self.batches.gate))
+            plane = self.batches
+            self.metrics.watch(BatchMetrics(plane.gate, lambda: plane.progress))
         self._open_listeners()
         for name, work in self.identity.works():
             self._run(work, name)
@@ -168,7 +180,7 @@ class DataPlane:
         return RedisLedger(state.redis, state.redis_timeout, self.rng, self.clock, time.time)
 
     async def _open_ledger(self) -> None:
-        self.ledger.configure(self.config.tenants, self.clock(), self.config.models)
+        self._configure_ledger(self.config)
         if self.redis is not None:
             self._run(self.redis.run(), "redis")
             self._exits.push_async_callback(self.redis.aclose)
@@ -182,6 +194,7 @@ class DataPlane:
         watch(IdentityGauges(lambda: self.identity.database_available, self.identity.tokens.key_sets))
         watch(QueueMetrics(self.fleet.queues))
         watch(DiscoveryMetrics(self.fleet, self.clock))
+        watch(LateAnswers(self.fleet.endpoints))
         watch(CacheGauges(self.plan_state.shelves))
         watch(MemoryMetrics(self.memory))
         watch(TraceMetrics(lambda: self.traces.exporter))
@@ -230,6 +243,11 @@ class DataPlane:
         if self.batches is not None:
             self._exits.push_async_callback(self.batches.aclose)
             self._run(self.batches.run(keeper), "batches")
+        if self.config.listen.bus:
+            self.bus = bus = BusPlane(self.config, self.core, keeper, lambda: self.identity.pepper)
+            self.metrics.watch(BusMetrics(bus))
+            self._exits.push_async_callback(bus.aclose)
+            self._run(bus.run(), "bus")
 
     async def open_playground(self, path: str) -> None:
         """Listen on a private Unix socket for the console's requests to models. After `open`."""
@@ -297,7 +315,7 @@ class DataPlane:
         which the old arm of each rollout must still be able to serve."""
         config = change.config
         self.identity.configure(config)
-        self.ledger.configure(config.tenants, self.clock(), config.models)
+        self._configure_ledger(config)
         self.memory.configure(tenant.name for tenant in config.tenants)
         pools = self.fleet.commit(change, self.warm_arms.configure(config, warm))
         self.core.snapshot = self._build(config, pools)
@@ -316,7 +334,14 @@ class DataPlane:
         live, shadows = self.rollouts.by_name, self.shadows.live.by_name
         return build(config, keys, pools, self.rng, self.clock, tokens, self.plan_state, salt, live, shadows)
 
+    def _configure_ledger(self, config: Config) -> None:
+        """Apply the limits of the file, and of the teams in the database."""
+        self._teams = self.identity.keys.teams
+        self.ledger.configure(with_teams(config, self._teams), self.clock(), config.models)
+
     def _keys_changed(self, keys: KeyTable) -> None:
+        if keys.teams != self._teams:
+            self._configure_ledger(self.config)
         self.core.snapshot = with_keys(self.core.snapshot, keys)
 
     # ── state ─────────────────────────────────────────────────────────────────────────────────────────
@@ -329,7 +354,9 @@ class DataPlane:
         """Names of models for which no route leads to an eligible endpoint. A pipeline has only that of its files."""
         snapshot = self.core.snapshot
         pools = snapshot.pools
-        alive = {name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints)}
+        alive = {
+            name for name, pool in pools.items() if any(e.health != "unhealthy" for e in pool.endpoints) or pool.starts
+        }
         return [model.name for model in snapshot.config.models if not _has_endpoint(model, alive)]
 
     # ── end ───────────────────────────────────────────────────────────────────────────────────────────
@@ -343,6 +370,8 @@ class DataPlane:
             self.batches.drain()
         await self.shadows.copies.stop()
         drains = [self.listeners.drain(self.config.drain)]
+        if self.bus is not None:
+            drains.append(self.bus.drain(self.config.drain))
         if self._playground is not None:
             drains.append(self._playground.drain(self.config.drain))
         return all(await asyncio.gather(*drains))

@@ -57,6 +57,7 @@ def facts_of(
         now_utc,
         request.sequence,
         request.uses_feature,
+        principal.team,
     )
 
 
@@ -109,7 +110,8 @@ def amounts_of(request: ModelRequest, usage: Usage | None) -> Amounts:
 
 def charge(price: PriceRow, usage: Usage) -> Money:
     """The cost of an answer."""
-    return price.cost(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.reasoning_tokens)
+    parts = usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens
+    return price.cost(usage.prompt_tokens, usage.completion_tokens, *parts)
 
 
 def hide_model_error(error: BaseException | None) -> None:

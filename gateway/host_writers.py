@@ -6,6 +6,8 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from config.schema.config import Config
+from gateway.alerts.metrics import AlertMetrics
+from gateway.alerts.writer import AlertWriter
 from gateway.requests import writer as request_writer
 from gateway.requests.metrics import RequestsMetrics
 from gateway.requests.writer import RequestWriter
@@ -19,7 +21,8 @@ class HostWriters:
 
     def __init__(self, config: Callable[[], Config], pepper: Callable[[], bytes]) -> None:
         self.usage = UsageWriter(config, pepper)
-        self.requests = RequestWriter(config)
+        self.requests = RequestWriter(config, usage=self.usage)
+        self.alerts = AlertWriter(config, pepper, self.usage)
 
     def prepare(self, config: Config) -> None:
         """Create the folders where data waits. Raises `StartError`."""
@@ -28,13 +31,20 @@ class HostWriters:
 
     def collectors(self) -> tuple[Collector, ...]:
         """The metrics of the writers."""
-        return UsageMetrics(self.usage), RequestsMetrics(self.requests)
+        return UsageMetrics(self.usage), RequestsMetrics(self.requests), AlertMetrics(self.alerts)
 
     def works(self) -> tuple[tuple[str, Coroutine[Any, Any, None]], ...]:
         """The background tasks, with their names."""
-        return ("usage", self.usage.run()), ("requests", self.requests.run())
+        return (
+            ("usage", self.usage.run()),
+            ("requests", self.requests.run()),
+            ("budgets", self.alerts.run_comparisons()),
+            ("webhooks", self.alerts.run_deliveries()),
+        )
 
     async def aclose(self) -> None:
         """Write the rest, and close the databases."""
-        await self.usage.aclose()
+        await self.alerts.aclose()
+        await self.usage.write()  # a process is complete once its usage is
         await self.requests.aclose()
+        await self.usage.aclose()

@@ -18,6 +18,7 @@ from gateway.auth.store import KeyStore
 from gateway.auth.trail import Trail
 from gateway.background import Background
 from gateway.drafts.history import ConfigHistory
+from gateway.revision import revision_of, version_at
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,10 @@ class Lifecycle:
         """The configuration in force."""
         self.loaded = ""
         """The time at which the configuration in force was loaded, in UTC."""
+        self.revision = revision_of(config.text)
+        """The revision of the configuration in force."""
+        self.version = ""
+        """The version of its source: a commit or a ConfigMap's folder; empty for any other source."""
         self.last_error = ""
         """The failure of the last reload or restart; empty after a success."""
         self.watcher: Watcher | None = None
@@ -90,9 +95,14 @@ class Lifecycle:
     def _loaded(self, cause: str) -> None:
         self.loaded = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self.last_error = ""
+        self.revision = revision_of(self.config.text)
         if self._background is not None:
+            self._background.run(self._read_version(), "version of the configuration")
             cause, actor = self._cause or (cause, this_process())
             self._background.run(self._add_version(self.config.text, cause, actor), "configuration history")
+
+    async def _read_version(self) -> None:
+        self.version = await asyncio.to_thread(version_at, self.path)
 
     async def _add_version(self, text: str, cause: str, actor: Actor) -> None:
         assert self.history is not None
@@ -104,4 +114,10 @@ class Lifecycle:
 
     def describe(self) -> dict[str, str]:
         """The status of the configuration, for operators."""
-        return {"file": str(self.path), "loaded": self.loaded, "last_error": self.last_error}
+        return {
+            "file": str(self.path),
+            "loaded": self.loaded,
+            "revision": self.revision,
+            "version": self.version,
+            "last_error": self.last_error,
+        }

@@ -3,14 +3,51 @@
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 T = TypeVar("T")
 INTERVAL = 0.1
 """Seconds between two updates of the line."""
+
+
+@contextmanager
+def working(part: str) -> Iterator[None]:
+    """A line with the elapsed time on standard error while a block runs. Nothing is written without a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with _bar(*columns) as bar:
+        bar.add_task(part, total=None)
+        yield
+
+
+def measured(items: Iterable[T], part: str, total: int) -> Iterator[T]:
+    """The items, with a bar of their share on standard error as they pass."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _bar(*columns) as bar:
+        task = bar.add_task(part, total=total)
+        for item in items:
+            yield item
+            bar.advance(task)
+
+
+def _bar(*columns: ProgressColumn) -> Progress:
+    """The command's output is no part of the display: it may be a file."""
+    console = Console(stderr=True)
+    return Progress(
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False,
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
 
 
 def counted(items: Iterable[T], unit: str) -> Iterator[T]:
@@ -20,9 +57,7 @@ def counted(items: Iterable[T], unit: str) -> Iterator[T]:
         return
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} " + unit), TimeElapsedColumn())
     count, shown = 0, 0.0
-    console = Console(stderr=True)
-    # The command's output is no part of the display: it may be a file.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bar:
+    with _bar(*columns) as bar:
         task = bar.add_task("", total=None)
         for item in items:
             count += 1

@@ -1,13 +1,13 @@
 """`headrace serve`: runs a gateway until a signal stops it."""
 
 import asyncio
-import gc
 import logging
 import sys
 from pathlib import Path
 
 import uvloop
 
+from adapters.http1 import heap
 from adapters.open_files import raise_limit
 from adapters.temporary import sweep
 from config.schema.config import Config
@@ -61,8 +61,7 @@ async def _run(gateway: Gateway | Supervisor, watcher: Watcher, signals: Signals
             log.warning("SIGUSR2 ignored: the workers are being restarted already")
 
     gateway.watch(watcher)
-    gc.collect()
-    gc.freeze()  # exclude the modules, which stay loaded, from every later collection
+    heap.freeze()
     tasks = [
         asyncio.create_task(each(signals.reload, watcher.reload_now)),
         asyncio.create_task(each(signals.restart, restart)),
@@ -82,13 +81,19 @@ async def _announce(gateway: Gateway | Supervisor) -> None:
     base = f"{scheme}://{_host_port(gateway.http_address)}"
     admin = "https" if config.listen.admin_tls else "http"
     grpc = f"gRPC: {_host_port(gateway.grpc_address)}, " if gateway.grpc_address is not None else ""
+    if gateway.picker_address is not None:
+        grpc += f"endpoint picker: {_host_port(gateway.picker_address)}, "
     _print(f"Headrace listens on {base} ({grpc}admin: {admin}://{_host_port(gateway.admin_address)})")
+    if gateway.keda_address is not None:
+        _print(f"KEDA's external scaler listens on {_host_port(gateway.keda_address)}")
     waiting = await gateway.models_without_endpoint()
     if waiting:
         _print(f"Starting: {', '.join(waiting)}")
     while await gateway.models_without_endpoint():  # noqa: ASYNC110 - for a person, not a program
         await asyncio.sleep(READY_POLL)
     _print("Ready.")
+    if config.console.enabled:
+        _print(f"Console: {admin}://{_host_port(gateway.admin_address)}/console/")
     if gateway.demo is not None:
         _print(f"Demo key (until this process ends, this machine only): {gateway.demo.plaintext}")
         if lines := await first_request.command(config, base, gateway.demo.plaintext):

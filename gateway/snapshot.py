@@ -2,7 +2,7 @@
 
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -12,6 +12,7 @@ from config.code import calls_of_files
 from config.protocols.kserve import KserveV1Protocol
 from config.schema.config import ClientModelConfig, Config, PoolConfig, TenantConfig
 from config.schema.globs import is_glob
+from config.schema.pipelines.parts import PipelineTensorConfig
 from gateway.auth.certificates import Certificates
 from gateway.auth.credentials import Credentials
 from gateway.auth.table import REFUSED, KeyTable
@@ -87,6 +88,21 @@ class Snapshot:
         price = self.prices.get(model)
         return None if price is None else price.at(utc)
 
+    def own_pools(self, model: str | None) -> frozenset[str] | None:
+        """The pools of a model's routes; None for a pipeline, for arms that are models, and for an unknown model."""
+        resolved = None if model is None else self.catalogue.find(model)
+        if resolved is None or resolved.rules.model in self.pipelines:
+            return None
+        routes = next(m.routes for m in self.config.models if m.name == resolved.rules.model)
+        if any(True for route in routes for _ in route.models()):
+            return None
+        return frozenset(pool for route in routes for pool in route.pools() if pool in self.pools)
+
+    def pools_of(self, model: str | None) -> frozenset[str]:
+        """The pools that requests to a model may use; all pools if the model does not determine them."""
+        own = self.own_pools(model)
+        return frozenset(self.pools) if own is None else own
+
     def called(self, model: str) -> ResolvedModel | None:
         """The model that a step calls."""
         return self.functions.get(model) or self.catalogue.find(model)
@@ -131,6 +147,11 @@ def build(
         resolved = catalogue.find(name)
         return resolved is not None and _takes_json(models[resolved.rules.model], configs)
 
+    def outputs_of(name: str) -> Sequence[PipelineTensorConfig]:
+        resolved = catalogue.find(name)
+        signature = None if resolved is None else models[resolved.rules.model].signature
+        return () if signature is None else signature.outputs
+
     prices = {model.name: Price(model.price) for model in config.models if model.price is not None}
     return Snapshot(
         config=config,
@@ -148,7 +169,7 @@ def build(
         responses_models=frozenset(model.name for model in config.models if _serves_responses(model, configs)),
         shared_models=frozenset(m.name for m in config.models if _users(m, allowed) > 1),
         explainers={model.name: model.explainer for model in config.models if model.explainer is not None},
-        pipelines=Builder(config, takes_tensors, takes_json, clock).pipelines(),
+        pipelines=Builder(config, takes_tensors, takes_json, outputs_of, clock).pipelines(),
         composer=Composer(pools, configs, plan_state, rng, clock),
     )
 

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from loadtests import arms, native, report, rounds
-from loadtests.cpu import Meter
-from loadtests.headrace import HEADRACE, headrace_redis, redis_program
-from loadtests.peers import PEERS
-from loadtests.replies import CheckError, chat_body, check_answer, check_refusal, http_request, post
-from loadtests.servers import Gateway, Launch, StartError, Target, running
-from loadtests.venvs import InstallError
-from loadtests.workloads import (
+from loadtests import native
+from loadtests.figures import report, rounds
+from loadtests.figures.cpu import Meter
+from loadtests.gateways import arms
+from loadtests.gateways.headrace import HEADRACE, headrace_redis, redis_program
+from loadtests.gateways.replies import CheckError, chat_body, check_answer, check_refusal, http_request, post
+from loadtests.gateways.workloads import (
     CHUNKS,
     EXPECTED,
     GAP_US,
@@ -37,6 +36,9 @@ from loadtests.workloads import (
     request_file,
     streams,
 )
+from loadtests.peers import PEERS
+from loadtests.servers import Gateway, Launch, StartError, Target, running
+from loadtests.venvs import InstallError
 
 QUIET_WAIT_S = 60.0
 WARM_UP = (closed(8), streams(8))

@@ -16,8 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from loadtests import rounds
 from loadtests.bench_gateway import progress, wait_for_quiet
+from loadtests.figures import rounds
+from loadtests.gateways.workloads import Point
 from loadtests.llm import report
 from loadtests.llm.figures import Cost, figures
 from loadtests.llm.headrace import GATEWAY, OURS, WEIGHTS, name_of, running_gateway, running_headrace
@@ -26,7 +27,6 @@ from loadtests.llm.targets import Target, awake, measure, warm_up
 from loadtests.llm.workloads import WORKLOADS, Word, Workload, vocabulary
 from loadtests.servers import StartError
 from loadtests.venvs import InstallError
-from loadtests.workloads import Point
 from runtimes.llm.weights.store import resolve
 
 BUNDLED = "bundled:smollm2-135m-instruct"

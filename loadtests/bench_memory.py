@@ -19,12 +19,12 @@ from rich.table import Table
 
 from loadtests import native
 from loadtests.bench_gateway import Bench, install, progress, two_cores
-from loadtests.cpu import resident_bytes
-from loadtests.headrace import HEADRACE
+from loadtests.figures.cpu import resident_bytes
+from loadtests.gateways.headrace import HEADRACE
+from loadtests.gateways.replies import CheckError
+from loadtests.gateways.workloads import CHUNKS, Generator, Load, streams
 from loadtests.peers import PEERS
-from loadtests.replies import CheckError
 from loadtests.servers import Gateway, Launch, StartError, Target
-from loadtests.workloads import CHUNKS, Generator, Load, streams
 
 GAP_US = 100_000
 """Between two chunks of a stream: slow enough that no gateway saturates."""

@@ -21,10 +21,12 @@ from http.client import HTTPException
 from pathlib import Path
 from statistics import median
 
-from loadtests import inference_graphs, native, networks, rounds
+from loadtests import native
 from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
-from loadtests.peers import kserve_router
-from loadtests.report import rounded
+from loadtests.figures import rounds
+from loadtests.figures.report import rounded
+from loadtests.gateways.workloads import LoadError, Point
+from loadtests.peers import inference_graphs, kserve_router, networks
 from loadtests.servers import StartError
 from loadtests.tensors import headrace, report
 from loadtests.tensors.ensemble_targets import (
@@ -40,7 +42,6 @@ from loadtests.tensors.measure import closed_loop
 from loadtests.tensors.targets import Target
 from loadtests.tensors.workloads import Workload
 from loadtests.venvs import InstallError
-from loadtests.workloads import LoadError, Point
 
 WARM_UP_S = 2.0
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadtests import variants
+from loadtests.gateways import variants
 
 
 def with_record(settings: dict[str, Any], config: dict[str, Any], folder: Path) -> None:

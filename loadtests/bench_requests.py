@@ -79,6 +79,8 @@ def searches(ids: Sequence[str]) -> dict[str, Callable[[int], RequestQuery]]:
         "tenant and model": query(LabelTest("tenant", "tenant-150"), LabelTest("model", "model-11")),
         "absent tenant": query(LabelTest("tenant", "nobody")),
         "model": query(LabelTest("model", "model-3")),
+        "key": query(LabelTest("key", "key42-1")),
+        "pool": query(LabelTest("pool", "main")),
         "errors": query(LabelTest("error", None)),
         "status 504": query(LabelTest("status", 504)),
         "tenant and 5xx": query(LabelTest("tenant", "tenant-42"), LabelTest("status", 500, 599)),

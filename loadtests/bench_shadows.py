@@ -24,12 +24,13 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from loadtests import native, rounds
+from loadtests import native
 from loadtests.bench_gateway import UPSTREAM, Bench, progress, two_cores
-from loadtests.headrace import config, create_key
-from loadtests.replies import MODEL, PATH
+from loadtests.figures import rounds
+from loadtests.gateways.headrace import config, create_key
+from loadtests.gateways.replies import MODEL, PATH
+from loadtests.gateways.workloads import Figure, Generator, Point, Workload, milliseconds
 from loadtests.servers import Gateway, Launch, Site, Target, free_port
-from loadtests.workloads import Figure, Generator, Point, Workload, milliseconds
 
 OFF, AGAIN = "off", "off-again"
 STATES = (OFF, AGAIN, "healthy", "dead", "hanging")

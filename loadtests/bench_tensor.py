@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 
-from loadtests import native, rounds
+from loadtests import native
 from loadtests.bench_gateway import progress, two_cores, wait_for_quiet
+from loadtests.figures import rounds
+from loadtests.gateways.workloads import LoadError, Point
 from loadtests.peers import triton
 from loadtests.peers.bentoml import BENTOML
 from loadtests.peers.kserve import KSERVE
@@ -32,7 +34,6 @@ from loadtests.tensors.repositories import MAGIKA, for_headrace, for_triton
 from loadtests.tensors.targets import Target, running_peer, running_triton
 from loadtests.tensors.workloads import WORKLOADS, Workload, write_requests
 from loadtests.venvs import InstallError
-from loadtests.workloads import LoadError, Point
 
 PEERS = {peer.name: peer for peer in (TORCHSERVE, BENTOML, RAY_SERVE, MLSERVER, KSERVE)}
 OTHERS = (report.TRITON, *PEERS)

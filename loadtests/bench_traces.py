@@ -15,7 +15,7 @@ from typing import Any
 
 from adapters.http1.message import Request, Response
 from adapters.http1.server import Server
-from loadtests import variants
+from loadtests.gateways import variants
 
 
 async def collect() -> None:

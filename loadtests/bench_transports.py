@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from loadtests.cpu import PROC, parse_schedstat
+from loadtests.figures.cpu import PROC, parse_schedstat
 
 
 class Case(NamedTuple):

@@ -21,12 +21,12 @@ from rich.table import Table
 
 from loadtests import native
 from loadtests.bench_gateway import UPSTREAM, Bench, progress
-from loadtests.cpu import Meter
-from loadtests.headrace import launch_headrace
-from loadtests.replies import CheckError
-from loadtests.rounds import in_order
+from loadtests.figures.cpu import Meter
+from loadtests.figures.rounds import in_order
+from loadtests.gateways.headrace import launch_headrace
+from loadtests.gateways.replies import CheckError
+from loadtests.gateways.workloads import Generator, LoadError, closed
 from loadtests.servers import Gateway, StartError, Target
-from loadtests.workloads import Generator, LoadError, closed
 
 LOAD = closed(128)
 

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests.replies import chat_body, post
+from loadtests.gateways.replies import chat_body, post
 
 REPOSITORY = Path(__file__).parents[1]
 START_TIMEOUT_S = 120.0

@@ -6,11 +6,13 @@ pipelines/   the pure parts of pipelines: combining, guards
 rollouts/    gradual moves of requests, which are taken back if the new arm is worse
 experiments/  comparisons of arms by values that clients report
 comparison/  whether two answers to one request agree
+bus/         messages of brokers: room, order, topics of answers
 batches/     requests that may wait: examination, order, admission, states
 shadowing/   copies of requests whose answers are compared
 sequential/  tests and intervals that are valid at every look
 limits/      rates, budgets, prices and concurrency
 scaling/     the number of replicas of a pool
+swapping/    the models that share the memory of a device
 breaker.py   circuit breaker: stops calls to a failing endpoint, then tries one
 outliers.py  ejects an endpoint that fails more often than its peers
 health.py    slow start, and the panic threshold below which health is ignored

@@ -3,39 +3,38 @@
 A head decision would have to guess which requests will be slow or fail; the gateway has the whole record in memory.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Collection
 
 WINDOW = 512
 """Durations of a model from which the threshold of slow requests is computed."""
-EVERY = 128
-FEWEST = 100
+FEWEST = 128
 """Durations below which no request counts as slow."""
 SLOWEST = 0.01
 MOST_MODELS = 1024
 
 _SPACE = 1 << 56
+_LAST_BITS = _SPACE - 1
 
 
 class SlowThreshold:
-    """The 99th percentile of the last `WINDOW` durations, recomputed with every `EVERY`th."""
+    """The 99th percentile of the last `WINDOW` durations. It is recomputed at the latest after as many."""
 
-    __slots__ = ("_count", "_durations", "seconds")
+    __slots__ = ("_count", "_durations", "_next", "seconds")
 
     def __init__(self) -> None:
-        self._durations: list[float] = []
+        self._durations: deque[float] = deque(maxlen=WINDOW)
         self._count = 0
+        self._next = FEWEST
         self.seconds = float("inf")
 
     def add(self, seconds: float) -> bool:
         """Count a duration. Returns whether it is above the percentile of those before it."""
-        slow = seconds > self.seconds
-        if len(self._durations) < WINDOW:
-            self._durations.append(seconds)
-        else:
-            self._durations[self._count % WINDOW] = seconds
+        self._durations.append(seconds)
         self._count += 1
-        if self._count >= FEWEST and self._count % EVERY == 0:
+        slow = seconds > self.seconds
+        if self._count == self._next:
+            self._next += min(self._count, WINDOW)
             ordered = sorted(self._durations)
             self.seconds = ordered[int(len(ordered) * (1 - SLOWEST))]
         return slow
@@ -54,21 +53,24 @@ class TailSampler:
         self._bound = round(share * _SPACE)
         self._slow: OrderedDict[str, SlowThreshold] = OrderedDict()
 
-    def samples(self, trace_id: bytes) -> bool:
+    def samples(self, trace: int) -> bool:
         """Whether the share includes a trace, known from its start."""
-        return int.from_bytes(trace_id[-7:], "big") < self._bound
+        return trace & _LAST_BITS < self._bound
 
-    def selects(self, model: str, seconds: float, *, failed: bool, rerouted: bool, rollout: bool) -> bool:
-        """Whether a rule selects a request that has ended. Every request must be presented, also a selected request.
+    def is_slow(self, model: str, seconds: float) -> bool:
+        """Whether a request is among the slowest of its model. Every request must be presented, also a selected one."""
+        if not self._slowest:
+            return False
+        threshold = self._slow.get(model)
+        return (self._new_threshold(model) if threshold is None else threshold).add(seconds)
+
+    def selects(self, *, failed: bool, rerouted: bool, rollout: bool) -> bool:
+        """Whether a rule selects a request by its outcome.
 
         `failed`: by the server's fault, or as a broken stream. `rerouted`: retried, hedged, resumed, or answered by a
         fallback. `rollout`: assigned to the new arm of a rollout.
         """
-        slow = False
-        if self._slowest:
-            threshold = self._slow.get(model)
-            slow = (self._new_threshold(model) if threshold is None else threshold).add(seconds)
-        return slow or (failed and self._errors) or (rerouted and self._rerouted) or (rollout and self._rollouts)
+        return (failed and self._errors) or (rerouted and self._rerouted) or (rollout and self._rollouts)
 
     def _new_threshold(self, model: str) -> SlowThreshold:
         threshold = self._slow[model] = SlowThreshold()

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ if not Path("/dev/nvidiactl").exists():
 # Each of some hundred processes would compile all sources again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell ignores these in its background jobs, and children would inherit that: tests end processes by them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 
 # Without a current loop, asyncio makes one for the test runner, and nothing closes it.
 asyncio.set_event_loop(None)
@@ -46,6 +52,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     atexit.register(gc.unfreeze)  # extension modules report as leaks what is not collected at the end
+
+
+class _Failures:
+    """Prints each failure when it happens: a run may be stopped before its end, which has the reports."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            lines = report.longreprtext.splitlines()
+            why = next((line for line in lines if line.startswith("E ")), lines[-1] if lines else "")
+            self._config.get_terminal_writer().line(f"\n{report.when} of {report.nodeid}: {why[:200]}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Failures(config))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,9 +13,10 @@ incoming.py          a request whose body is being received
 message.py           `Request`, `Response`, `Headers`: the types that a handler uses
 room.py              slots for connections; idle connections yield theirs to new ones
 budget.py            limits on the bytes that requests hold at once
-heap.py              returns freed memory to the operating system
+heap.py              collections of garbage, and freed memory
 client.py            pooled connections to one endpoint
 exchange.py          one connection of the client: request and response
+relay.py             an exchange of the client that a proxy carries
 sweeper.py           one timer for all deadlines of a loop
 greeting.py          selects HTTP/1.1 or HTTP/2 by the first bytes
 multiplexed.py       HTTP/2 with the package `h2`

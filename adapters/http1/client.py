@@ -3,12 +3,13 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Sequence
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from adapters.assembly import LARGE, Assembly
 from adapters.errors import BackendError, DeadlineError, InferenceError, TransportError, Unavailable, UpstreamTimeout
 from adapters.http1.exchange import Exchange
 from adapters.http1.message import Headers
+from adapters.http1.relay import RELAY
 from adapters.http1.sweeper import sweeper
 from adapters.types import Deadline
 
@@ -117,7 +118,8 @@ class Client:
 
     At most `max_connections` are open. A request above this limit fails with `Unavailable`: waiting belongs in a
     queue with a bound and a policy. `server_name` is the name that the server's certificate must have, if this is not
-    the host of the URL. Every request carries `fields`, for example credentials.
+    the host of the URL. Every request carries `fields`, for example credentials. An empty URL is that of a server that
+    has no address yet.
     """
 
     def __init__(
@@ -130,14 +132,10 @@ class Client:
         server_name: str | None = None,
         fields: bytes = b"",
     ) -> None:
-        self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
-        parts = urlsplit("http://localhost" if self._unix_path else url)
-        self.base_path = parts.path.rstrip("/")
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._own_fields = fields
+        parts = self._locate(url)
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
         self._server_name = (server_name or self._host) if self._tls else None
-        self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1") + fields
         self._connect_timeout = connect_timeout
         self._max_connections = max_connections
         self._loop = asyncio.get_running_loop()
@@ -146,6 +144,24 @@ class Client:
         self._connecting = 0
         self._closed = False
         self._sweeper = sweeper(self._loop)
+
+    def _locate(self, url: str) -> SplitResult:
+        self._unix_path = url.removeprefix("unix:") if url.startswith("unix:") else None
+        parts = urlsplit("http://localhost" if self._unix_path else url)
+        self.base_path = parts.path.rstrip("/")
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._host_field = f"host: {parts.netloc}\r\n".encode("latin-1") + self._own_fields
+        return parts
+
+    def move(self, url: str) -> None:
+        """Use another address without TLS from now on, and abort the connections to the old one. Empty: there is no
+        address, and each request fails as undelivered."""
+        self._locate(url)
+        self._idle.clear()
+        for exchange in self._open:
+            exchange.cut()
+        self._open.clear()
 
     def now(self) -> float:
         """The time of the loop, which deadlines use."""
@@ -164,7 +180,10 @@ class Client:
         `fields` are encoded header fields (`encode_fields`) without Host and Content-Length. If an idle connection
         turns out to be stale before any byte of the response arrives, the request is sent once more, on a new
         connection. With `once`, the request is never sent a second time: the upstream may already process it.
+        A request of a context with a relay is sent by the relay.
         """
+        if (relay := RELAY.get()) is not None:
+            return ClientResponse(self, await relay.exchange(method, target, self._own_fields + fields, body, deadline))
         head = b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
             method, target, self._host_field, fields, len(body),
         )  # fmt: skip
@@ -220,6 +239,9 @@ class Client:
         def protocol() -> Exchange:
             return Exchange(self._loop, self._lost)
 
+        place = self._unix_path, self._host, self._port
+        if not self._host:
+            raise ConnectionRefusedError
         if self._unix_path is not None:
             transport, exchange = await self._loop.create_unix_connection(protocol, self._unix_path)
         else:
@@ -227,6 +249,9 @@ class Client:
                 protocol, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
             )
         if transport.is_closing():
+            raise ConnectionResetError
+        if place != (self._unix_path, self._host, self._port):  # moved meanwhile
+            transport.abort()
             raise ConnectionResetError
         return exchange
 

@@ -139,12 +139,16 @@ class Exchange(Feeding):
         self._begin(deadline)
         if self._error is None:
             write_message(self._transport, head, body)
-            self.deadline = min(self.loop.time() + deadline.first_byte, deadline.at)
-            while not self._head_done and self._error is None:
-                await self._arrived.wait()
-            self.deadline = deadline.at
+            await self._head_arrived()
         if not self._head_done and self._error is not None:
             raise self._error
+
+    async def _head_arrived(self) -> None:
+        """Wait for the head of the response, or an error."""
+        self.deadline = min(self.loop.time() + self._deadline.first_byte, self._deadline.at)
+        while not self._head_done and self._error is None:
+            await self._arrived.wait()
+        self.deadline = self._deadline.at
 
     @property
     def headers(self) -> Headers:
@@ -220,6 +224,10 @@ class Exchange(Feeding):
         self._rest = None
         self._chunks.clear()
         self.deadline = NEVER
+        self._transport.abort()
+
+    def cut(self) -> None:
+        """Drop the connection as the loss of the upstream does: a request in progress fails."""
         self._transport.abort()
 
     def _fail(self, error: InferenceError) -> None:

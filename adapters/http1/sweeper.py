@@ -8,6 +8,7 @@ every server and client of the loop: with separate timers, a hundred upstreams w
 import asyncio
 import math
 from collections.abc import Set
+from operator import attrgetter
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -26,7 +27,8 @@ class Expiring(Protocol):
 
 
 class Sweeper:
-    """Expires the members of live sets, at most `INTERVAL` seconds late. Idle while all of them are empty."""
+    """Expires the members of live sets, at most `INTERVAL` seconds late, the earliest of a set first. Idle while all of
+    them are empty."""
 
     __slots__ = ("_handle", "_loop", "_sets")
 
@@ -44,7 +46,7 @@ class Sweeper:
     def _sweep(self) -> None:
         now = self._loop.time()
         for members in tuple(self._sets.values()):
-            for member in [m for m in members if m.deadline <= now]:
+            for member in sorted((m for m in members if m.deadline <= now), key=attrgetter("deadline")):
                 member.deadline = NEVER
                 member.expire()
         self._sets = {key: members for key, members in self._sets.items() if members}

@@ -155,7 +155,7 @@ class GrpcCall(Http2Stream):
             size > self.window or size > outlet.window or size > outlet.max_frame or size > ONE_WRITE
             or outlet.paused or self.initial_metadata or self._head_sent or self.closed
         ):  # fmt: skip
-            self._send(message)
+            self.send(message)
             self.finish(trailers)
             return
         if not self._end():
@@ -173,10 +173,11 @@ class GrpcCall(Http2Stream):
 
     async def write(self, message: bytes) -> None:
         """Send one of several messages; waits while the client does not read. Raises `GrpcError` after a disconnect."""
-        self._send(message)
+        self.send(message)
         await self.room()
 
-    def _send(self, message: bytes) -> None:
+    def send(self, message: bytes) -> None:
+        """Send one of several messages without a wait: `room` waits until the client has read it."""
         if self.ended and not self._overruled:
             raise RuntimeError("the call has ended")
         if not self.closed and not self.ended:

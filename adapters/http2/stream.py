@@ -57,6 +57,11 @@ class Http2Stream(Receiving):
         if self.closed and self.error is not None:
             raise self.error
 
+    @property
+    def unsent(self) -> bool:
+        """Whether a message waits until the peer reads."""
+        return bool(self._out)
+
     def send_frame(self) -> bool:
         """Send one DATA frame of the pending messages; see `Sender`."""
         outlet = self.outlet

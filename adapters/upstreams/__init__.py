@@ -7,6 +7,8 @@ tfserving/            TensorFlow Serving, and KServe's v1
 torchserve/           TorchServe over HTTP and gRPC
 text/                 servers that generate text from a prompt
 apps/                 HTTP apps, Ray Serve, BentoML
+bus/                  workers behind a message broker
+provided/             lines of batches at a provider, and providers' batch APIs
 dial.py               connections to a pool's servers: addresses, keys, timeouts
 tls.py                TLS to endpoints
 health.py             one health check over HTTP

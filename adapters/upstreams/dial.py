@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from adapters.http1.client import Client, encode_fields
+from adapters.upstreams.provided.client import DeferringClient
 from config.schema.config import PoolConfig
 
 if TYPE_CHECKING:
@@ -33,15 +34,25 @@ def credentials(pool: PoolConfig, other: SecretStr | None = None) -> list[tuple[
 
 def http1_client(pool: PoolConfig, address: Address) -> Client:
     """Return an HTTP/1.1 client of one endpoint."""
-    return Client(
-        address.url,
-        tls=address.tls,
-        connect_timeout=pool.connect_timeout,
+    if pool.provider_batches is not None:
+        return DeferringClient(address.url, pool=pool.name, **_options(pool, address))
+    return plain_client(pool, address)
+
+
+def plain_client(pool: PoolConfig, address: Address) -> Client:
+    """Return a client that sends every request."""
+    return Client(address.url, **_options(pool, address))
+
+
+def _options(pool: PoolConfig, address: Address) -> dict[str, Any]:
+    return {
+        "tls": address.tls,
+        "connect_timeout": pool.connect_timeout,
         # Health checks have a connection of their own: a full server is not an unhealthy server.
-        max_connections=pool.max_connections + (pool.probe is not None),
-        server_name=_server_name(pool, address),
-        fields=encode_fields(credentials(pool)),
-    )
+        "max_connections": pool.max_connections + (pool.probe is not None),
+        "server_name": _server_name(pool, address),
+        "fields": encode_fields(credentials(pool)),
+    }
 
 
 def beside(pool: PoolConfig, address: Address, port: int, key: SecretStr | None) -> Client:

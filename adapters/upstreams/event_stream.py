@@ -15,7 +15,7 @@ TAIL_SECONDS = 0.1
 class EventStream(ForwardedBody):
     """A stream of events. Each protocol overrides `_passes_on`, which sets `_done` at the last event."""
 
-    __slots__ = ("_begun", "_done", "_failure", "_splitter")
+    __slots__ = ("_before_last", "_begun", "_done", "_failure", "_head", "_last", "_splitter")
 
     parts_count = False
     """Whether an event is useful without its successors.
@@ -29,6 +29,15 @@ class EventStream(ForwardedBody):
         self._begun = False
         self._done = False
         self._failure: InferenceError | None = None
+        self._head = b""
+        """The first event."""
+        self._before_last: list[bytes] = []
+        self._last: list[bytes] = []
+        """The events of the last pieces that had any."""
+
+    @property
+    def excerpts(self) -> tuple[bytes, ...]:
+        return (self._head, *[*self._before_last, *self._last][-3:])
 
     def _passes_on(self, event: bytes) -> bool:
         """Count the usage of an event. False if the client did not request the event; raises the error of a failure."""
@@ -71,6 +80,10 @@ class EventStream(ForwardedBody):
             self._over()
             return b""
         events = self._fed(piece)
+        if events:
+            self._before_last, self._last = self._last, events
+            if not self._head:
+                self._head = events[0]
         passed = list[bytes]()
         try:
             for event in events:

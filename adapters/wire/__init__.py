@@ -8,6 +8,7 @@ tfserving/           TensorFlow Serving, and KServe's v1
 torchserve/          TorchServe
 text/                prompts and generated text
 apps/                tensors as the JSON of apps
+cloudevents/         events of message brokers
 media/               pictures and sound as tensors
 protos/              the published gRPC messages
 body.py              a JSON object decoded one level deep
@@ -22,6 +23,7 @@ model_failures.py    typed errors for failures that servers report as text
 internal_headers.py  headers from the gateway to its own LLM runtime
 spans.py             spans from a bundled runtime to the gateway
 signals.py           server-reported load, from metrics
+ext_proc.py          Envoy's external processing, by the endpoint picker protocol
 proto_fields.py      fields of a protobuf message by tag, without copies
 proto_json.py        protobuf messages as JSON objects
 """

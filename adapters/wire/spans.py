@@ -48,7 +48,10 @@ _decode = msgspec.msgpack.Decoder(list[ReportedSpan]).decode
 
 def encode(logs: Iterable[SpanLog], offset: float) -> bytes:
     """The ended spans of the logs of a runtime; `offset` is Unix seconds at time 0 of their clock."""
-    return _encode([_reported(span, log.root.parent, offset) for log in logs for span in log.spans if span.end])
+    ended = [(log, span) for log in logs for span in log.spans if span.end]
+    for log, span in ended:
+        span.describe(log)
+    return _encode([reported(span, log.parent, offset) for log, span in ended])
 
 
 def decode(body: bytes) -> list[ReportedSpan]:
@@ -61,19 +64,24 @@ def decode(body: bytes) -> list[ReportedSpan]:
 
 def add(reported: ReportedSpan, log: SpanLog, pool: str, offset: float) -> None:
     """Add a runtime's span to the trace of the gateway's request, whose clock has the `offset`."""
-    span = Span(log, reported.name, reported.kind, reported.parent, reported.start - offset)
-    span.id = reported.id
-    span.finish(reported.end - offset, reported.error)
+    log.reported += ((pool, span_of(reported, log, offset)),)
+
+
+def span_of(reported: ReportedSpan, log: SpanLog, offset: float) -> Span:
+    """The span of a log whose clock has the `offset`."""
+    span = Span(log, reported.name, reported.kind, reported.parent, reported.start - offset, reported.id)
+    if reported.end:
+        span.finish(reported.end - offset, reported.error)
     span.attributes = _attributes(reported.attributes)
     for each in reported.events:
         span.event(each.name, each.time - offset, **_attributes(each.attributes))
-    log.reported.append((pool, span))
+    return span
 
 
-def _reported(span: Span, attempt: bytes, offset: float) -> ReportedSpan:
-    span.describe()
+def reported(span: Span, attempt: bytes, offset: float) -> ReportedSpan:
+    """A span that is described, of a clock with the `offset`; its end is 0 while it lasts."""
     events = [ReportedEvent(at + offset, name, _plain(attributes)) for at, name, attributes in span.events]
-    start, end, attributes = span.start + offset, span.end + offset, _plain(span.attributes)
+    start, end, attributes = span.start + offset, span.end and span.end + offset, _plain(span.attributes)
     return ReportedSpan(attempt, span.id, span.parent, span.name, span.kind, start, end, span.error, attributes, events)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from math import ceil
 
+from config.checks import bus, ray
 from config.checks.attempts import is_alone
 from config.checks.matching import covers_when
 from config.checks.metering import UNITS, amount, globs_of, is_shadow, limits_of
@@ -32,6 +33,8 @@ def advise(doc: Document, root: Node) -> Iterator[Problem]:
 def _all(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _unused_pools(doc, root)
     yield from _lone(doc, root)
+    yield from bus.advice(doc, root)
+    yield from ray.advice(doc, root)
     own = model_names(root)
     called = {model_of(name, own) for pipeline in pipelines(root) for name in pipeline.config.models()}
     for model in root["models"]:

@@ -13,7 +13,7 @@ AT_ONCE = "a full pool refuses at once"
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every field of queues without effect."""
-    queued = {pool["name"].text for pool in root["pools"] if "queue" in pool}
+    queued = {pool["name"].text for pool in root["pools"] if "queue" in pool or _follows_demand(pool)}
     for pool in root["pools"]:
         yield from _cap(doc, pool)
         yield from _timeout(doc, root, pool)
@@ -25,6 +25,13 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
         for name in ("share", "priority"):
             if name in tenant:
                 yield doc.problem_with_key(tenant[name].place, f"has no effect: no pool has a `queue`, {AT_ONCE}")
+
+
+def _follows_demand(pool: Node) -> bool:
+    """Whether a pool has a queue because its replicas follow the demand."""
+    replicas = pool["runtime"]["replicas"] if "runtime" in pool else pool["scale"]
+    least, most = replicas["min"].value, replicas["max"].value
+    return least == 0 or (most is not None and most != (1 if least is None else least))
 
 
 def _cap(doc: Document, pool: Node) -> Iterator[Problem]:

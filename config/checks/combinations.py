@@ -4,19 +4,26 @@ The author of a field expects an effect, so a field without effect is rejected.
 """
 
 from collections.abc import Iterator
+from itertools import combinations
 
 from config.checks import (
     attempts,
     backlog,
+    batches,
+    bus,
     comparisons,
     credentials,
+    devices,
     experiments,
     metering,
     pipelines,
     pooling,
+    ray,
     rollouts,
     routing,
+    serve_scale,
     shadows,
+    webhooks,
 )
 from config.document import Document
 from config.node import Node
@@ -29,15 +36,21 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _listeners(doc, root)
     yield from credentials.check(doc, root)
     yield from pooling.check(doc, root)
+    yield from devices.check(doc, root)
+    yield from ray.check(doc, root)
+    yield from serve_scale.check(doc, root)
     yield from metering.check(doc, root)
     yield from attempts.check(doc, root)
     yield from backlog.check(doc, root)
+    yield from batches.check(doc, root)
     yield from routing.check(doc, root)
     yield from pipelines.check(doc, root)
     yield from comparisons.check(doc, root)
     yield from rollouts.check(doc, root)
     yield from experiments.check(doc, root)
     yield from shadows.check(doc, root)
+    yield from bus.check(doc, root)
+    yield from webhooks.check(doc, root)
     for model in root["models"]:
         for route in model["routes"]:
             yield from _retry(doc, route["retry"])
@@ -46,13 +59,15 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
 
 def _listeners(doc: Document, root: Node) -> Iterator[Problem]:
     listen = root["listen"]
-    http, admin, grpc = (listen[name].read(HostPort) for name in ("http", "admin", "grpc"))
-    if http and admin and http.overlaps(admin):
-        yield doc.problem(listen["admin"].place, f"takes the port of listen.http ({http}): give it another")
-    for name, other in (("http", http), ("admin", admin)):
-        if grpc and other and grpc.overlaps(other):
-            yield doc.problem(listen["grpc"].place, f"takes the port of listen.{name} ({other}): give it another")
-    exposed = [str(address) for address in (http, grpc, admin) if address and not address.is_loopback]
+    names = ("http", "admin", "grpc", "endpoint_picker", "keda")
+    addresses = {name: listen[name].read(HostPort) for name in names}
+    for (name, other), (later, address) in combinations(addresses.items(), 2):
+        if other and address and address.overlaps(other):
+            yield doc.problem(listen[later].place, f"takes the port of listen.{name} ({other}): give it another")
+    if addresses["endpoint_picker"] is None and "endpoint_picker_alternatives" in listen:
+        place = listen["endpoint_picker_alternatives"].place
+        yield doc.problem_with_key(place, "has no effect: listen.endpoint_picker is absent")
+    exposed = [str(address) for address in addresses.values() if address and not address.is_loopback]
     if root["auth"]["demo_key"].read(bool) and exposed:
         message = f"a demo key is for loopback only, and {' and '.join(exposed)} can be reached from elsewhere"
         yield doc.problem(root["auth"]["demo_key"].place, message)

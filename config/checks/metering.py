@@ -7,7 +7,7 @@ from config.node import Node
 from config.place import written
 from config.problem import Problem
 from config.schema.globs import may_overlap
-from config.schema.limits import AmountsConfig, LimitsConfig
+from config.schema.limits import AmountsConfig, LimitsConfig, exceeds
 from config.schema.money import MoneyBudget, currency_of
 from config.schema.units import RateLimit
 
@@ -23,6 +23,8 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _scope(doc, tenant, limit)
             yield from _priced(doc, root, tenant, limit)
         yield from _given_again(doc, list(limits_of(tenant)))
+        for team in tenant["teams"]:
+            yield from _team(doc, root, tenant, team)
     for model in root["models"]:
         for limit in limits_of(model):
             yield from _something(doc, limit)
@@ -32,18 +34,43 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _redis(doc, root)
 
 
+def _team(doc: Document, root: Node, tenant: Node, team: Node) -> Iterator[Problem]:
+    """Report limits of a team that conflict, limit nothing, or exceed those of the tenant."""
+    for limit in limits_of(team):
+        yield from _scope(doc, tenant, limit)
+        yield from _priced(doc, root, tenant, limit)
+        for outer in limits_of(tenant):
+            if outer["per"].read(str) not in ("tenant", "team") or outer["models"].value not in (
+                None,
+                limit["models"].value,
+            ):
+                continue
+            for unit in UNITS:
+                own, most = amount(limit[unit]), amount(outer[unit])
+                if limit["per"].read(str) == "team" and own and most and exceeds(own, most):
+                    place = written(outer[unit].place)
+                    yield doc.problem(limit[unit].place, f"has no effect: {place} refuses sooner")
+    yield from _given_again(doc, list(limits_of(team)))
+
+
 def limits_of(owner: Node) -> Iterator[Node]:
     """The limits of a tenant or model, in either form."""
     limits = owner["limits"]
     return iter(limits) if isinstance(limits.value, tuple) else iter([limits])
 
 
+def _owners(root: Node) -> list[Node]:
+    """The sections that have limits: models, tenants and teams."""
+    return [*root["models"], *root["tenants"], *(team for tenant in root["tenants"] for team in tenant["teams"])]
+
+
 def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
     prices = [node for model in root["models"] for _, node in model["price"].fields()]
     costs = [route["when"]["cost"] for model in root["models"] for route in model["routes"]]
-    budgets = [limit["spend"] for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
+    budgets = [limit["spend"] for owner in _owners(root) for limit in limits_of(owner)]
     routes = [route for model in root["models"] for route in model["routes"]]
     copied = [copies for route in routes for copies in (route["shadow"], route["rollout"]["shadow_first"])]
+    budgets += [soft["spend"] for tenant in root["tenants"] for soft in tenant["soft_budgets"]]
     budgets += [copies["at_most"]["spend"] for copies in copied]
     first: tuple[str, Node] | None = None
     for node in (*prices, *costs, *budgets):
@@ -60,7 +87,7 @@ def _currencies(doc: Document, root: Node) -> Iterator[Problem]:
 def _redis(doc: Document, root: Node) -> Iterator[Problem]:
     """Report limits that need Redis without a Redis, and a Redis without such limits."""
     state = root["state"]
-    limits = [limit for owner in (*root["models"], *root["tenants"]) for limit in limits_of(owner)]
+    limits = [limit for owner in _owners(root) for limit in limits_of(owner)]
     counted = [limit for limit in limits if limit["count"].text in ("exact", "leased")]
     away = doc.value(state["redis"].place) is None
     for limit in counted if away else ():
@@ -69,8 +96,8 @@ def _redis(doc: Document, root: Node) -> Iterator[Problem]:
         if "on_redis_failure" in limit and limit not in counted:
             message = "has no effect: Redis counts only `count: exact` and `leased`"
             yield doc.problem_with_key(limit["on_redis_failure"].place, message)
-    if not away and not counted:
-        message = "has no effect: no limit is `count: exact` or `leased`"
+    if not away and not counted and not list(root["listen"]["bus"]):
+        message = "has no effect: no limit is `count: exact` or `leased`, and there is no `listen.bus`"
         yield doc.problem_with_key(state["redis"].place, message)
     if away and "redis_timeout" in state:
         yield doc.problem_with_key(state["redis_timeout"].place, "has no effect without state.redis")

@@ -10,29 +10,44 @@ from config.protocols import section_of, serves
 from config.protocols.openai import OpenAIProtocol
 from config.runtimes import KINDS
 
-_NOT_FOR_ONE = ("tls", "balance", "outliers")
+_NOT_FOR_ONE = ("balance", "outliers")
 _NOT_FOR_A_RUNTIME = {
-    "llm": (*_NOT_FOR_ONE, "protocol", "model", "key", "key_header", "probe"),
-    "tensor": (*_NOT_FOR_ONE, "protocol", "key", "key_header", "probe"),
-    "vllm": (*_NOT_FOR_ONE, "model", "key", "key_header"),
-    "command": _NOT_FOR_ONE,
+    "llm": ("tls", "protocol", "model", "key", "key_header", "probe"),
+    "tensor": ("tls", "protocol", "key", "key_header", "probe"),
+    "vllm": ("tls", "model", "key", "key_header"),
+    "command": ("tls",),
 }
 _BOUND = ("hash", "prefix_affinity")
+_OF_DEMAND = ("places", "wait", "late", "occupancy", "hold", "schedule")
+"""Fields of replicas whose number follows the demand."""
+_FROM_ZERO = ("prewarm", "idle", "max_held", "max_held_size")
 
 
 def check(doc: Document, root: Node) -> Iterator[Problem]:
     """Report every field without effect."""
     for pool in root["pools"]:
+        yield from _scale(doc, pool)
         if "runtime" in pool:
             yield from _runtime(doc, pool)
         else:
-            yield from _protocol(doc, pool)
+            yield from _bus(doc, pool) if protocol_of(pool) == "bus" else _protocol(doc, pool)
             yield from _key(doc, pool)
             yield from _balance(doc, pool)
             yield from _tls(doc, pool)
             yield from _discover(doc, pool)
     yield from _zones(doc, root)
     yield from _embeddings(doc, root)
+
+
+def _bus(doc: Document, pool: Node) -> Iterator[Problem]:
+    """Report fields that need a connection to a server: a message has no path and no key of the pool."""
+    for name in ("path", "ask"):
+        if name in pool["probe"]:
+            message = "has no effect: the probe checks the connection to the broker"
+            yield doc.problem_with_key(pool["probe"][name].place, message)
+    for name in ("key", "resume"):
+        if name in pool:
+            yield doc.problem_with_key(pool[name].place, "has no effect on workers behind a message broker")
 
 
 def _embeddings(doc: Document, root: Node) -> Iterator[Problem]:
@@ -66,10 +81,74 @@ def _runtime(doc: Document, pool: Node) -> Iterator[Problem]:
     for name in _NOT_FOR_A_RUNTIME.get(kind, ()):
         if name in pool:
             yield doc.problem_with_key(pool[name].place, f"has no effect on a runtime of the kind {kind}: remove it")
+    yield from _replicas(doc, runtime)
+    if has_several(runtime["replicas"]):
+        yield from _balance(doc, pool)
+    else:
+        message = "has no effect on a runtime of one replica: remove it, or write `replicas`"
+        for name in (name for name in _NOT_FOR_ONE if name in pool):
+            yield doc.problem_with_key(pool[name].place, message)
     if kind in ("vllm", "command"):
         yield from _program(doc, pool)
     elif kind == "tensor":
         yield from _tensor(doc, pool)
+
+
+def _scale(doc: Document, pool: Node) -> Iterator[Problem]:
+    """Report a number of endpoints that no autoscaler can change."""
+    scale = pool["scale"]
+    if scale.value is None:
+        return
+    if "runtime" in pool:
+        yield doc.problem_with_key(scale.place, "has no effect on a runtime, which has `replicas`: remove it")
+    elif "sleep" in scale:
+        yield from _sleep(doc, pool)
+    elif "discover" not in pool and "deployment" not in scale:
+        message = "has no effect without `discover`, `sleep` or `deployment`: the written endpoints never change"
+        yield doc.problem_with_key(scale.place, message)
+    yield from _number(doc, scale)
+
+
+def _sleep(doc: Document, pool: Node) -> Iterator[Problem]:
+    """Report endpoints that the gateway cannot put to sleep, or of which it cannot read whether they sleep."""
+    scale, sleep = pool["scale"], pool["scale"]["sleep"].place
+    if "discover" in pool:
+        yield doc.problem_with_key(sleep, "is for written `endpoints`: remove `discover`, or `sleep`")
+    if protocol_of(pool) != "openai" or pool["protocol"]["dialect"].text != "vllm":
+        yield doc.problem_with_key(sleep, "needs servers of vLLM: write `protocol: {name: openai, dialect: vllm}`")
+    if any(field == "probe" and node.value is None for field, node in pool.fields()):
+        yield doc.problem_with_key(sleep, "needs the health check, which reads whether a server sleeps: remove `probe`")
+    written = len(list(pool["endpoints"]))
+    for name in ("min", "max"):
+        number = scale[name].read(int)
+        if number is not None and number > written:
+            yield doc.problem(scale[name].place, f"exceeds the {written} written `endpoints`")
+
+
+def _replicas(doc: Document, runtime: Node) -> Iterator[Problem]:
+    replicas = runtime["replicas"]
+    yield from _number(doc, replicas)
+    if "warm_up" in replicas and runtime["kind"].text == "tensor":
+        message = "has no effect on tensor models, which have their own `warmup`"
+        yield doc.problem_with_key(replicas["warm_up"].place, message)
+
+
+def _number(doc: Document, replicas: Node) -> Iterator[Problem]:
+    """Report settings of a number that never changes, and of a start from zero that never happens."""
+    least, most = (replicas[name].value for name in ("min", "max"))
+    least = 1 if least is None else least
+    if least == (max(least, 1) if most is None and isinstance(least, int) else most):
+        for name in (name for name in _OF_DEMAND if name in replicas):
+            yield doc.problem_with_key(replicas[name].place, "has no effect: min and max are equal")
+    if least != 0:
+        for name in (name for name in _FROM_ZERO if name in replicas):
+            yield doc.problem_with_key(replicas[name].place, "has no effect: min is not 0")
+
+
+def has_several(replicas: Node) -> bool:
+    """Whether a runtime can have more than one replica. An invalid value is reported elsewhere."""
+    counts = (replicas.value, replicas["min"].value, replicas["max"].value)
+    return any(isinstance(count, int) and count > 1 for count in counts)
 
 
 def _program(doc: Document, pool: Node) -> Iterator[Problem]:
@@ -122,7 +201,7 @@ def _key(doc: Document, pool: Node) -> Iterator[Problem]:
 def _tls(doc: Document, pool: Node) -> Iterator[Problem]:
     urls = [endpoint.text or endpoint["url"].text for endpoint in pool["endpoints"]]
     discover = pool["discover"]
-    if "tls" not in pool or any(url and url.startswith("https://") for url in urls):
+    if "tls" not in pool or protocol_of(pool) == "bus" or any(url and url.startswith("https://") for url in urls):
         return
     if "file" in discover or discover["scheme"].text == "https":
         return
@@ -158,6 +237,31 @@ def _discover(doc: Document, pool: Node) -> Iterator[Problem]:
                 yield doc.problem_with_key(discover[name].place, "has no effect: only dns and srv query a nameserver")
 
 
+def _regions(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report zones in two regions, and localities without effect."""
+    nearest = [pool["balance"]["locality"] for pool in root["pools"] if pool["balance"]["locality"].text == "nearest"]
+    for pool in root["pools"]:
+        balance = pool["balance"]
+        if balance["locality"].text != "nearest":
+            continue
+        if balance["by"].text == "hash":
+            message = "has no effect: hash sends a key to the same endpoint from every zone"
+            yield doc.problem_with_key(balance["locality"].place, message)
+        if "zone_traffic" in balance:
+            yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: the locality is nearest")
+    for node in nearest:
+        if "zone" not in root:
+            yield doc.problem_with_key(node.place, "has no effect: the file does not set the gateway's `zone`")
+    if "regions" in root and not nearest:
+        yield doc.problem_with_key(root["regions"].place, "has no effect: no pool has balance.locality nearest")
+    regions: dict[str, str] = {}
+    for region in root["regions"]:
+        for zone in region["zones"]:
+            first = regions.setdefault(str(zone.value), str(region["name"].value))
+            if first != str(region["name"].value):
+                yield doc.problem(zone.place, f"is a zone of the region {first} too")
+
+
 def _zones(doc: Document, root: Node) -> Iterator[Problem]:
     """Report zones without effect: a preference needs the zones of the gateway and of the endpoints."""
     zoned = False
@@ -170,7 +274,7 @@ def _zones(doc: Document, root: Node) -> Iterator[Problem]:
                     message = "has no effect: hash sends a key to the same endpoint from every zone"
                     yield doc.problem_with_key(node.place, message)
             continue
-        has_own_zones = any(name in pool["discover"] for name in ("file", "kubernetes"))
+        has_own_zones = any(name in pool["discover"] for name in ("file", "kubernetes", "inference_pool"))
         zoned = zoned or has_own_zones or bool(written)
         if "zone" not in root:
             for node in (*written, balance["zone_traffic"]):
@@ -179,5 +283,6 @@ def _zones(doc: Document, root: Node) -> Iterator[Problem]:
                     yield doc.problem_with_key(node.place, message)
         elif "zone_traffic" in balance and not (has_own_zones or written):
             yield doc.problem_with_key(balance["zone_traffic"].place, "has no effect: no endpoint has a zone")
+    yield from _regions(doc, root)
     if "zone" in root and not zoned:
         yield doc.problem_with_key(root["zone"].place, "has no effect: no endpoint has a zone")

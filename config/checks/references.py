@@ -18,6 +18,7 @@ def check(doc: Document, root: Node) -> Iterator[Problem]:
     yield from _given_twice(doc, root)
     yield from _unknown_pools(doc, root)
     yield from _tenants_models(doc, root)
+    yield from _teams(doc, root)
     yield from _scopes_routes(doc, root)
     yield from _routes_tenants(doc, root)
     yield from _issuers_tenants(doc, root)
@@ -51,7 +52,7 @@ def pool_of(target: Node) -> Node:
 
 
 def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
-    for section in ("pools", "tenants", "feedback"):
+    for section in ("pools", "tenants", "feedback", "webhooks"):
         yield from _unique(doc, (entry["name"] for entry in root[section]))
     yield from _unique(doc, (name for model in root["models"] for name in (model["name"], *model["aliases"])))
     for pool in root["pools"]:
@@ -67,6 +68,8 @@ def _given_twice(doc: Document, root: Node) -> Iterator[Problem]:
             yield from _unique(doc, (arm["name"] if "name" in arm else arm["pool"] for arm in target["split"]["arms"]))
             yield from _unique(doc, map(pool_of, target["fallback"]))
             yield from _unique(doc, target["on"])
+    for tenant in root["tenants"]:
+        yield from _unique(doc, (team["name"] for team in tenant["teams"]))
     keys = [key for tenant in root["tenants"] for key in tenant["keys"]]
     yield from _unique(doc, (key["id"] for key in keys))
     yield from _unique(doc, (key["hash"] for key in keys))
@@ -114,6 +117,17 @@ def _tenants_models(doc: Document, root: Node) -> Iterator[Problem]:
             continue
         elif not any(may_overlap(glob.text, name) for name in model_names):
             yield doc.problem(glob.place, f'no model is named "{glob.text}"', closest(glob.text, model_names))
+
+
+def _teams(doc: Document, root: Node) -> Iterator[Problem]:
+    """Report unknown teams of keys and certificates in the file."""
+    for tenant in root["tenants"]:
+        teams = names(tenant["teams"])
+        for credential in (*tenant["keys"], *tenant["certificates"]):
+            name = credential["team"].text
+            if name is not None and name not in teams:
+                message = f'no team of this tenant is named "{name}"'
+                yield doc.problem(credential["team"].place, message, closest(name, teams))
 
 
 def _scopes_routes(doc: Document, root: Node) -> Iterator[Problem]:

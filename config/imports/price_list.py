@@ -1,13 +1,14 @@
 """LiteLLM's list of prices, `model_prices_and_context_window.json`, as prices of this file.
 
-The list has prices of one token in dollars, `KIND_cost_per_token`, and those of long prompts with the suffix
-`_above_200k_tokens`. Prices that are no whole number of picos are refused: sums would no longer be exact.
+The list has prices of one token in dollars, `KIND_cost_per_token`, those of long prompts with the suffix
+`_above_200k_tokens`, and those of batches with the suffix `_batches`. Prices that are no whole number of picos are
+refused, as sums would no longer be exact, unless that is an error of binary floating point: 4.0000000000000003E-7.
 """
 
 import json
 import re
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 from config.schema.money import format_amount
@@ -16,9 +17,14 @@ _FIELDS = {
     "prompt": "input_cost_per_token",
     "completion": "output_cost_per_token",
     "cached": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
     "reasoning": "output_cost_per_reasoning_token",
 }
 _ABOVE = re.compile(r"_above_(\d{1,6})k_tokens")
+_BATCH = ("input_cost_per_token", "output_cost_per_token")
+_BATCHES = "_batches"
+_FLOAT = Context(prec=15)
+"""Digits that binary floating point has without an error."""
 _MOST = Decimal(10**6)
 """Dollars of one token. Larger numbers are no prices."""
 
@@ -58,7 +64,30 @@ def price_of(entry: Mapping[str, Any]) -> dict[str, Any] | None:
         for above, end in sorted(tiers.items())
         if (other := _rates(entry, end))
     ]
-    return made | ({"tiers": longer} if longer else {})
+    batch = _batch_of(entry)
+    return made | ({"tiers": longer} if longer else {}) | ({} if batch is None else {"batch": batch})
+
+
+def unread(entry: Mapping[str, Any]) -> list[str]:
+    """The prices of an entry that `price_of` leaves out, such as those of images."""
+    read = set(_FIELDS.values())
+    if _batch_of(entry) is not None:
+        read |= {f"{field}{_BATCHES}" for field in _BATCH}
+    priced = (name for name, value in entry.items() if value and ("cost" in name or "pricing" in name))
+    return sorted(name for name in priced if _ABOVE.sub("", name) not in read)
+
+
+def _batch_of(entry: Mapping[str, Any]) -> str | None:
+    """The share of the price that a line of a batch costs, if it is one share of all prices of tokens."""
+    pairs = [(entry.get(field), entry.get(f"{field}{_BATCHES}")) for field in _BATCH]
+    shares = {
+        batch * 100 / price
+        for price, batch in pairs
+        if isinstance(price, Decimal) and isinstance(batch, Decimal) and 0 < batch <= price
+    }
+    complete = all((price is None or price == 0) == (batch is None or batch == 0) for price, batch in pairs)
+    share = shares.pop() if complete and len(shares) == 1 else None
+    return None if share is None or share != share.quantize(Decimal("0.01")) else f"{share.normalize():f}%"
 
 
 def _rates(entry: Mapping[str, Any], ending: str) -> dict[str, str]:
@@ -72,7 +101,12 @@ def _rates(entry: Mapping[str, Any], ending: str) -> dict[str, str]:
 def _written(name: str, value: object) -> str:
     if not isinstance(value, Decimal) or not 0 <= value < _MOST:
         raise PriceListError(f"{_FIELDS[name]}: {str(value)[:40]!r} is not a price")
-    picos = value.scaleb(12)
+    picos = _picos(value)
     if picos != picos.to_integral_value():
         raise PriceListError(f"{_FIELDS[name]}: {value} has more than 12 decimals")
     return f"{format_amount(int(picos) * 10**6)} usd/1M"
+
+
+def _picos(value: Decimal) -> Decimal:
+    picos = value.scaleb(12)
+    return picos if picos == picos.to_integral_value() else _FLOAT.plus(picos)

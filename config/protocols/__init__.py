@@ -9,6 +9,7 @@ kserve.py        KServe's v1
 torchserve.py    TorchServe over REST and gRPC
 ray_serve.py     applications of Ray Serve over HTTP and gRPC
 bentoml.py       BentoML's services
+bus.py           workers behind a message broker
 apps.py          any HTTP app, and its declared tensors
 tgi.py           Text Generation Inference, by its own API
 triton_generate.py   Triton's generate extension

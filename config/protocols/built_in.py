@@ -7,6 +7,7 @@ from config.protocols.apps import HttpProtocol
 from config.protocols.auto import AutoProtocol
 from config.protocols.base import ProtocolConfig
 from config.protocols.bentoml import BentoMLProtocol
+from config.protocols.bus import BusProtocol
 from config.protocols.kserve import KserveV1Protocol
 from config.protocols.oip import OipGrpcProtocol, OipHttpProtocol
 from config.protocols.openai import OpenAIProtocol
@@ -33,6 +34,7 @@ _SECTIONS: tuple[type[ProtocolConfig], ...] = (
     TgiProtocol,
     AutoProtocol,
     TritonGenerateProtocol,
+    BusProtocol,
 )
 
 BUILT_IN: dict[str, type[ProtocolConfig]] = {

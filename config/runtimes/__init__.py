@@ -1,6 +1,9 @@
 """Servers that the gateway starts: one section for each kind.
 
 base.py      the base of every section
+replicas.py  several processes of one server
+device.py    memory that runtimes share
+ray.py       bundled runtimes in a Ray cluster
 llm.py       the bundled LLM engine
 tensor.py    the bundled tensor runtime; bundled.py: the small models that it adds
 code.py      the tensor runtime of the Python files of pipelines
@@ -21,12 +24,13 @@ from config.runtimes.base import RuntimeConfig
 from config.runtimes.command import CommandRuntime
 from config.runtimes.llm import LlmRuntime
 from config.runtimes.program import ProgramRuntime
+from config.runtimes.replicas import EndpointScaleConfig, ReplicasConfig, ScaleConfig
 from config.runtimes.tensor import TensorRuntime
 from config.runtimes.vllm import VllmRuntime
 
 __all__ = [
-    "KINDS", "AnyRuntime", "CommandRuntime", "LlmRuntime", "ProgramRuntime", "RuntimeConfig", "TensorRuntime",
-    "VllmRuntime",
+    "KINDS", "AnyRuntime", "CommandRuntime", "EndpointScaleConfig", "LlmRuntime", "ProgramRuntime", "ReplicasConfig",
+    "RuntimeConfig", "ScaleConfig", "TensorRuntime", "VllmRuntime",
 ]  # fmt: skip
 
 _SECTIONS: tuple[type[RuntimeConfig], ...] = (LlmRuntime, TensorRuntime, VllmRuntime, CommandRuntime)

@@ -1,10 +1,11 @@
 """The base of every runtime's section."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from config.protocols.base import Serves
+from config.runtimes.replicas import ReplicasConfig
 from config.schema.section import Section
 from config.schema.text import ENV_NAME, Secret, Shape
 from config.schema.units import Duration
@@ -40,3 +41,11 @@ class RuntimeConfig(Section):
     secrets: dict[EnvName, Secret] = Field(default_factory=dict)
     """Environment variables with secret values: ``${NAME}`` or ``file:PATH``. Every user of the machine can read
     arguments, but not these."""
+    replicas: ReplicasConfig = ReplicasConfig()
+    """Processes of this server: a number, or a number with options. A reload that changes only this section starts and
+    drains processes, and leaves the others."""
+
+    @property
+    def server(self) -> Self:
+        """The section of one server, whatever the number of its replicas."""
+        return self.model_copy(update={"replicas": ReplicasConfig()})

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic import Field
 
-from config.runtimes.base import RuntimeConfig
+from config.runtimes.ray import PlacedRuntime
 from config.schema.units import SizeOrShare
 
 
-class LlmRuntime(RuntimeConfig):
+class LlmRuntime(PlacedRuntime):
     """One language model, served by Headrace's LLM engine."""
 
     serves = frozenset({"text"})

@@ -4,13 +4,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from config.runtimes.base import RuntimeConfig
 from config.runtimes.bundled import BundledModel
+from config.runtimes.ray import PlacedRuntime
 from config.schema.text import Name
 from config.schema.units import Duration, Size
 
 
-class TensorRuntime(RuntimeConfig):
+class TensorRuntime(PlacedRuntime):
     """A repository of models of any framework, served by Headrace's tensor runtime."""
 
     serves = frozenset({"tensors"})

@@ -3,6 +3,7 @@
 config.py        the whole file
 section.py       the base of every section
 listen.py        `listen`
+bus/             `listen.bus`, and the address of a message broker
 http.py          `http`
 console/         `console`
 cors.py          `http.cors`

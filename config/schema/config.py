@@ -17,8 +17,10 @@ from config.runtimes import (
     TensorRuntime,
     VllmRuntime,
 )
+from config.runtimes.device import SharedDeviceConfig
 from config.schema.balance import BalanceConfig, OutliersConfig, SignalsConfig
 from config.schema.batches.batches import BatchesConfig, S3Config, TenantBatchesConfig
+from config.schema.bus.tls import UpstreamTls
 from config.schema.console.console import ConsoleConfig
 from config.schema.console.oidc import OidcConfig
 from config.schema.default_models import DefaultModelsConfig
@@ -40,8 +42,9 @@ from config.schema.identity import (
 from config.schema.limits import LimitsConfig, QuotaConfig
 from config.schema.listen import ListenConfig, ListenTls
 from config.schema.pipelines.leaf import Place
-from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig, UpstreamTls
+from config.schema.pool import BreakerConfig, EndpointConfig, PoolConfig, ProbeConfig
 from config.schema.pricing.price import PriceConfig
+from config.schema.pricing.soft_budget import WebhookConfig
 from config.schema.queue import Priority, QueueConfig
 from config.schema.recording.record import RecordConfig
 from config.schema.resilience import CacheConfig, HedgeConfig
@@ -126,6 +129,7 @@ __all__ = [
     "Section",
     "ShadowConfig",
     "ShadowFirstConfig",
+    "SharedDeviceConfig",
     "SignalsConfig",
     "SplitConfig",
     "StateConfig",
@@ -143,6 +147,16 @@ __all__ = [
 ]
 
 MAX_WORKERS = 256
+
+
+class RegionConfig(Section):
+    """A region: zones that are nearer to each other than to all others."""
+
+    name: Name
+    """Name of the region."""
+    zones: tuple[Name, ...] = Field(min_length=1)
+    """Zones of the region."""
+
 
 TEXT = "[text]"
 """In a place: the lines of the text there follow, counted from 1."""
@@ -191,12 +205,18 @@ class Config(Section):
     """What tenants have used and spent, in the state database; not recorded when absent."""
     requests: RequestsConfig | None = None
     """A record of each request, for the search of requests; not stored when absent."""
+    webhooks: tuple[WebhookConfig, ...] = Field((), max_length=100)
+    """Addresses that receive messages about soft budgets."""
     zone: Name | None = None
     """Zone of this gateway. Endpoints with the same ``zone`` are preferred."""
+    regions: tuple[RegionConfig, ...] = ()
+    """Regions of zones, for pools with ``balance.locality: nearest``."""
     drain: Delay = 30.0
     """How long a stop (SIGTERM) waits for requests in flight; ``0s`` cancels them."""
     pools: tuple[PoolConfig, ...] = Field(min_length=1)
     """Servers that answer requests."""
+    devices: tuple[SharedDeviceConfig, ...] = Field((), max_length=64)
+    """Memory that runtimes share: models are swapped in and out by the requests that wait for them."""
     models: tuple[ClientModelConfig, ...] = Field(min_length=1)
     """Model names that clients request, and their routes or pipelines."""
     feedback: tuple[FeedbackMetricConfig, ...] = Field((), max_length=MOST_METRICS)
@@ -217,6 +237,14 @@ class Config(Section):
         self._source = source
         self._text = text
         return self
+
+    @property
+    def near_zones(self) -> frozenset[str]:
+        """The zones of the gateway's own region, with its own zone."""
+        if self.zone is None:
+            return frozenset()
+        own = next((region.zones for region in self.regions if self.zone in region.zones), ())
+        return frozenset({self.zone, *own})
 
     @property
     def text(self) -> str:

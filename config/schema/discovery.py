@@ -18,6 +18,9 @@ Nameserver = Annotated[
     str, Shape(r"(\[[0-9A-Fa-f:.]+\]|[0-9.]+)(:[1-9]\d{0,4})?", "an address such as 10.0.0.2 or 10.0.0.2:8600")
 ]
 ServiceName = Annotated[str, Shape(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "a Kubernetes name such as vllm")]
+PoolName = Annotated[
+    str, Shape(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", "the name of an InferencePool such as vllm-qwen")
+]
 PORT = r"[1-9]\d{0,4}|[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?"
 PortName = Annotated[
     str,
@@ -27,15 +30,11 @@ PortName = Annotated[
 ]
 
 
-class KubernetesConfig(Section):
-    """The EndpointSlices of a Service. Inside a cluster only ``service`` is needed."""
+class ClusterConfig(Section):
+    """Access to the API server of a cluster. Inside the cluster no field is needed."""
 
-    service: ServiceName
-    """Name of the Service, which may be headless. Its cluster address is not used."""
     namespace: ServiceName | None = None
-    """Namespace of the Service; the gateway's own when absent."""
-    port: PortName | None = None
-    """Target port of the Service, by number or name. Optional when there is only one."""
+    """Namespace of the resource; the gateway's own when absent."""
     server: Url | None = None
     """URL of the API server, for a gateway outside the cluster."""
     ca: PemFile | None = None
@@ -44,6 +43,29 @@ class KubernetesConfig(Section):
     """File with a bearer token, read again before each request; the service account's when absent."""
     resync: Duration = 60.0
     """How often the whole list is read beside the watch, which bounds the effect of a missed event."""
+
+
+class KubernetesConfig(ClusterConfig):
+    """The EndpointSlices of a Service. Inside a cluster only ``service`` is needed."""
+
+    service: ServiceName
+    """Name of the Service, which may be headless. Its cluster address is not used."""
+    port: PortName | None = None
+    """Target port of the Service, by number or name. Optional when there is only one."""
+
+
+class InferencePoolConfig(ClusterConfig):
+    """The pods of an InferencePool of Kubernetes' Gateway API Inference Extension. A name alone is a short form, for a
+    pool in the gateway's own namespace and cluster."""
+
+    name: PoolName
+    """Name of the InferencePool, of ``inference.networking.k8s.io/v1`` or of the alpha versions. Every ready pod of its
+    selector is an endpoint at each of its target ports."""
+
+
+def _named(value: object) -> object:
+    """A section from its short form."""
+    return {"name": value} if isinstance(value, str) else value
 
 
 class DiscoverConfig(Section):
@@ -60,6 +82,10 @@ class DiscoverConfig(Section):
     not at all."""
     kubernetes: KubernetesConfig | None = None
     """Ready endpoints of a Kubernetes Service."""
+    inference_pool: Annotated[InferencePoolConfig | None, BeforeValidator(_named, PoolName | InferencePoolConfig)] = (
+        None
+    )
+    """Pods of an InferencePool: its name, or a section."""
     scheme: Literal["http", "https"] = "http"
     """Scheme of the discovered endpoints. Certificates are verified against the looked-up name or the pool's
     ``tls.server_name``. Not for ``file``, which has whole URLs."""
@@ -73,10 +99,13 @@ class DiscoverConfig(Section):
     """How long the last endpoints are used after the source reports none. While the source is unavailable they are used
     without a bound. Health checks and breakers apply in both cases."""
 
+    def _sources(self) -> tuple[object, ...]:
+        return self.dns, self.srv, self.file, self.kubernetes, self.inference_pool
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if sum(source is not None for source in (self.dns, self.srv, self.file, self.kubernetes)) != 1:
-            raise ValueError("has one source: give dns, srv, file or kubernetes")
+        if sum(source is not None for source in self._sources()) != 1:
+            raise ValueError("has one source: give dns, srv, file, kubernetes or inference_pool")
         if self.ttl_min > self.ttl_max:
             raise ValueError("ttl_min is at most ttl_max")
         return self

@@ -57,7 +57,9 @@ class GrantConfig(Section):
     scopes: ScopesConfig | None = None
     """Restrictions within the rights of the tenant."""
     labels: dict[LabelName, LabelValue] = Field({}, max_length=16)
-    """Labels such as ``{team: search}``, for routes and reports."""
+    """Labels such as ``{tier: gold}``, for routes and reports."""
+    team: Name | None = None
+    """Team of the tenant whose limits apply too."""
 
     @model_validator(mode="after")
     def _no_authority_in_part(self) -> Self:

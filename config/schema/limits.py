@@ -1,5 +1,6 @@
 """The ``limits`` of a tenant: one section for the tenant, or a list of sections with scopes."""
 
+from math import ceil
 from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, Tag
@@ -9,8 +10,10 @@ from config.schema.section import Section
 from config.schema.text import Glob
 from config.schema.units import ByteRate, Rate
 
-Per = Literal["tenant", "key", "model", "user"]
+Per = Literal["tenant", "team", "key", "model", "user"]
+TeamPer = Literal["team", "key", "model", "user"]
 Count = Literal["host", "exact", "leased"]
+_SECONDS = {"hour": 3600.0, "day": 86400.0, "month": 31 * 86400.0}
 ONE, SEVERAL = "[one]", "[several]"
 """Steps that pydantic inserts into the place of an error; they are not in the file."""
 
@@ -51,10 +54,17 @@ class LimitsConfig(QuotaConfig):
     """Limits of a tenant."""
 
     per: Per = "tenant"
-    """Subject of the limits: the whole tenant, each of its keys, each model, or each end user (the request's ``user``
-    field, else its key)."""
+    """Subject of the limits: the whole tenant, each of its teams (requests without a team share one amount), each of
+    its keys, each model, or each end user (the request's ``user`` field, else its key)."""
     models: tuple[Glob, ...] | None = None
     """Count only requests for these models; all when absent."""
+
+
+class TeamLimitsConfig(LimitsConfig):
+    """Limits of a team, beside those of its tenant."""
+
+    per: TeamPer = "team"
+    """Subject of the limits: the whole team, each of its keys, each model, or each end user of it."""
 
 
 def _form(value: object) -> str:
@@ -65,6 +75,25 @@ Limits = Annotated[
     Annotated[LimitsConfig, Tag(ONE)] | Annotated[tuple[LimitsConfig, ...], Tag(SEVERAL)], Discriminator(_form)
 ]
 
+TeamLimits = Annotated[
+    Annotated[TeamLimitsConfig, Tag(ONE)] | Annotated[tuple[TeamLimitsConfig, ...], Tag(SEVERAL)], Discriminator(_form)
+]
+
 Quotas = Annotated[
     Annotated[QuotaConfig, Tag(ONE)] | Annotated[tuple[QuotaConfig, ...], Tag(SEVERAL)], Discriminator(_form)
 ]
+
+
+def exceeds(inner: tuple[float, object], outer: tuple[float, object]) -> bool:
+    """Whether an inner limit can never refuse before an outer limit of the same unit.
+
+    Each is an amount and its period: seconds of a rate, the name of a budget's period, None for concurrency.
+    """
+    windows = ceil(_seconds(inner[1]) / _seconds(outer[1]))
+    return inner[0] > outer[0] * max(1, windows)
+
+
+def _seconds(period: object) -> float:
+    if isinstance(period, str):
+        return _SECONDS[period]
+    return float(period) if isinstance(period, int | float) else 1.0

@@ -8,20 +8,26 @@ from pydantic_core import CoreSchema
 
 from config.protocols import AnyProtocol, Serves
 from config.protocols.openai import OpenAIProtocol
-from config.runtimes import AnyRuntime, LlmRuntime, VllmRuntime
+from config.runtimes import AnyRuntime, EndpointScaleConfig, LlmRuntime, ScaleConfig, VllmRuntime
 from config.schema.balance import BalanceConfig, OutliersConfig
+from config.schema.batches.provider import ProviderBatchesConfig
+from config.schema.bus.tls import UpstreamTls
+from config.schema.bus.urls import EndpointUrl, is_broker
 from config.schema.discovery import DiscoverConfig
 from config.schema.queue import QueueConfig
 from config.schema.section import Section
-from config.schema.text import KeyHeader, Name, PemFile, ProbePath, Secret, Url
+from config.schema.text import KeyHeader, Name, ProbePath, Secret
 from config.schema.units import Duration
+
+PLACES = 8
+"""Requests at the same time of a replica of a runtime that states no number."""
 
 
 class EndpointConfig(Section):
     """One server address. A URL alone is short for ``{url: URL}``."""
 
-    url: Url
-    """``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:/PATH``."""
+    url: EndpointUrl
+    """``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:/PATH``; with ``protocol: bus`` a message broker."""
     weight: float = Field(1.0, gt=0)
     """Share of the requests, relative to the pool's other endpoints."""
     zone: Name | None = None
@@ -67,25 +73,6 @@ class BreakerConfig(Section):
     """How long the breaker stays open before one trial request."""
 
 
-class UpstreamTls(Section):
-    """TLS to ``https://`` endpoints."""
-
-    ca: PemFile | None = None
-    """Root certificates to trust instead of the system's."""
-    cert: PemFile | None = None
-    """Client certificate chain, for servers that require one."""
-    key: PemFile | None = None
-    """Private key of the client certificate."""
-    server_name: str | None = Field(None, min_length=1, max_length=253)
-    """Name that the server's certificate must have, if it differs from the host of the URL."""
-
-    @model_validator(mode="after")
-    def _pair(self) -> Self:
-        if (self.cert is None) != (self.key is None):
-            raise ValueError("cert and key go together: give both or neither")
-        return self
-
-
 class PoolConfig(Section):
     """A set of endpoints that serve the same models, or one server that the gateway starts."""
 
@@ -99,6 +86,9 @@ class PoolConfig(Section):
     """Source of endpoints while the gateway runs, alone or beside ``endpoints``."""
     runtime: AnyRuntime | None = None
     """A server that the gateway starts: a bundled runtime, vLLM, or any command."""
+    scale: EndpointScaleConfig | None = None
+    """Number of endpoints that serve. With ``discover`` an autoscaler runs them, by ``listen.keda`` or the metrics;
+    with ``endpoints`` and ``sleep`` the gateway wakes them. A runtime has ``replicas``."""
     model: str | None = Field(None, min_length=1)
     """Name of the model at the endpoints, if it differs from the name that clients use."""
     key: Secret | None = None
@@ -125,6 +115,12 @@ class PoolConfig(Section):
     resume: Literal["text", "tokens"] | None = None
     """Continue a broken stream on another endpoint. ``text`` uses vLLM's ``continue_final_message``, which SGLang
     supports too. ``tokens`` continues exactly, on Headrace's own runtime only."""
+    runtime_spans: bool = False
+    """The endpoints are Headrace's own runtimes, started elsewhere (``headrace runtime``). The gateway fetches their
+    spans for the ``traces`` that it exports, and sends them a client's ``baggage``."""
+
+    provider_batches: ProviderBatchesConfig | None = None
+    """Submits lines of batches to the provider's batch API instead of sending each as a request."""
 
     @property
     def model_name(self) -> str | None:
@@ -145,10 +141,43 @@ class PoolConfig(Section):
     @property
     def max_in_flight(self) -> int:
         """Maximum of concurrent requests at one endpoint."""
-        cap = self.queue.max_in_flight if self.queue is not None else self.max_connections
+        cap = self.line.max_in_flight if self.line is not None else self.max_connections
+        if cap is None and self.scaling is not None and self.scaling.scales and not self.in_ray_serve:
+            cap = self.places
         if cap is None:
             cap = self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else self.max_connections
         return min(cap, self.max_connections)
+
+    @property
+    def scaling(self) -> ScaleConfig | None:
+        """The rules of the number of endpoints; None if the gateway does not decide it."""
+        return self.scale if self.runtime is None else self.runtime.replicas
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the gateway puts endpoints to sleep that are not needed."""
+        return self.scale is not None and self.scale.sleep is not None
+
+    @property
+    def in_ray_serve(self) -> bool:
+        """Whether the gateway decides the number of a Ray Serve deployment's replicas, which share one endpoint."""
+        return self.scale is not None and self.scale.deployment is not None
+
+    @property
+    def line(self) -> QueueConfig | None:
+        """The queue in force. A pool whose replicas follow the demand has one: the wait in it is the objective."""
+        if self.queue is None and self.scaling is not None and self.scaling.scales:
+            return QueueConfig()
+        return self.queue
+
+    @property
+    def places(self) -> int:
+        """Requests that one replica serves at the same time."""
+        if self.scaling is not None and self.scaling.places is not None:
+            return self.scaling.places
+        if self.queue is not None and self.queue.max_in_flight is not None:
+            return self.queue.max_in_flight
+        return self.runtime.max_num_seqs if isinstance(self.runtime, LlmRuntime) else PLACES
 
     @model_validator(mode="after")
     def _auto_needs_probe(self) -> Self:
@@ -157,7 +186,44 @@ class PoolConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _one_provider(self) -> Self:
+        if self.provider_batches is None:
+            return self
+        protocol = self.protocol
+        is_openai = isinstance(protocol, OpenAIProtocol) and protocol.dialect != "azure" and protocol.only is None
+        if not is_openai and protocol.name != "anthropic":
+            raise ValueError("provider_batches needs the protocol openai (not Azure's, without `only`) or anthropic")
+        if len(self.endpoints) != 1 or self.discover is not None:
+            raise ValueError("provider_batches needs one endpoint: a batch and its results are at one address")
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.runtime is None) == (not self.endpoints and self.discover is None):
             raise ValueError("a pool has either endpoints, written or to discover, or a runtime: give one of the two")
+        return self
+
+    @model_validator(mode="after")
+    def _spans_over_http(self) -> Self:
+        if not self.runtime_spans:
+            return self
+        if self.runtime is not None:
+            raise ValueError("runtime_spans is for endpoints: the spans of a `runtime` are fetched in any case")
+        if self.protocol.name not in ("openai", "oip-http"):
+            raise ValueError(
+                "runtime_spans needs the protocol openai or oip-http: bundled runtimes have no other over HTTP"
+            )
+        if any(endpoint.url.startswith("https://") for endpoint in self.endpoints):
+            raise ValueError(
+                "runtime_spans needs endpoints with http:// or unix:, by which the runtimes report their spans"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _brokers(self) -> Self:
+        is_bus = self.protocol.name == "bus"
+        if any(is_broker(endpoint.url) != is_bus for endpoint in self.endpoints):
+            raise ValueError("`protocol: bus` goes with endpoints that are message brokers, such as kafka://HOST:PORT")
+        if is_bus and (self.discover is not None or self.runtime is not None):
+            raise ValueError("`protocol: bus` needs endpoints: message brokers are not discovered or started")
         return self

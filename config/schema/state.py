@@ -30,7 +30,8 @@ class StateConfig(Section):
     """SQLAlchemy URL. A SQLite path is relative to the working directory. The database is read in the background, never
     while a request waits."""
     redis: RedisUrl | None = Field(None, repr=False)
-    """Redis server that counts limits with ``count: exact`` or ``leased``. Write a password as ``${NAME}``."""
+    """Redis server that counts limits with ``count: exact`` or ``leased``, and has the ids of answered messages of
+    ``listen.bus``. Write a password as ``${NAME}``."""
     redis_timeout: Duration = 0.1
     """Longest wait of a request for Redis. After a timeout, further requests treat Redis as unavailable at once."""
 

@@ -6,7 +6,8 @@ from pydantic import Field
 
 from config.schema.batches.batches import TenantBatchesConfig
 from config.schema.identity import CertificateConfig, GrantConfig
-from config.schema.limits import Limits, LimitsConfig
+from config.schema.limits import Limits, LimitsConfig, TeamLimits, TeamLimitsConfig
+from config.schema.pricing.soft_budget import SoftBudgetConfig
 from config.schema.queue import Priority
 from config.schema.section import Section
 from config.schema.text import Date, Glob, Name, Shape
@@ -25,6 +26,19 @@ class KeyConfig(GrantConfig):
     """Last day on which the key is accepted, in UTC."""
 
 
+class TeamConfig(Section):
+    """A team: keys of one tenant with limits and budgets of their own, within those of the tenant."""
+
+    name: Name
+    """Name of the team, also in usage and invoices."""
+    limits: TeamLimits = TeamLimitsConfig()
+    """Limits of the whole team, or a list of limits with ``per``. Those of the tenant apply too."""
+
+    def limit_list(self) -> tuple[TeamLimitsConfig, ...]:
+        """The team's limits, from either form."""
+        return self.limits if isinstance(self.limits, tuple) else (self.limits,)
+
+
 class TenantConfig(Section):
     """A tenant: its credentials, its models and its limits."""
 
@@ -38,7 +52,12 @@ class TenantConfig(Section):
     """Models that the tenant may use; ``*`` for all."""
     limits: Limits = LimitsConfig()
     """Limits of the whole tenant, or a list of limits with ``per``."""
+    teams: tuple[TeamConfig, ...] = ()
+    """Teams of the tenant that this file defines. Others are in the state database: an operator or a tenant-admin
+    creates them while the gateway runs."""
 
+    soft_budgets: tuple[SoftBudgetConfig, ...] = Field((), max_length=20)
+    """Amounts whose spend is reported to webhooks. They refuse nothing."""
     batches: TenantBatchesConfig = TenantBatchesConfig()
     """Bounds on the tenant's batches."""
     share: float = Field(1.0, gt=0, le=1e6)

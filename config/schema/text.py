@@ -36,7 +36,8 @@ class Shape:
         return {**handler(schema), "pattern": or_environment(self.pattern)}
 
 
-def _real_port(url: str) -> str:
+def real_port(url: str) -> str:
+    """Require a port on which a server can listen."""
     try:
         port = None if url.startswith(("unix:", "file:")) else urlsplit(url).port
     except ValueError:
@@ -78,18 +79,19 @@ Glob = Annotated[
         "a name or a glob: up to 128 letters, digits, . _ : / - and the wildcards * ? [ab] [!ab]",
     ),
 ]
+HTTP_URL = r"https?://[^\s/?#@]+(/[^\s?#]*)?|unix:/[^\s?#]+"
 Url = Annotated[
     str,
     Shape(
-        r"https?://[^\s/?#@]+(/[^\s?#]*)?|unix:/[^\s?#]+",
+        HTTP_URL,
         "http://HOST:PORT, https://HOST:PORT or unix:/PATH, without a user, a query or a fragment",
     ),
-    AfterValidator(_real_port),
+    AfterValidator(real_port),
 ]
 Jwks = Annotated[
     str,
     Shape(r"https?://[^\s/?#@]+([/?][^\s#]*)?|file:.+", "https://HOST/PATH, or file:PATH"),
-    AfterValidator(_real_port),
+    AfterValidator(real_port),
     AfterValidator(private_or_local),
 ]
 """The source of an issuer's public keys. ``file:PATH`` is relative to the YAML file's folder."""

@@ -17,6 +17,7 @@ from gateway.auth.keys import digest, new_key
 from gateway.auth.listing import as_json, listed, show_table, utc
 from gateway.auth.pepper import load_pepper, pepper_path
 from gateway.auth.terminal import ConfigFile, open_store, plain_errors, print_status, settings_of, stop, terminal_user
+from gateway.teams.limits import check_team_of_key
 
 app = typer.Typer(name="keys", help="Issue, list, revoke and rotate API keys.", no_args_is_help=True)
 
@@ -40,6 +41,7 @@ def create(
         Names | None, typer.Option(help="Restrict the key to routes of this name. May be repeated.")
     ] = None,
     labels: Annotated[Names | None, typer.Option(help="NAME=VALUE for routes to match. May be repeated.")] = None,
+    team: Annotated[str | None, typer.Option(help="Team of the tenant, whose limits apply too.")] = None,
     yaml: Annotated[bool, typer.Option("--yaml", help="Store nothing; print an entry for the YAML file.")] = False,
     config: ConfigFile = None,
 ) -> None:
@@ -50,7 +52,11 @@ def create(
         check_tenant(settings, tenant)
         check_label(label)
         ends = parse_end(expires, now)
-        grant = parse_grant(settings, _written(role, {"models": models, "fronts": fronts, "routes": routes}, labels))
+        written = _written(role, {"models": models, "fronts": fronts, "routes": routes}, labels)
+        grant = parse_grant(settings, written if team is None else written | {"team": team})
+        if grant.team is not None:
+            owner = next(each for each in settings.tenants if each.name == tenant)
+            check_team_of_key(owner, grant.team, () if yaml else open_store(settings).teams.read_all(tenant))
         if yaml:
             _create_yaml(settings, tenant, label, ends, grant)
             return

@@ -6,8 +6,9 @@ import sqlite3
 import time
 from pathlib import Path
 
-from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, make_url
+from sqlalchemy import URL, Connection, Engine, NullPool, Table, create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+from sqlalchemy.schema import CreateColumn
 
 from gateway.auth.errors import KeyConfigError, StoreUnavailable
 
@@ -96,6 +97,18 @@ def exclude_schema_changes(connection: Connection, lock: int) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
     else:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({lock})")
+
+
+def add_missing_columns(connection: Connection, table: Table) -> None:
+    """Add the columns that an earlier release did not have. Each needs a default of the server.
+
+    The transaction must have begun with `exclude_schema_changes`.
+    """
+    present = {column["name"] for column in inspect(connection).get_columns(table.name)}
+    for column in table.c:
+        if column.name not in present:
+            definition = CreateColumn(column).compile(dialect=connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
 
 
 def use_write_ahead_log(connection: Connection) -> None:

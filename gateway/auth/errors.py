@@ -2,9 +2,11 @@
 
     KeysError
     ├── KeyConfigError      the configuration of keys cannot work
-    ├── WrongGrant          the requested role, scopes or labels of a new key are not possible
+    ├── WrongGrant          the requested rights of a new key, or limits of a team, are not possible
     ├── NoSuchKey           no key has this id
     ├── KeyEnded            the key is revoked, expired or replaced already
+    ├── NoSuchTeam          no team of the database has this name
+    ├── TeamConflict        the team has keys, or the tenant too many teams
     ├── StoreMismatch       the database was written with another pepper or by another release
     └── StoreUnavailable    the database cannot be reached, read or written right now
 
@@ -36,6 +38,14 @@ class NoSuchKey(KeysError):
 
 class KeyEnded(KeysError):
     """The key has ended, so the change has no effect."""
+
+
+class NoSuchTeam(KeysError):
+    """The team is not in the database."""
+
+
+class TeamConflict(KeysError):
+    """Change the keys or the teams of the tenant, then try again."""
 
 
 class StoreMismatch(KeysError):

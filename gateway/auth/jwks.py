@@ -12,6 +12,7 @@ import aiohttp
 import msgspec
 from jwt import PyJWK, PyJWTError
 
+from adapters.whole_body import whole_body
 from config.schema.identity import JwtConfig
 
 _log = logging.getLogger(__name__)
@@ -178,28 +179,23 @@ class Jwks:
 
     async def _read(self) -> bytes:
         if self._source.startswith("file:"):
-            body = await asyncio.to_thread(_read_file, Path(self._source.removeprefix("file:")))
-        else:
-            body = await fetch(self._source)
-        if len(body) > MAX_BYTES:
-            raise JwksError(f"is larger than {MAX_BYTES // 1024} KiB")
-        return body
+            return await asyncio.to_thread(_read_file, Path(self._source.removeprefix("file:")))
+        return await fetch(self._source)
 
 
 def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return _bounded(file.read(MAX_BYTES + 1))
     except OSError as error:
         raise JwksError(f"cannot be read: {error.strerror}") from None
 
 
 async def fetch(url: str) -> bytes:
-    """Fetch at most a little more than `MAX_BYTES`.
+    """Fetch at most `MAX_BYTES`.
 
     Redirects are not followed: only the YAML file names trusted hosts.
     """
-    body = bytearray()
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(FETCH_SECONDS), auto_decompress=False) as http,
@@ -207,10 +203,13 @@ async def fetch(url: str) -> bytes:
         ):
             if response.status != 200:
                 raise JwksError(f"was answered with status {response.status}")
-            async for chunk in response.content.iter_any():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    break
+            body = await whole_body(response, MAX_BYTES)
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         raise JwksError(f"cannot be fetched: {error or type(error).__name__}") from None
-    return bytes(body)
+    return _bounded(body)
+
+
+def _bounded(body: bytes | None) -> bytes:
+    if body is None or len(body) > MAX_BYTES:
+        raise JwksError(f"is larger than {MAX_BYTES // 1024} KiB")
+    return body

@@ -50,6 +50,8 @@ class Principal:
     labels: Mapping[str, str] = field(default_factory=lambda: NO_LABELS, hash=False)
     scope: Scope | None = None
     """None restricts nothing and costs nothing."""
+    team: str = ""
+    """The team of the key; empty without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,8 @@ class KeyRecord:
 def granted(tenant: str, key_id: str, grant: GrantConfig) -> Principal:
     """The principal of a credential with these rights."""
     roles = USER | {grant.role}
-    return Principal(
-        tenant, key_id, USER if roles == USER else roles, grant.labels or NO_LABELS, Scope.of(grant.scopes)
-    )
+    roles = USER if roles == USER else roles
+    return Principal(tenant, key_id, roles, grant.labels or NO_LABELS, Scope.of(grant.scopes), grant.team or "")
 
 
 def new_key() -> ApiKey:

@@ -27,6 +27,7 @@ class ListedKey:
     role: str = "user"
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    team: str = ""
 
 
 def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[ListedKey]:
@@ -35,7 +36,7 @@ def listed(config: Config, issued: Iterable[StoredKey], now: float) -> list[List
         ListedKey(
             key.id, key.tenant, key.label, key.status(now), "database",
             utc(key.created_at), _moment(key.expires_at), _moment(key.revoked_at), key.replaced_by,
-            key.role, key.scopes, key.labels,
+            key.role, key.scopes, key.labels, key.team,
         )
         for key in issued
     ]  # fmt: skip
@@ -48,7 +49,8 @@ def _written(tenant: str, key: KeyConfig, now: float) -> ListedKey:
     status: Status = "active" if ends is None or ends > now else "expired"
     scopes = {} if key.scopes is None else key.scopes.model_dump(mode="json", exclude_none=True)
     moment = _moment(ends)
-    return ListedKey(key.id, tenant, "", status, "file", None, moment, None, None, key.role, scopes, key.labels)
+    grant = key.role, scopes, key.labels, key.team or ""
+    return ListedKey(key.id, tenant, "", status, "file", None, moment, None, None, *grant)
 
 
 def as_json(keys: Iterable[ListedKey]) -> str:
@@ -91,7 +93,8 @@ def _notes(key: ListedKey) -> str:
 def _grant(key: ListedKey) -> str:
     scopes = [f"{kind}:{name}" for kind, names in key.scopes.items() for name in names]
     role = [] if key.role == "user" else [key.role]
-    return " ".join([*role, *scopes, *(f"{name}={value}" for name, value in key.labels.items())])
+    team = [f"team:{key.team}"] if key.team else []
+    return " ".join([*role, *team, *scopes, *(f"{name}={value}" for name, value in key.labels.items())])
 
 
 def utc(moment: float) -> str:

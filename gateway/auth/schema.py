@@ -22,6 +22,23 @@ keys = Table(
     Column("scopes", Text),
     Column("labels", Text),
 )
+# Created on first use, so that a database of an earlier release needs no migration. Limits are JSON, as in the file.
+teams = Table(
+    "teams",
+    _metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("name", String(128), primary_key=True),
+    Column("limits", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("changed_at", Double, nullable=False),
+)
+# The team of each issued key that has one.
+team_keys = Table(
+    "team_keys",
+    _metadata,
+    Column("key_id", String(12), primary_key=True),
+    Column("team", String(128), nullable=False),
+)
 # One row: `epoch` moves with every change of a key, `pepper_check` detects a wrong pepper before any key is refused.
 # Every writer updates this row first, and so waits for the writer before it.
 state = Table(

@@ -18,7 +18,7 @@ from gateway.auth.database import open_engine
 from gateway.auth.errors import StoreMismatch, StoreUnavailable
 from gateway.auth.keys import digest
 from gateway.auth.schema import SCHEMA_VERSION, audit, keys, state
-from gateway.auth.tables import create_tables, version_of
+from gateway.auth.tables import add_tables_of_teams, create_tables, has_tables_of_teams, version_of
 
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
 
@@ -79,6 +79,11 @@ class StateDatabase:
         if version is None:
             with self.transaction() as connection:
                 create_tables(connection, self._pepper_check)
+        with self.transaction() as connection:
+            has_teams = has_tables_of_teams(connection)
+        if not has_teams:
+            with self.transaction() as connection:
+                add_tables_of_teams(connection)
         with self.transaction() as connection:
             self._check_or_replace_pepper(connection)
 

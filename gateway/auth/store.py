@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, or_, select, tuple_, update
 
 from config.schema.identity import GrantConfig
 from gateway.auth import audit
@@ -20,9 +20,10 @@ from gateway.auth.audit import Act, Actor, AuditEntry, Verdict
 from gateway.auth.database import Stamp, stamp
 from gateway.auth.errors import KeyEnded, NoSuchKey
 from gateway.auth.keys import NO_LABELS, USER, ApiKey, KeyRecord, Principal, digest, new_key
-from gateway.auth.schema import keys
+from gateway.auth.schema import keys, team_keys
 from gateway.auth.scope import Scope
 from gateway.auth.state import StateDatabase
+from gateway.teams.store import StoredTeam, TeamStore, join_team, read_teams, team_of
 
 Status = Literal["active", "replaced", "expired", "revoked"]
 _NOTHING = GrantConfig()
@@ -42,6 +43,7 @@ class StoredKey:
     role: str = "user"
     scopes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    team: str = ""
 
     def status(self, now: float) -> Status:
         """`replaced` is a key that was rotated and still works until its overlap ends."""
@@ -53,10 +55,11 @@ class StoredKey:
 
 
 class LiveKeys(NamedTuple):
-    """The keys that are neither revoked nor expired, and the epoch at which they were read."""
+    """The keys that are neither revoked nor expired, the teams, and the epoch at which they were read."""
 
     epoch: int
     records: tuple[KeyRecord, ...]
+    teams: tuple[StoredTeam, ...] = ()
 
 
 class KeyStore:
@@ -67,6 +70,7 @@ class KeyStore:
         self.pepper = pepper
         self._url = database
         self._database = StateDatabase(database, pepper)
+        self.teams = TeamStore(self._database)
 
     def create(
         self,
@@ -83,6 +87,7 @@ class KeyStore:
         row = {"tenant": tenant, "label": label, "expires_at": expires_at, **_columns(grant)}
         with self._database.change(moves_epoch=True) as connection:
             self._insert(connection, key, row, now)
+            join_team(connection, key.id, grant.team)
             given = grant.model_dump(mode="json", exclude_defaults=True)
             detail = {"label": label, "expires_at": expires_at, **given}
             self._audit(connection, Act(by, "key.create", f"{tenant}/{key.id}", detail=detail), now)
@@ -111,7 +116,7 @@ class KeyStore:
         """Issue a key in place of another one; the old one ends after `overlap` seconds, or at its own expiry if that
         is earlier.
 
-        Without `expires_at` the new key has the expiry of the old one. Role, scopes and labels stay. Raises
+        Without `expires_at` the new key has the expiry of the old one. Role, scopes, labels and team stay. Raises
         `NoSuchKey`, and `KeyEnded` when the old one is revoked, expired or replaced already.
         """
         new = new_key()
@@ -124,6 +129,7 @@ class KeyStore:
             row = dict(connection.execute(columns.where(keys.c.id == key_id)).mappings().one())
             row["expires_at"] = old.expires_at if expires_at is None else expires_at
             self._insert(connection, new, row, now)
+            join_team(connection, new.id, team_of(connection, key_id))
             end = min(now + overlap, old.expires_at or math.inf)
             connection.execute(update(keys).where(keys.c.id == key_id).values(expires_at=end, replaced_by=new.id))
             detail = {"replaced_by": new.id, "old_ends_at": end}
@@ -140,6 +146,16 @@ class KeyStore:
         with self._database.transaction() as connection:
             return _read(connection, *(() if tenant is None else (keys.c.tenant == tenant,)))
 
+    def read_page(self, tenant: str, limit: int, after: str | None = None) -> tuple[StoredKey, ...]:
+        """The newest keys of a tenant, newest first; only those that are older than the key `after`. Raises
+        `NoSuchKey` for an `after` of no key of the tenant."""
+        with self._database.transaction() as connection:
+            where = [keys.c.tenant == tenant]
+            if after is not None:
+                last = _find(connection, after, tenant)
+                where.append(tuple_(keys.c.created_at, keys.c.id) < tuple_(last.created_at, last.id))
+            return _read(connection, *where, newest=limit)
+
     def read_epoch(self) -> int:
         """A number that changes with every change of a key."""
         with self._database.transaction() as connection:
@@ -151,13 +167,13 @@ class KeyStore:
 
     def read_live(self, now: float) -> LiveKeys:
         """The keys that are neither revoked nor expired."""
-        query = select(keys).where(
+        query = _with_team(*keys.c).where(
             keys.c.revoked_at.is_(None), or_(keys.c.expires_at.is_(None), keys.c.expires_at > now)
         )
         with self._database.transaction() as connection:
             # The epoch first: a change in between is then read twice, and not missed.
             epoch = self._database.checked_epoch(connection)
-            return LiveKeys(epoch, tuple(map(_record, connection.execute(query))))
+            return LiveKeys(epoch, tuple(map(_record, connection.execute(query))), read_teams(connection))
 
     # ── the audit log ─────────────────────────────────────────────────────────────────────────────────
 
@@ -192,13 +208,24 @@ class KeyStore:
         audit.append(connection, self.pepper, act, now)
 
 
-def _read(connection: Connection, *where: ColumnElement[bool]) -> tuple[StoredKey, ...]:
-    shown = [column for column in keys.c if column.name != "hash"]
-    rows = connection.execute(select(*shown).where(*where).order_by(keys.c.created_at, keys.c.id)).mappings()
+def _read(connection: Connection, *where: ColumnElement[bool], newest: int | None = None) -> tuple[StoredKey, ...]:
+    """Keys, oldest first; or so many of the newest, newest first."""
+    query = _with_team(*(column for column in keys.c if column.name != "hash")).where(*where)
+    if newest is None:
+        query = query.order_by(keys.c.created_at, keys.c.id)
+    else:
+        query = query.order_by(keys.c.created_at.desc(), keys.c.id.desc()).limit(newest)
+    rows = connection.execute(query).mappings()
     return tuple(
         StoredKey(**{**row, "scopes": json.loads(row["scopes"] or "{}"), "labels": json.loads(row["labels"] or "{}")})
         for row in rows
     )
+
+
+def _with_team(*columns: Any) -> Select[Any]:
+    """The columns of keys with their team, which is empty without one."""
+    team = func.coalesce(team_keys.c.team, "").label("team")
+    return select(*columns, team).select_from(keys.outerjoin(team_keys, team_keys.c.key_id == keys.c.id))
 
 
 def _find(connection: Connection, key_id: str, tenant: str | None = None) -> StoredKey:
@@ -215,7 +242,7 @@ def _columns(grant: GrantConfig) -> dict[str, str | None]:
 
 def _record(row: Row[Any]) -> KeyRecord:
     roles = USER if row.role == "user" else USER | {row.role}
-    principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes))
+    principal = Principal(row.tenant, row.id, roles, _labels(row.labels), _scope(row.scopes), row.team)
     return KeyRecord(principal, bytes.fromhex(row.hash), math.inf if row.expires_at is None else row.expires_at)
 
 

@@ -10,6 +10,7 @@ from adapters.errors import CredentialError
 from config.schema.config import Config
 from gateway.auth.errors import KeyConfigError
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest, end_of_day, granted, id_of, is_id
+from gateway.teams.store import StoredTeam
 
 REFUSED = "the API key or token is not valid: it is unknown, revoked or expired"
 """The only message for credentials that are not accepted, of every kind and for every reason."""
@@ -30,18 +31,25 @@ class KeyTable:
     one fingerprint for each key, and it is useless outside this process.
     """
 
-    __slots__ = ("_accepted", "_pepper", "_records")
+    __slots__ = ("_accepted", "_pepper", "_records", "teams")
 
-    def __init__(self, pepper: bytes, records: dict[str, KeyRecord]) -> None:
+    def __init__(self, pepper: bytes, records: dict[str, KeyRecord], teams: tuple[StoredTeam, ...] = ()) -> None:
         self._pepper = pepper
+        self.teams = teams
+        """The teams of the database."""
         self._records = records
         self._accepted: dict[bytes, KeyRecord] = {}
 
     @classmethod
     def build(
-        cls, config: Config, pepper: bytes, issued: Iterable[KeyRecord] = (), demo: ApiKey | None = None
+        cls,
+        config: Config,
+        pepper: bytes,
+        issued: Iterable[KeyRecord] = (),
+        demo: ApiKey | None = None,
+        teams: tuple[StoredTeam, ...] = (),
     ) -> "KeyTable":
-        """Combine the keys of the file, of the database (`issued`) and the demo key.
+        """Combine the keys of the file, of the database (`issued`) and the demo key, and the teams of the database.
 
         An issued key whose tenant is not in the file is not accepted; if the file and the database have the same id,
         the file takes precedence. Raises `KeyConfigError` when a key of the file can never be used.
@@ -52,7 +60,7 @@ class KeyTable:
         if demo is not None and config.auth.demo_key:
             principal = Principal(demo_tenant(config), demo.id)
             records[demo.id] = KeyRecord(principal, digest(pepper, demo.plaintext))
-        return cls(pepper, records)
+        return cls(pepper, records, teams)
 
     def __len__(self) -> int:
         return len(self._records)

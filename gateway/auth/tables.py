@@ -6,7 +6,7 @@ from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.schema import CreateTable
 
 from gateway.auth.database import exclude_schema_changes
-from gateway.auth.schema import APPEND_ONLY, SCHEMA_VERSION, audit, keys, state
+from gateway.auth.schema import APPEND_ONLY, SCHEMA_VERSION, audit, keys, state, team_keys, teams
 
 _LOCK = 0x6865616472616365
 """The Postgres advisory lock under which the tables are created: an arbitrary number."""
@@ -31,3 +31,15 @@ def create_tables(connection: Connection, pepper_check: str) -> None:
     # The epoch starts at random, so that a deleted and recreated database is noticed as a change.
     first = {"id": 1, "schema_version": SCHEMA_VERSION, "epoch": secrets.randbits(48), "pepper_check": pepper_check}
     connection.execute(insert(state).values(first))
+
+
+def has_tables_of_teams(connection: Connection) -> bool:
+    """Whether the database has the tables of teams. A database of an earlier release lacks them."""
+    return inspect(connection).has_table(team_keys.name)
+
+
+def add_tables_of_teams(connection: Connection) -> None:
+    """Create the tables of teams. Several processes may try at once."""
+    exclude_schema_changes(connection, _LOCK)
+    for table in (teams, team_keys):
+        connection.execute(CreateTable(table, if_not_exists=True))

@@ -21,6 +21,8 @@ from gateway.auth.errors import KeyConfigError, KeysError, WrongGrant
 from gateway.auth.pepper import load_pepper
 from gateway.auth.store import KeyStore
 
+ADMIN_KEY = "HEADRACE_ADMIN_KEY"
+"""The environment variable with the key for the admin listener."""
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", help="YAML file of the gateway. The bundled default when not given.")
 ]
@@ -34,6 +36,12 @@ def settings_of(path: Path | None) -> Config:
 def open_store(settings: Config) -> KeyStore:
     """The state database that the file names. Raises `KeysError`."""
     return KeyStore(settings.state.database, load_pepper(settings))
+
+
+def admin_url(settings: Config) -> str:
+    """The admin listener that the file names."""
+    listen = settings.listen
+    return f"{'https' if listen.admin_tls else 'http'}://{listen.admin}"
 
 
 def terminal_user() -> Actor:

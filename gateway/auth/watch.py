@@ -117,4 +117,6 @@ class KeyWatcher:
         return self._store.read_live(time.time())
 
     def _build(self, config: Config) -> KeyTable:
-        return KeyTable.build(config, self._pepper, self._live.records if self._live else (), self._demo)
+        live = self._live
+        records, teams = ((), ()) if live is None else (live.records, live.teams)
+        return KeyTable.build(config, self._pepper, records, self._demo, teams)

@@ -1,7 +1,8 @@
 """One line of a batch as an ordinary request: a front decodes it, the core answers it, the record has its charge."""
 
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
+from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -9,24 +10,18 @@ import msgspec
 from msgspec import Raw
 
 from adapters import offload
-from adapters.errors import BackendError, CredentialError, InferenceError
-from adapters.http1.message import Headers, Request, Response
+from adapters.errors import BackendError, InferenceError
+from adapters.http1.message import Headers
+from adapters.upstreams.provided.deferral import LinePass, line_pass
 from gateway.auth.keys import Principal
 from gateway.core import Core, internal_error
-from gateway.fronts.anthropic import PATH as MESSAGES
-from gateway.fronts.anthropic import AnthropicFront
-from gateway.fronts.comments import EventOf
-from gateway.fronts.door import Door, DoorPath, Fields, HeadersOf, Shape
 from gateway.fronts.errors import openai_response
-from gateway.fronts.oip_http import OipFront
-from gateway.fronts.openai import OpenAIFront
-from gateway.fronts.responses import PATH as RESPONSES
-from gateway.fronts.responses import ResponsesFront
+from gateway.fronts.inner import InnerFronts, InnerRequest
 from gateway.stored.keeper import Keeper
 from gateway.telemetry import Record
 from gateway.traffic.queue import PRIORITY_HEADER
-from gateway.usage.counter import UsageCounter
-from gateway.usage.labels import COUNTERS, HOUR, UsageLabels
+from gateway.usage.counter import LARGEST, UsageCounter
+from gateway.usage.labels import COUNTERS, UsageLabels, hour_of
 from policies.batches.lines import TENSORS
 
 log = logging.getLogger(__name__)
@@ -34,51 +29,20 @@ _HEADERS: Mapping[bytes, bytes] = {b"content-type": b"application/json", PRIORIT
 _PEER = "batch"
 
 
-class LineRequest(Request):
-    """A line as a request. `record` and `error` are those of its end."""
+class LineRequest(InnerRequest):
+    """A line as a request."""
 
-    __slots__ = ("_body", "error", "principal", "record")
+    __slots__ = ("_rng",)
+    credential = "the key that created the batch"
 
-    def __init__(self, principal: Principal, url: str, body: bytes) -> None:
-        super().__init__("POST", url.encode("latin-1", "replace"), Headers(dict(_HEADERS)), _PEER)
-        self.principal = principal
-        self.record: Record | None = None
-        self.error: InferenceError | None = None
-        self._body = body
+    def __init__(self, principal: Principal, url: str, body: bytes, rng: Random | None) -> None:
+        super().__init__(principal, url.encode("latin-1", "replace"), Headers(dict(_HEADERS)), body, _PEER)
+        self._rng = rng
 
-    async def read_encoded(self) -> bytes:
-        return self._body
-
-
-class LineDoor(Door):
-    """A door whose requests have their principal."""
-
-    def serve(
-        self,
-        http: Request,
-        route: DoorPath | None,
-        unknown: str,
-        refusal: Shape,
-        headers_of: HeadersOf | None = None,
-        event_of: EventOf | None = None,
-    ) -> Awaitable[Response]:
-        assert isinstance(http, LineRequest)
-        record = http.record = self.record(http.headers, route.operation if route else "unknown", http.peer)
-        record.of_batch = True
-
-        def refused(error: InferenceError, headers: Fields) -> Response:
-            http.error = error
-            return refusal(error, headers)
-
-        return self._answer(http, route, unknown, refused, headers_of or self.headers, record)
-
-    def _authenticate(self, http: Request, record: Record) -> Principal:
-        assert isinstance(http, LineRequest)
-        principal = http.principal
-        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
-        if self.core.snapshot.credentials.keys.has_ended(principal.key_id, self.core.wall()):
-            raise CredentialError("the key that created the batch is revoked or expired")
-        return principal
+    def begin(self, record: Record) -> None:
+        """Mark the record as that of a line."""
+        super().begin(record)
+        record.of_batch, record.rng = True, self._rng
 
 
 class LineEnd(NamedTuple):
@@ -103,8 +67,13 @@ class LineCharge(UsageCounter):
 
     def _counters(self, record: Record) -> "memoryview[int]":
         currency = self.currency if record.cost is None else record.cost.currency
-        self.labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency)
-        self.hour = int(record.time) // HOUR
+        self.labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency, record.team)
+        self.hour = hour_of(record.time)
+        return self.amounts
+
+    def _carry(self, record: Record, picos: int) -> "memoryview[int]":
+        log.error("batches: a line costs more than %d picos, and is charged that much", LARGEST)
+        self.amounts[0] = LARGEST
         return self.amounts
 
 
@@ -112,22 +81,27 @@ class LineCalls:
     """Answers lines through the fronts of their endpoints."""
 
     def __init__(self, core: Core, keeper: Keeper | None) -> None:
-        door = LineDoor(core)
         self._core = core
-        self._openai = OpenAIFront(door, 0)
-        self._responses = ResponsesFront(door, keeper)
-        self._messages = AnthropicFront(door, 0)
-        self._tensors = OipFront(door, lambda: True)
+        self._fronts = InnerFronts(core, keeper)
 
-    async def call(self, principal: Principal, url: str, body: bytes) -> LineEnd:
-        """Answer one line. Failures are a status and an error, as for a client."""
-        http = LineRequest(principal, url, body)
+    async def call(
+        self, principal: Principal, url: str, body: bytes, passing: LinePass | None = None, seed: str = ""
+    ) -> LineEnd:
+        """Answer one line. Failures are a status and an error, as for a client.
+
+        A line that may go to a provider has a pass, and a seed by which both passes take the same route. Raises
+        `Deferred`.
+        """
+        http = LineRequest(principal, url, body, None if passing is None else Random(seed))
+        token = line_pass.set(passing)
         try:
-            response = await self._dispatch(http)
+            response = await self._fronts.answer(http)
         except Exception:
             log.exception("a line of a batch failed")
             http.error = internal_error()
             response = openai_response(http.error, [])
+        finally:
+            line_pass.reset(token)
         record = http.record
         assert record is not None
         status, error = response.status, http.error
@@ -142,15 +116,6 @@ class LineCalls:
         charge = LineCharge(self._currency())
         charge.count(record)
         return LineEnd(status, text, record.request_id, error, charge)
-
-    async def _dispatch(self, http: LineRequest) -> Response:
-        if http.target.startswith(b"/v2/"):
-            return await self._tensors(http)
-        if http.target == RESPONSES:
-            return await self._responses(http)
-        if http.target == MESSAGES:
-            return await self._messages(http)
-        return await self._openai(http)
 
     def _currency(self) -> str:
         currencies = {price.currency for price in self._core.snapshot.prices.values()}

@@ -21,9 +21,9 @@ Rank = tuple[float, str, int]
 class GateLane:
     """The lines of models with the same pools."""
 
-    def __init__(self, pools: frozenset[str]) -> None:
+    def __init__(self, pools: frozenset[str], *, in_order: bool) -> None:
         self.pools = pools
-        self.admission = Admission()
+        self.admission = Admission(in_order=in_order)
         self.running = 0
         self.waiting: list[tuple[Rank, int, asyncio.Future[None]]] = []
 
@@ -64,13 +64,31 @@ class Gate:
             raise
         return lane
 
-    def leave(self, lane: GateLane, error: InferenceError | None) -> None:
-        """Count the end of an attempt."""
+    def leave(self, lane: GateLane, error: InferenceError | None, seconds: float = 0.0) -> None:
+        """Count the end of an attempt after `seconds`."""
         if error is None:
-            lane.admission.succeeded(self._most)
+            lane.admission.answered(lane.running, seconds, self._most, self._clock())
         elif error.kind == "capacity" and getattr(error, "limit", None) is None:
             lane.admission.crowded(self._clock())
         self._left(lane)
+
+    def waits_of(self, batch: str) -> list[str]:
+        """The reasons why lines of a batch wait here, one for each set of pools."""
+        now, snapshot, reasons = self._clock(), self._snapshot(), list[str]()
+        for lane in self._lanes.values():
+            own = sum(rank[1] == batch for rank, _, turn in lane.waiting if not turn.done())
+            if not own:
+                continue
+            pools = ", ".join(sorted(lane.pools))
+            first = min(rank for rank, _, turn in lane.waiting if not turn.done())
+            if first[1] != batch:
+                reasons.append(f"{own} lines wait for the pools {pools}: the batch {first[1]} is due earlier")
+                continue
+            load = _load([snapshot.pools[name] for name in lane.pools if name in snapshot.pools], now)
+            running = sum(each.running for each in self._lanes.values() if each.pools & lane.pools)
+            reason = lane.admission.reason(load, running, self._most, self._reserve)
+            reasons.append(f"{own} lines wait for the pools {pools}: {reason}")
+        return reasons
 
     def close(self) -> None:
         """Stop looking."""
@@ -86,19 +104,29 @@ class Gate:
         lane = self._lanes.get(pools)
         if lane is None:
             self._lanes = {key: lane for key, lane in self._lanes.items() if lane.running or lane.waiting}
-            lane = self._lanes[pools] = GateLane(pools)
+            lane = self._lanes[pools] = GateLane(pools, in_order=self._in_order(pools))
         return lane
 
-    def _pools_of(self, model: str | None) -> frozenset[str]:
-        """The pools that a model may use; all pools for a pipeline and for a model that is not named."""
+    def _in_order(self, pools: frozenset[str]) -> bool:
+        """Whether servers without priorities answer: those of tensors."""
+        configs = self._snapshot().config.pools
+        return bool(pools) and all(pool.takes_tensors for pool in configs if pool.name in pools)
+
+    def own_pools(self, model: str | None) -> frozenset[str] | None:
+        """The pools of a model's routes; None for a pipeline, for arms that are models, and for an unknown model."""
         snapshot = self._snapshot()
         resolved = None if model is None else snapshot.catalogue.find(model)
         if resolved is None or resolved.rules.model in snapshot.pipelines:
-            return frozenset(snapshot.pools)
+            return None
         routes = next(m.routes for m in snapshot.config.models if m.name == resolved.rules.model)
-        if any(route.models() for route in routes):
-            return frozenset(snapshot.pools)
+        if any(True for route in routes for _ in route.models()):
+            return None
         return frozenset(pool for route in routes for pool in route.pools() if pool in snapshot.pools)
+
+    def _pools_of(self, model: str | None) -> frozenset[str]:
+        """The pools that a line may use; all pools if the model does not determine them."""
+        own = self.own_pools(model)
+        return frozenset(self._snapshot().pools) if own is None else own
 
     def _admit(self) -> None:
         now, snapshot = self._clock(), self._snapshot()

@@ -1,6 +1,7 @@
 """Metrics of batches."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -9,10 +10,14 @@ from gateway.batches.gate import Gate
 
 
 class BatchMetrics(Collector):
-    """The lines in flight, and those that may be."""
+    """The lines in flight, those that may be, and the progress of all unfinished batches of the database.
 
-    def __init__(self, gate: Gate) -> None:
+    `progress` returns the tenant, state, lines and ended lines of each unfinished batch, as they were read last.
+    """
+
+    def __init__(self, gate: Gate, progress: Callable[[], list[tuple[str, str, int, int]]]) -> None:
         self._gate = gate
+        self._progress = progress
 
     def collect(self) -> Iterator[Metric]:
         running = GaugeMetricFamily("headrace_batch_lines_running", "Lines of batches in flight.", labels=["pools"])
@@ -28,3 +33,22 @@ class BatchMetrics(Collector):
             limit.add_metric([pools], lane.admission.limit)
             waiting.add_metric([pools], len(lane.waiting))
         yield from (running, limit, waiting)
+        yield from self._of_batches()
+
+    def _of_batches(self) -> Iterator[Metric]:
+        """Progress by tenant and state: each process reads the same rows, so that workers are not summed."""
+        batches = GaugeMetricFamily("headrace_batches_unfinished", "Unfinished batches.", labels=["tenant", "status"])
+        lines = GaugeMetricFamily(
+            "headrace_batch_unfinished_lines",
+            "Lines of unfinished batches: all, and those with a result.",
+            labels=["tenant", "state"],
+        )
+        counts, totals = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for tenant, status, total, ended in self._progress():
+            counts[tenant, status] += 1
+            totals[tenant, "total"] += total
+            totals[tenant, "ended"] += ended
+        for family, values in ((batches, counts), (lines, totals)):
+            for labels, value in values.items():
+                family.add_metric(labels, value)
+            yield family

@@ -2,7 +2,7 @@
 
 from config.schema.batches.batches import BatchesConfig
 from gateway.batches.local_storage import LocalStorage
-from gateway.batches.s3_storage import S3Storage
+from gateway.batches.s3.storage import S3Storage
 from gateway.batches.storage import Storage
 
 

@@ -9,6 +9,7 @@ from config.schema.config import Config
 from gateway.auth.errors import KeysError
 from gateway.batches.calls import LineCalls
 from gateway.batches.gate import Gate
+from gateway.batches.provided.providers import Providers
 from gateway.batches.runner import BatchRunner
 from gateway.batches.service import BatchService
 from gateway.batches.storage import StorageError
@@ -29,6 +30,8 @@ class BatchPlane:
         assert first.batches is not None
         self.service = BatchService(first.batches, first.state.database, pepper, core.wall)
         self.gate = Gate(lambda: core.snapshot, core.clock, first.batches.concurrency, first.batches.reserve)
+        self.service.waits = self.gate.waits_of
+        self._providers = Providers(lambda: core.snapshot)
         self._config = config
         self._core = core
         self._runner: BatchRunner | None = None
@@ -51,6 +54,11 @@ class BatchPlane:
         if not self._draining:
             await runner.run()
 
+    @property
+    def progress(self) -> list[tuple[str, str, int, int]]:
+        """Tenant, state, lines and ended lines of each unfinished batch, as they were read last."""
+        return [] if self._runner is None else self._runner.progress
+
     def drain(self) -> None:
         """Begin no further line."""
         self._draining = True
@@ -61,6 +69,7 @@ class BatchPlane:
         """Release the tasks, and close the database."""
         if self._runner is not None:
             await self._runner.aclose()
+        await self._providers.aclose()
         self.service.close()
 
     async def _parts(self, keeper: Keeper | None) -> WorkParts:
@@ -74,6 +83,7 @@ class BatchPlane:
             leases=TaskLeases(store.database, secrets.token_hex(16), self._core.clock, settings.takeover),
             gate=self.gate,
             calls=LineCalls(self._core, keeper),
+            providers=self._providers,
             threads=service.threads,
             wall=service.wall,
             commit_seconds=settings.commit,

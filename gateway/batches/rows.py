@@ -32,17 +32,19 @@ class BatchHolder(msgspec.Struct, frozen=True):
     roles: list[str]
     labels: dict[str, str]
     scope: dict[str, list[str]] | None = None
+    team: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> "BatchHolder":
         """The rights of a principal."""
         scope = None if principal.scope is None else {name: list(v) for name, v in principal.scope.names.items()}
-        return cls(principal.tenant, principal.key_id, sorted(principal.roles), dict(principal.labels), scope)
+        roles, labels = sorted(principal.roles), dict(principal.labels)
+        return cls(principal.tenant, principal.key_id, roles, labels, scope, principal.team)
 
     def principal(self) -> Principal:
         """The principal of the lines."""
         scope = None if self.scope is None else Scope(**self.scope)
-        return Principal(self.tenant, self.key_id, frozenset(self.roles), self.labels, scope)
+        return Principal(self.tenant, self.key_id, frozenset(self.roles), self.labels, scope, self.team)
 
 
 class BatchSpec(msgspec.Struct, frozen=True):

@@ -20,7 +20,11 @@ log = logging.getLogger(__name__)
 POLL = 1.0
 """Seconds between two looks for tasks."""
 MOST_TASKS = 4
+MOST_PARKED = 256
+"""Shards that wait for providers at the same time."""
 SWEEP = 600.0
+PROGRESS = 5.0
+"""Seconds between two readings of the progress of all batches."""
 CLOSING = 10.0
 """Seconds in which tasks may write their results when the process ends."""
 
@@ -33,6 +37,9 @@ class BatchRunner:
         self._units: dict[asyncio.Task[None], Unit] = {}
         self._wake = asyncio.Event()
         self._swept_at = 0.0
+        self._read_at = float("-inf")
+        self.progress: list[tuple[str, str, int, int]] = []
+        """Tenant, state, lines and ended lines of each unfinished batch, of all processes."""
         self._draining = False
         self.available = True
         """Whether the database answered the last time."""
@@ -86,10 +93,14 @@ class BatchRunner:
                     unit.status = states[key]
                 elif unit in units and not task.done() and not unit.saving_last:
                     task.cancel()  # another process has taken it over
-        free = MOST_TASKS - len(self._units)
+        parked = sum(unit.parked for unit in self._units.values())
+        free = min(MOST_TASKS - (len(self._units) - parked), MOST_PARKED - parked)
         if free > 0 and not self._draining:
             for claim in await self._parts.in_thread(leases.claim, free):
                 self._begin(claim)
+        if time.monotonic() - self._read_at >= PROGRESS:
+            self._read_at = time.monotonic()
+            self.progress = await self._parts.in_thread(self._parts.store.active)
         await self._sweep()
 
     def _begin(self, claim: Claim) -> None:

@@ -60,6 +60,8 @@ _INDEXES = (
     Index("batch_files_age", files.c.expires_at),
     Index("batches_tenant", batches.c.tenant, batches.c.number),
     Index("batches_status", batches.c.status),
+    Index("batches_state", batches.c.status, batches.c.number),
+    Index("batches_tenant_state", batches.c.tenant, batches.c.status, batches.c.number),
     Index("batch_tasks_order", tasks.c.done, tasks.c.expires_at),
 )
 

@@ -32,6 +32,8 @@ class BatchService:
         self.threads = ThreadPoolExecutor(THREADS, "batches")
         self.created: Callable[[], None] = lambda: None
         """Called after a batch is created or cancelled."""
+        self.waits: Callable[[str], list[str]] = lambda batch: []
+        """The reasons why lines of a batch wait in this process."""
         self._url = url
         self._pepper = pepper
         self._opening = Lock()

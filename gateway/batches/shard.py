@@ -5,34 +5,32 @@ After a crash the next holder reads the log, cuts its torn end, and runs the lin
 """
 
 import asyncio
+import logging
 import time
-from typing import Any
+from collections.abc import Coroutine
 
 from sqlalchemy import Connection
 
-from adapters import offload
-from gateway.auth.keys import Principal
-from gateway.batches import outputs
-from gateway.batches.calls import LineEnd, model_of
-from gateway.batches.gate import Rank
-from gateway.batches.records import Charges, LineResult, encode_result
-from gateway.batches.recovery import add_result, recover, usage_rows
-from gateway.batches.rows import file_object, log_object, order_object
-from gateway.batches.storage import NoObject
+from adapters.errors import InferenceError
+from adapters.upstreams.provided.deferral import ProvidedResult
+from gateway.batches.line_runs import LineRuns
+from gateway.batches.provided.submissions import EndedSubmission, Submissions
+from gateway.batches.recovery import recover
+from gateway.batches.results import LOOK, ResultLog
+from gateway.batches.rows import order_object
 from gateway.batches.store import change_progress
 from gateway.batches.tasks import FINISH, Claim, add_task, open_shards
 from gateway.batches.work import Unit, WorkParts
-from gateway.usage.store import write_hours
-from policies.batches.attempts import retry_of
-from policies.batches.lines import TOO_LONG, BatchLine, decode_line
 from policies.batches.order import LineEntry, entries_of, shard_range
 from policies.batches.states import BatchProgress
 
-LOOK = 0.1
-MOST_BYTES = 4 * 1024 * 1024
-"""Bytes of results that are written at once, earlier than `commit`."""
+log = logging.getLogger(__name__)
 GRACE = 10.0
 """Seconds in which lines in flight may end after a cancellation or the end of the window."""
+MOST_ROUNDS = 6
+"""Submissions of a line whose provider returns no result, or a failure that may pass."""
+MOST_RESULTS = 8
+"""Results of a provider that are decoded at the same time."""
 
 
 class ShardRun(Unit):
@@ -40,22 +38,22 @@ class ShardRun(Unit):
 
     def __init__(self, claim: Claim, parts: WorkParts) -> None:
         super().__init__(claim, parts)
-        self._principal: Principal = claim.spec.holder.principal()
-        self._rank: Rank = (claim.spec.expires_at, claim.spec.id, claim.number)
-        self._charges = Charges()
-        self._pending: list[LineResult] = []
-        self._pending_bytes = 0
+        self._log = ResultLog(self)
+        self._submissions = Submissions(self)
+        self._lines = LineRuns(self, self._submissions)
+        self._entries: dict[int, LineEntry] = {}
+        """The lines without a result when this process took the shard."""
+        self._rounds: dict[int, int] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._finishing = False
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        entries = await self._remaining()
-        committing = asyncio.create_task(self._commit_often())
+        await self._recover()
+        committing = asyncio.create_task(self._log.commit_often())
         try:
-            await self._begin_lines(entries, committing)
-            await self._end_lines(committing)
-            self._finishing = True
+            await self._run_rounds(committing)
+            self._log.finishing = True
             await committing
         finally:
             committing.cancel()
@@ -64,28 +62,53 @@ class ShardRun(Unit):
         if not self.closing:
             await self.save(self._after_shard, done=True)
 
-    async def _remaining(self) -> list[LineEntry]:
-        """The lines without a result."""
+    async def _recover(self) -> None:
+        """Read the lines without a result."""
         parts, spec = self.parts, self.claim.spec
         start, length = shard_range(self.claim.number)
         packed = await parts.insist(self.name, parts.storage.read, order_object(spec.id), start, length)
         recovered = await parts.insist(self.name, recover, parts.storage, self.claim)
-        await self.save(lambda connection: self._write_usage(connection, recovered.rows))
-        return [entry for entry in entries_of(packed) if entry.number not in recovered.ended]
+        await self.save(lambda connection: self._log.write_usage(connection, recovered.rows))
+        self._entries = {e.number: e for e in entries_of(packed) if e.number not in recovered.ended}
+
+    async def _run_rounds(self, committing: "asyncio.Task[None]") -> None:
+        """Run lines, and wait for those at providers, until none is left."""
+        while not committing.done():
+            await self._begin_lines(self._open_lines(), committing)
+            await self._end_lines(committing)
+            if self._failure is not None:
+                raise self._failure
+            if not self.stops:
+                await self._submit()
+            ended = await self._submissions.next()
+            if ended is not None:
+                await self._end_submission(ended)
+            elif self.stops or not self._open_lines():
+                return
+
+    def _open_lines(self) -> list[LineEntry]:
+        """The lines without a result that no provider has."""
+        submitted = self._submissions.numbers
+        return [e for e in self._entries.values() if not self._log.has(e.number) and e.number not in submitted]
 
     # ── lines ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def _begin_lines(self, entries: list[LineEntry], committing: "asyncio.Task[None]") -> None:
         for entry in entries:
-            while len(self._running) >= self.parts.most_running or self._pending_bytes >= 4 * MOST_BYTES:
+            while len(self._running) >= self.parts.most_running or self._log.is_full:
                 if committing.done() or self.stops:
                     return
                 await self._look()
             if self.stops or committing.done():
                 return
-            task = asyncio.create_task(self._line(entry))
-            self._running.add(task)
-            task.add_done_callback(self._line_ended)
+            if self._lines.is_full:
+                await self._submit()
+            self._begin(self._line(entry))
+
+    def _begin(self, line: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(line)
+        self._running.add(task)
+        task.add_done_callback(self._line_ended)
 
     async def _end_lines(self, committing: "asyncio.Task[None]") -> None:
         """Wait for the lines in flight. A batch that stops waits for them for a bounded time."""
@@ -107,102 +130,76 @@ class ShardRun(Unit):
     def _line_ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)
         self._ended.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = error
 
     async def _look(self) -> None:
+        """Wait until a line ends, for a moment at most."""
         self._ended.clear()
-        await asyncio.wait([asyncio.ensure_future(self._ended.wait())], timeout=LOOK)
+        try:
+            async with asyncio.timeout(LOOK):
+                await self._ended.wait()
+        except TimeoutError:
+            return
 
     async def _line(self, entry: LineEntry) -> None:
-        line, problem = await self._read(entry)
-        if line is None:
-            self._add(LineResult(entry.number, False, problem))
-            return
-        end = await self._answered(line)
-        if end is None:
-            return  # the batch stops: the line has no result
-        output = outputs.answered(self.claim.spec.api, line.custom_id, end.status, end.request_id, end.body)
-        charge = end.charge
-        amounts = tuple(charge.amounts)
-        self._add(LineResult(entry.number, end.status < 400, output, charge.labels, charge.hour, amounts))
+        result = await self._lines.run(entry)
+        if result is not None:
+            self._log.add(result)
 
-    async def _read(self, entry: LineEntry) -> tuple[BatchLine | None, bytes]:
-        """The line, or the output of a line that cannot be sent."""
-        if entry.length == TOO_LONG or entry.length > self.parts.max_line:
-            message = f"it is longer than {self.parts.max_line} bytes."
-            return None, outputs.unreadable(None, entry.number, "line_too_long", message)
-        name, read = file_object(self.claim.spec.input_file), self.parts.storage.read
-        try:
-            raw = await self.parts.insist(self.name, read, name, entry.offset, entry.length)
-        except NoObject:
-            message = "the input file was deleted."
-            return None, outputs.unreadable(None, entry.number, "input_file_not_found", message)
-        line = await offload.scan(len(raw), decode_line, raw)
-        if line is None:
-            return None, outputs.unreadable(None, entry.number, "invalid_json_line", "it is not a JSON object.")
-        return line, b""
+    # ── lines at providers ────────────────────────────────────────────────────────────────────────────
 
-    async def _answered(self, line: BatchLine) -> LineEnd | None:
-        """The last attempt of a line; None if the batch stops before it ends."""
-        failures, body = 0, bytes(line.body)
-        model = await offload.scan(len(body), model_of, line.url, body)
-        while not self.stops:
-            end = await self._attempt(line.url, body, model)
-            if end is None or end.error is None:
-                return end
-            left = self.claim.spec.expires_at - self.parts.wall()
-            retry = retry_of(end.error.kind, end.error.retry_after, failures, left)
-            if retry is None:
-                return end
-            failures += retry.counts
-            await asyncio.sleep(retry.pause)
-        return None
+    async def _submit(self) -> None:
+        self._lines.is_full = False
+        for refused in await self._submissions.submit():
+            await self._end_submission(refused)
 
-    async def _attempt(self, url: str, body: bytes, model: str | None) -> LineEnd | None:
-        gate = self.parts.gate
-        lane, end = await gate.enter(model, self._rank), None
-        try:
+    async def _end_submission(self, ended: EndedSubmission) -> None:
+        """Log the results of a submission. Its other lines are open again."""
+        lines = [self._entries[n] for n in ended.submission.numbers if n in self._entries and not self._log.has(n)]
+        if ended.problem:
+            await self._refuse(lines, ended.problem)
+        elif ended.provider is not None:
+            for entry in lines:
+                self._rounds[entry.number] = self._rounds.get(entry.number, 0) + 1
+            await self._take_results(ended, {entry.number for entry in lines})
             if not self.stops:
-                end = await self.parts.calls.call(self._principal, url, body)
-        finally:
-            gate.leave(lane, None if end is None else end.error)
-        return end
+                spent = [e for e in lines if not self._log.has(e.number) and self._rounds[e.number] >= MOST_ROUNDS]
+                await self._refuse(spent, "it returned no result, several times")
+        if not self.closing:
+            await self._log.commit()
+            await self._submissions.remove(ended.submission)
 
-    # ── the log ───────────────────────────────────────────────────────────────────────────────────────
+    async def _take_results(self, ended: EndedSubmission, numbers: set[int]) -> None:
+        """Let each result pass. A download that breaks is repeated, without the results that have passed."""
+        assert ended.provider is not None
+        while not self.closing:
+            try:
+                async for custom_id, result in ended.provider.results(ended.submission.batch):
+                    number, key = _parts_of(custom_id)
+                    if number in numbers:
+                        numbers.discard(number)
+                        while len(self._running) >= MOST_RESULTS or self._log.is_full:
+                            await self._look()
+                        self._begin(self._provided(self._entries[number], key, result))
+                break
+            except InferenceError as error:
+                log.warning("batches: %s: the results of a provider: %s", self.name, error.message)
+                await asyncio.sleep(1.0)
+        while self._running:
+            await self._look()
 
-    def _add(self, result: LineResult) -> None:
-        self._pending.append(result)
-        self._pending_bytes += len(result.output)
+    async def _provided(self, entry: LineEntry, key: str, result: ProvidedResult) -> None:
+        is_last = self._rounds[entry.number] >= MOST_ROUNDS
+        line = await self._lines.run_provided(entry, {key: result}, is_last=is_last)
+        if line is not None:
+            self._log.add(line)
 
-    async def _commit_often(self) -> None:
-        waited = 0.0
-        while not self._finishing:
-            await asyncio.sleep(min(LOOK, self.parts.commit_seconds))
-            waited += LOOK
-            if waited >= self.parts.commit_seconds or self._pending_bytes >= MOST_BYTES:
-                waited = 0.0
-                await self._commit()
-        await self._commit()
+    async def _refuse(self, entries: list[LineEntry], problem: str) -> None:
+        for entry in entries:
+            self._log.add(await self._lines.refuse(entry, problem))
 
-    async def _commit(self) -> None:
-        """Make the pending results durable: first the log, then the transaction that names its size."""
-        if not self._pending:
-            return
-        pending, self._pending = self._pending, []
-        self._pending_bytes = 0
-        counts, part = self.claim.counts, self.claim.counts.logs[-1]
-        name = log_object(self.claim.spec.id, self.claim.number, part.token)
-        data = b"".join(map(encode_result, pending))
-        await self.parts.insist(self.name, self.parts.storage.append, name, part.size, data)
-        part.size += len(data)
-        for result in pending:
-            add_result(counts, result)
-            self._charges.add(result)
-        rows = usage_rows(self.claim, part.token, self._charges)
-        await self.save(lambda connection: self._write_usage(connection, rows))
-
-    def _write_usage(self, connection: Connection, rows: list[dict[str, Any]]) -> None:
-        if rows and self.parts.counts_usage():
-            write_hours(connection, rows)
+    # ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
     def _after_shard(self, connection: Connection) -> None:
         """The last shard lets the output be written."""
@@ -216,3 +213,9 @@ class ShardRun(Unit):
 
         change_progress(connection, spec.id, finalizing)
         add_task(connection, spec, FINISH)
+
+
+def _parts_of(custom_id: str) -> tuple[int, str]:
+    """The number of the line and the key of the request; a foreign id has the number -1."""
+    parts = custom_id.split("-")
+    return (int(parts[1]), parts[2]) if len(parts) == 3 and parts[1].isdigit() else (-1, "")

@@ -5,6 +5,7 @@ A method with a tenant reads and changes rows of that tenant only. Expired files
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
@@ -19,7 +20,7 @@ _FILE = (
     files.c.expires_at,
 )  # fmt: skip
 
-
+T = TypeVar("T")
 HIDDEN = "message_batch"
 """The purpose of the input of Anthropic's batches, which has no file of the client."""
 
@@ -40,6 +41,11 @@ class BatchStore:
     def close(self) -> None:
         """Close pooled connections."""
         self.database.close()
+
+    def read(self, query: Callable[[Connection], T]) -> T:
+        """Run a query in a transaction."""
+        with self.database.transaction() as connection:
+            return query(connection)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,13 +114,13 @@ class BatchStore:
             connection.execute(
                 insert(tasks).values(batch=spec.id, number=EXAMINE, expires_at=spec.expires_at, **NEW_TASK)
             )
-            return _batch(connection, _one(connection, spec.tenant, spec.id))
+            return batch_of(connection, _one(connection, spec.tenant, spec.id))
 
     def batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
         """One batch."""
         with self.database.transaction() as connection:
             row = _one(connection, tenant, id_)
-            return None if row is None or row.api != api else _batch(connection, row)
+            return None if row is None or row.api != api else batch_of(connection, row)
 
     def page(
         self, tenant: str, api: str, limit: int, after: str | None, before: str | None = None
@@ -133,7 +139,7 @@ class BatchStore:
             newest_first = after is not None or before is None
             order = batches.c.number.desc() if newest_first else batches.c.number.asc()
             rows = connection.execute(query.order_by(order)).all()
-            return [_batch(connection, row) for row in (rows if newest_first else rows[::-1])]
+            return [batch_of(connection, row) for row in (rows if newest_first else rows[::-1])]
 
     def cancel(self, tenant: str, id_: str, api: str, now: float) -> StoredBatch | None:
         """Let no further line begin. A batch that has ended, or is ending, does not change."""
@@ -147,7 +153,7 @@ class BatchStore:
             if row is None or row.api != api:
                 return None
             change_progress(connection, id_, cancelling)
-            return _batch(connection, _one(connection, tenant, id_))
+            return batch_of(connection, _one(connection, tenant, id_))
 
     def delete_batch(self, tenant: str, id_: str, api: str) -> StoredBatch | None:
         """Delete a batch that has ended; None if there is none. One that has not ended is returned unchanged."""
@@ -155,7 +161,7 @@ class BatchStore:
             row = _one(connection, tenant, id_)
             if row is None or row.api != api:
                 return None
-            batch = _batch(connection, row)
+            batch = batch_of(connection, row)
             if row.status in ENDED:
                 connection.execute(delete(tasks).where(tasks.c.batch == id_))
                 connection.execute(delete(batches).where(batches.c.id == id_))
@@ -165,7 +171,7 @@ class BatchStore:
         """Delete ended batches after their retention. Returns them."""
         with self.database.change(moves_epoch=False) as connection:
             old = select(batches).where(batches.c.delete_at <= now, batches.c.status.in_(ENDED)).limit(100)
-            gone = [_batch(connection, row) for row in connection.execute(old).all()]
+            gone = [batch_of(connection, row) for row in connection.execute(old).all()]
             ids = [each.spec.id for each in gone]
             connection.execute(delete(tasks).where(tasks.c.batch.in_(ids)))
             connection.execute(delete(batches).where(batches.c.id.in_(ids)))
@@ -175,7 +181,7 @@ class BatchStore:
         """Tenant, status, lines and ended lines of each unfinished batch, for metrics."""
         with self.database.transaction() as connection:
             rows = connection.execute(select(batches).where(batches.c.status.not_in(ENDED)).limit(1000)).all()
-            stored = [_batch(connection, row) for row in rows]
+            stored = [batch_of(connection, row) for row in rows]
         return [
             (each.spec.tenant, each.progress.status, each.progress.total,
              each.progress.succeeded + each.progress.failed)
@@ -204,7 +210,7 @@ def _one(connection: Connection, tenant: str, id_: str) -> "Row[tuple[object, ..
     return connection.execute(query).one_or_none()
 
 
-def _batch(connection: Connection, row: "Row[tuple[object, ...]] | None") -> StoredBatch:
+def batch_of(connection: Connection, row: "Row[tuple[object, ...]] | None") -> StoredBatch:
     """A batch with the counts of its shards, which change before its own row does."""
     assert row is not None
     spec, progress = decode_spec(row.spec), decode_progress(row.progress)
@@ -213,4 +219,4 @@ def _batch(connection: Connection, row: "Row[tuple[object, ...]] | None") -> Sto
     return StoredBatch(row.number, spec, progress)
 
 
-__all__ = ["FINISH", "BatchStore", "TooMany", "change_progress", "put_file"]
+__all__ = ["FINISH", "BatchStore", "TooMany", "batch_of", "change_progress", "put_file"]

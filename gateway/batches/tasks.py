@@ -135,6 +135,13 @@ def shards_in(connection: Connection, batch: str) -> list[tuple[int, ShardCounts
     return [(row.number, _counts.decode(row.counts)) for row in connection.execute(query.order_by(tasks.c.number))]
 
 
+def submitted_batches(connection: Connection) -> frozenset[str]:
+    """The providers' ids of all submissions of unfinished shards."""
+    query = select(tasks.c.counts).where(tasks.c.done == 0, tasks.c.counts.like('%"submissions":[{%'))
+    counts = [_counts.decode(text) for text in connection.execute(query).scalars()]
+    return frozenset(each.batch for shard in counts for each in shard.submissions if each.batch)
+
+
 def open_shards(connection: Connection, batch: str) -> bool:
     """Whether a shard of the batch is not done."""
     query = select(tasks.c.number).where(

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from gateway.auth.errors import KeysError
 from gateway.batches.calls import LineCalls
 from gateway.batches.gate import Gate
+from gateway.batches.provided.providers import Providers
 from gateway.batches.storage import NoObject, Storage, StorageError
 from gateway.batches.store import BatchStore
 from gateway.batches.tasks import Claim, TaskLeases
@@ -32,6 +33,7 @@ class WorkParts:
     leases: TaskLeases
     gate: Gate
     calls: LineCalls
+    providers: Providers
     threads: ThreadPoolExecutor
     wall: Callable[[], float]
     commit_seconds: float
@@ -82,6 +84,8 @@ class Unit:
         """Whether the process ends: the task is released."""
         self.hurries = False
         """Whether it ends at once: lines in flight are cancelled, and another process repeats them."""
+        self.parked = False
+        """Whether it only waits for a provider, so that it takes no place of other tasks."""
         self.saving_last = False
         """Whether the end of the task is being stored: it then has no beat any more."""
 

@@ -96,6 +96,9 @@ def frame_of(state: dict[str, Any], now: float) -> dict[str, Any]:
         shown.setdefault(endpoint["pool"], []).append(_described(endpoint))
     queues = {queue["pool"]: queue for queue in state.get("queues", ())}
     served = {totals["pool"]: totals for totals in state.get("served", ())}
+    replicas = {scale["pool"]: scale for scale in state.get("replicas", ())}
+    for name in replicas:
+        by_pool.setdefault(name, [])  # a pool at zero has no endpoint
     pools = [
         {
             "pool": name,
@@ -104,6 +107,7 @@ def frame_of(state: dict[str, Any], now: float) -> dict[str, Any]:
             "in_flight": sum(member["in_flight"] for member in members),
             "queue": _queue(queues.get(name)),
             "served": served.get(name),
+            "replicas": _replicas(replicas.get(name)),
         }
         for name, members in by_pool.items()
     ]
@@ -118,6 +122,11 @@ def _is_fine(endpoint: dict[str, Any]) -> bool:
 
 def _described(endpoint: dict[str, Any]) -> dict[str, Any]:
     return {name: endpoint[name] for name in _FIELDS if endpoint.get(name) is not None}
+
+
+def _replicas(scale: dict[str, Any] | None) -> dict[str, Any] | None:
+    names = ("replicas", "ready", "starting", "desired", "reason", "failure")
+    return None if scale is None else {name: scale[name] for name in names}
 
 
 def _queue(queue: dict[str, Any] | None) -> dict[str, Any] | None:

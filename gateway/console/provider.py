@@ -15,6 +15,7 @@ import aiohttp
 import jwt
 import msgspec
 
+from adapters.whole_body import whole_body
 from config.schema.config import OidcConfig
 from config.schema.text import private_or_local
 from gateway.auth.jwks import MAX_BYTES, JwksError, fetch, parse
@@ -117,8 +118,10 @@ class Provider:
                 aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS)) as http,
                 http.post(url, data=form, headers=headers, allow_redirects=False) as response,
             ):
-                body = await response.content.read(MAX_BYTES + 1)
-                if response.status != 200 or len(body) > MAX_BYTES or not response.content.at_eof():
+                body = await whole_body(response, MAX_BYTES)
+                if body is None:
+                    raise ProviderError(f"{url} answered with more than {MAX_BYTES} bytes")
+                if response.status != 200:
                     raise ProviderError(f"{url} answered with status {response.status}: {body[:200]!r}")
                 return msgspec.json.decode(body)
         except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:

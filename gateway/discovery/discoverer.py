@@ -10,6 +10,7 @@ from random import Random
 from config.schema.config import DiscoverConfig
 from gateway.discovery.dns import Addresses, ServiceRecords
 from gateway.discovery.endpoint_file import EndpointFile
+from gateway.discovery.inference_pool import PoolPods
 from gateway.discovery.kubernetes import EndpointSlices
 from gateway.discovery.target import MAX_TARGETS, DiscoveredEndpoint, DiscoveryError, EndpointSource
 
@@ -25,6 +26,8 @@ def source_of(config: DiscoverConfig) -> EndpointSource:
     """The source that `config` names. Raises `DiscoveryError` when it cannot be used here."""
     if config.kubernetes is not None:
         return EndpointSlices(config.kubernetes, config.scheme)
+    if config.inference_pool is not None:
+        return PoolPods(config.inference_pool, config.scheme)
     if config.file is not None:
         return EndpointFile(Path(config.file))
     return ServiceRecords(config) if config.srv is not None else Addresses(config)
@@ -79,13 +82,14 @@ class Discoverer:
     async def _run(self) -> None:
         backoff, longest = BACKOFF
         while True:
-            before = self._reported_at
+            before, pause = self._reported_at, 0.0
             try:
                 await self._source.follow(self._report)
             except DiscoveryError as error:
                 self._fail(str(error))
+                pause = error.retry_after
             backoff = BACKOFF[0] if self._reported_at > before else min(2 * backoff, longest)
-            await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
+            await asyncio.sleep(max(pause, backoff * self._rng.uniform(0.5, 1.0)))
 
     def _report(self, targets: Iterable[DiscoveredEndpoint]) -> None:
         # One order everywhere, so that all gateways omit the same targets.

@@ -11,7 +11,12 @@ MAX_TARGETS = 1000
 
 
 class DiscoveryError(Exception):
-    """A source's query failed. The message is one sentence for operators."""
+    """A source's query failed. The message is one sentence for operators. `retry_after`: the seconds for which the
+    source refuses further queries."""
+
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)

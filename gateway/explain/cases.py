@@ -1,6 +1,6 @@
 """Runs the tests of a policy and compares each result with its expectation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from config.cases import MONDAY_NOON, CaseConfig, Cases, ExpectConfig
@@ -26,9 +26,10 @@ class Failure(NamedTuple):
         return f"{self.where}: {self.name}: {'; '.join(self.wrong)}{explanation}"
 
 
-def run(policy: Policy, cases: Cases) -> list[Failure]:
-    """Run every test of a file and return the failures."""
-    return [failure for line, case in cases.tests if (failure := _run(policy, f"{cases.file}:{line}", case))]
+def run(policy: Policy, cases: Cases, tests: Iterable[tuple[int, CaseConfig]] | None = None) -> list[Failure]:
+    """Run every test of a file and return the failures. `tests` yields the tests, and may show their progress."""
+    tests = cases.tests if tests is None else tests
+    return [failure for line, case in tests if (failure := _run(policy, f"{cases.file}:{line}", case))]
 
 
 def _run(policy: Policy, where: str, case: CaseConfig) -> Failure | None:

@@ -15,10 +15,13 @@ from config.schema.config import Config
 from config.schema.units import parse_percent, parse_rate
 from gateway.auth.errors import KeyConfigError
 from gateway.explain import cases
+from gateway.explain.bindings import binding_lines
 from gateway.explain.durations import durations_of, step_durations
+from gateway.explain.replicas import replica_lines
 from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from gateway.pipelines.leaves import resources
+from gateway.progress import measured, working
 from gateway.recording.keys import RecordError
 from gateway.replay.keys import record_key
 from gateway.replay.rates import rollout_traffic
@@ -46,7 +49,8 @@ def check(
     ] = None,
 ) -> None:
     """Print every error and warning of a configuration, and run its tests. Exit status 1 if one fails."""
-    reading = read(file)
+    with working(f"reads {file}"):
+        reading = read(file)
     for problem in (*reading.problems, *reading.warnings, *reading.unchecked):
         typer.echo(str(problem))
     if reading.config is None or (strict and reading.warnings):
@@ -54,8 +58,9 @@ def check(
     beside = file.with_name(f"{file.stem}.tests{file.suffix}")
     tests = tests or (beside if beside.exists() else None)
     try:
-        policy = Policy.of(reading.config)
-        resources.check(reading.config)
+        with working("builds the policy"):
+            policy = Policy.of(reading.config)
+            resources.check(reading.config)
     except KeyConfigError as error:
         _stop(str(error))
     except resources.InvalidNode as error:
@@ -68,6 +73,8 @@ def check(
     if traffic is not None:
         for line in _recorded_durations(reading.config, traffic, record_key_env):
             typer.echo(line)
+    for line in (*replica_lines(reading.config), *binding_lines(reading.config)):
+        typer.echo(line)
     passed = "" if tests is None else f", {_counted(_run(policy, tests), 'test')} passed"
     warned = f", {_counted(len(reading.warnings), 'warning')}" if reading.warnings else ""
     typer.echo(f"{file}: ok{warned}{passed}")
@@ -99,7 +106,7 @@ def _run(policy: Policy, path: Path) -> int:
         loaded = load_cases(path)
     except ConfigError as error:
         _stop(str(error))
-    failures = cases.run(policy, loaded)
+    failures = cases.run(policy, loaded, measured(loaded.tests, "tests", len(loaded.tests)))
     for failure in failures:
         typer.echo(str(failure))
     if failures:
@@ -126,6 +133,7 @@ def explain(
     tools: Annotated[bool, typer.Option("--tools", help="The request offers tools.")] = False,
     json_schema: Annotated[bool, typer.Option("--json-schema", help="The response must match a JSON schema.")] = False,
     vision: Annotated[bool, typer.Option("--vision", help="The request contains an image.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="The request is a line of a batch.")] = False,
     at: Annotated[
         str | None,
         typer.Option(help="Time of the request: 2026-03-02T10:30 in UTC, or with +01:00. Now when not given."),
@@ -143,7 +151,7 @@ def explain(
         "tenant": tenant, "model": model, "key": key, "roles": role or [], "labels": _pairs("--label", label),
         "front": front, "header": _pairs("--header", header), "user": user, "prompt_tokens": prompt_tokens,
         "max_tokens": max_tokens, "stream": stream, "tools": tools, "json_schema": json_schema, "vision": vision,
-        "at": at,
+        "batch": batch, "at": at,
     }  # fmt: skip
     try:
         request: RequestConfig = described_request(written)

@@ -19,6 +19,8 @@ def _lines(explanation: Explanation) -> Iterator[str]:
     model = explanation.model or "no model"
     version = f", version {explanation.version}" if explanation.version else ""
     yield f'{explanation.tenant} requests "{explanation.requested}": {model}{version}'
+    if explanation.band is not None:
+        yield f"  as a line of a {explanation.band}: below all live requests, at the price of batches"
     for route in explanation.routes:
         yield f"  {_route(route)}: {_checks(route)}"
     if explanation.refused is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -11,19 +12,24 @@ from adapters.errors import CallerError, Forbidden, NotFound
 from adapters.requests import ModelRequest
 from config.cases import RequestConfig
 from config.problem import closest
-from config.schema.config import ClientModelConfig, Config, RouteConfig
+from config.schema.config import ClientModelConfig, Config, PoolConfig, RouteConfig, TenantConfig
 from config.schema.pipelines.pipeline import PipelineConfig
 from gateway.auth.keys import Principal
 from gateway.auth.table import written_keys
 from gateway.exchange import facts_of
+from gateway.explain.replicas import replicas_of
 from gateway.explain.requests import headers_of, principal_of, request_of
-from policies.limits.price import Price, PriceRow
+from gateway.traffic.queue import PRIORITY_HEADER
+from policies.limits.price import Price
 from policies.routing import explain
 from policies.routing.drawing import drawn
 from policies.routing.explain import MAX_SHOWN, Explanation, Side
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Fields, NotANumber, Rewrite
 from policies.routing.rules import Catalogue, ModelList, ResolvedModel
+
+BATCH = "batch"
+"""The band of lines of batches."""
 
 
 class _RefusedError(Exception):
@@ -60,15 +66,22 @@ class Policy:
         except CallerError as error:
             return Explanation(description.tenant, description.model, refused=error.code, because=error.message)
         principal = principal_of(description, holder or self.holder(description.key))
-        return self.explain(
-            principal, request, headers_of(description), description.at.timestamp() if description.at else now_utc
-        )
+        now = description.at.timestamp() if description.at else now_utc
+        band = BATCH if description.batch else None
+        return self.explain(principal, request, headers_of(description), now, band=band)
 
     def explain(
-        self, principal: Principal, request: ModelRequest, headers: Mapping[str, str], now_utc: float
+        self,
+        principal: Principal,
+        request: ModelRequest,
+        headers: Mapping[str, str],
+        now_utc: float,
+        *,
+        band: str | None = None,
     ) -> Explanation:
-        """Explain a request as decoded by a front."""
-        explanation = Explanation(principal.tenant, request.model[:MAX_SHOWN])
+        """Explain a request as decoded by a front; `band` is that of a line of a batch."""
+        explanation = Explanation(principal.tenant, request.model[:MAX_SHOWN], band=band)
+        headers = headers if band is None else {**headers, PRIORITY_HEADER: band}
         before = request.codec.fields(request)
         try:
             model = self._model(principal, request)
@@ -122,15 +135,14 @@ class Policy:
         except NotANumber as error:
             raise _RefusedError(CallerError.code, str(error)) from None
         tenant = next(tenant for tenant in self.config.tenants if tenant.name == principal.tenant)
-        cost = None if model.price is None else str(_cost(Price(model.price).at(facts.time), request))
         return replace(
             explanation,
             to=to,
             arms=arms,
             sent=explain.changed(before, self._sent(request, to)),
-            cost=cost,
-            limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
-            settings=explain.settings_of(route),
+            cost=_cost(explanation, model, request, facts),
+            limits=_limits(explanation, tenant, model, request),
+            settings={**explain.settings_of(route), **replicas_of(self._pool(to))},
         )
 
     def _piped(
@@ -146,8 +158,8 @@ class Policy:
         return replace(
             explanation,
             steps=drawn(pipeline, facts, {name: self._served_by(name) for name in pipeline.models()}),
-            cost=None if model.price is None else str(_cost(Price(model.price).at(facts.time), request)),
-            limits=explain.limits_of(tenant, request.model) + explain.quotas_of(model),
+            cost=_cost(explanation, model, request, facts),
+            limits=_limits(explanation, tenant, model, request),
         )
 
     def _served_by(self, name: str) -> str:
@@ -163,9 +175,12 @@ class Policy:
     def _index(self, name: str | None) -> int:
         return next(i for i, model in enumerate(self.config.models) if model.name == name)
 
+    def _pool(self, to: Side | None) -> PoolConfig | None:
+        return next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
+
     def _sent(self, request: ModelRequest, to: Side | None) -> Fields:
         """The body that the first pool receives."""
-        pool = next((pool for pool in self.config.pools if to is not None and pool.name == to.pool), None)
+        pool = self._pool(to)
         name = None if pool is None else pool.model_name
         fields = request.codec.fields(request)
         return fields if name is None else {**fields, "model": Raw(msgspec.json.encode(name))}
@@ -183,5 +198,20 @@ def _rewritten(request: ModelRequest, route: RouteConfig, to: Side | None) -> Mo
     return codec.rewrite(request, fields)
 
 
-def _cost(price: PriceRow, request: ModelRequest) -> object:
-    return price.estimate(request.prompt_tokens, request.max_tokens, request.n)
+def _cost(explanation: Explanation, model: ClientModelConfig, request: ModelRequest, facts: Facts) -> str | None:
+    """The cost to reserve, at the price of batches for a line of a batch."""
+    if model.price is None:
+        return None
+    price = Price(model.price)
+    row = (price if explanation.band is None else price.of_batch).at(facts.time)
+    return str(row.estimate(request.prompt_tokens, request.max_tokens, request.n))
+
+
+def _limits(
+    explanation: Explanation, tenant: TenantConfig, model: ClientModelConfig, request: ModelRequest
+) -> tuple[dict[str, Any], ...]:
+    """The limits of the tenant and of the model, and the bounds on batches for a line of one."""
+    limits = explain.limits_of(tenant, request.model) + explain.quotas_of(model)
+    if explanation.band is None:
+        return limits
+    return (*limits, {"per": "tenant", "batches": tenant.batches.model_dump(mode="json", exclude_none=True)})

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from config.imports.price_list import PriceListError, entry_of, price_of, read_list
+from config.imports.price_list import PriceListError, entry_of, price_of, read_list, unread
 from config.schema.config import Config
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
 
@@ -41,11 +41,13 @@ def import_prices(
             price = None if entry is None else price_of(entry)
         except PriceListError as error:
             stop(f"{file}: {model}: {error}")
-        if price is None:
+        if entry is None or price is None:
             missing += 1
             print_status(f"{model}: the list has no price of tokens.")
         else:
             typer.echo(f"{json.dumps(model)}: {_flow(price)}")
+            if left := unread(entry):
+                print_status(f"{model}: not imported: {', '.join(left)}.")
     if missing == len(models):
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from adapters.errors import CallerError, InferenceError, NotFound
 from adapters.http1.message import Request, Response
+from adapters.http1.relay import RELAY
 from adapters.wire.openai.ignored_fields import IGNORED
 from config.schema.config import ClientModelConfig
 from config.schema.globs import is_glob
@@ -96,7 +97,9 @@ class Door:
                 principal.scope.check_front(route.operation)
             http.charge_to(core.memory.of(principal.tenant))
             if http.pending or http.encoded:
-                record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
+                record.early = core.ledger.reserve_early(
+                    principal.tenant, principal.key_id, principal.team, core.clock()
+                )
             return await route.answer(principal, http, record)
         except InferenceError as error:
             response = refusal(error, headers_of(record))
@@ -112,8 +115,11 @@ class Door:
         given = headers.get("x-request-id")
         id_ = given if given is not None and _REQUEST_ID.fullmatch(given) else next(self._ids)
         record = Record(id_, operation, peer, self.core.clock())
+        if (relay := RELAY.get()) is not None:
+            record.relay = relay
+            RELAY.set(None)  # only the call of this request has it, no task behind the request
         if (tracer := self.core.telemetry.tracer) is not None:
-            record.trace.spans = tracer.begin(headers, record.started)
+            tracer.begin(record, headers)
         return record
 
     def _authenticate(self, http: Request, record: Record) -> Principal:
@@ -131,7 +137,7 @@ class Door:
     def principal(self, token: str | None, certificate: Mapping[str, Any] | None, record: Record) -> Principal:
         """The holder of the credential. Raises `CredentialError`."""
         principal = self.core.snapshot.credentials.authenticate(token, certificate, time.time())
-        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        record.hold(principal)
         return principal
 
     # ── models ────────────────────────────────────────────────────────────────────────────────────────

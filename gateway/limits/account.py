@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from config.schema.limits import Count, LimitsConfig, Per, QuotaConfig
 from config.schema.money import Money
+from config.schema.tenant import TeamConfig
 from gateway.limits.allowance import Allowance
 from gateway.limits.subjects import MAX_SUBJECTS, WHOLE, Limit, Store
 from policies.routing.facts import Facts
@@ -23,6 +24,7 @@ class Account:
         "_stores",
         "always",
         "in_flight",
+        "is_for_each_request",
         "is_plain",
         "limits",
         "reserved_tokens",
@@ -44,6 +46,8 @@ class Account:
         """The allowances that every request uses, for every key, model and user."""
         self.is_plain = True
         """Whether `always` contains every allowance that a request uses."""
+        self.is_for_each_request = True
+        """Whether all requests with one key use the same allowances, for every model and user."""
 
     def configure(self, limits: Sequence[LimitsConfig], now: float, utc: float) -> None:
         """Apply the limits of a (new) configuration.
@@ -62,6 +66,7 @@ class Account:
         self.limits = tuple(sorted(self._limits.values(), key=lambda limit: limit.config.enforce == "shadow"))
         self.always = tuple(limit.of(WHOLE, now, utc) for limit in self.limits if limit.is_for_all)
         self.is_plain = len(self.always) == len(self.limits)
+        self.is_for_each_request = all(limit.is_for_each_request for limit in self.limits)
 
     @property
     def awaits(self) -> bool:
@@ -73,12 +78,12 @@ class Account:
         requested = facts.model
         return tuple(limit.allowance(facts, model, now, utc) for limit in self.limits if limit.covers(requested))
 
-    def of_key(self, key: str, now: float, utc: float) -> tuple[Allowance, ...]:
+    def of_key(self, key: str, team: str, now: float, utc: float) -> tuple[Allowance, ...]:
         """The allowances that every request with a key uses, for every model and user, if they are counted on this
         host.
         """
         limits = [limit for limit in self.limits if limit.is_for_each_request and limit.config.count == "host"]
-        return tuple(limit.of_key(key, now, utc) for limit in limits if limit.config.enforce != "shadow")
+        return tuple(limit.of_key(key, team, now, utc) for limit in limits if limit.config.enforce != "shadow")
 
     def charge(self, key: str, cost: Money) -> None:
         """Add to the spend of a key."""
@@ -86,6 +91,20 @@ class Account:
         if entry not in self.spent and len(self.spent) >= MAX_SUBJECTS:
             entry = (OTHER_KEYS, cost.currency)
         self.spent[entry] += cost.picos
+
+
+class TeamAccount(Account):
+    """The limits of one team. Its requests in flight and its spend are those of its tenant's account."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, tenant: str, team: TeamConfig, stores: Stores) -> None:
+        super().__init__(f"{tenant}\0team\0{team.name}", stores)
+        self.name = team.name
+
+    def limits_with(self, allowance: Allowance) -> bool:
+        """Whether an allowance is of a limit of this team."""
+        return any(limit.config is allowance.config for limit in self.limits)
 
 
 class ModelAccount(Account):

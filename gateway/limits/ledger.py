@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from adapters.errors import LimitExceeded
 from config.schema.config import ClientModelConfig, TenantConfig
 from config.schema.money import Money
-from gateway.limits.account import Account, ModelAccount, Stores
+from gateway.limits.account import Account, ModelAccount, Stores, TeamAccount
 from gateway.limits.allowance import Allowance, Hold, Refusal, Shadowed
 from gateway.limits.mutexes import LimitsUnavailable
 from gateway.limits.remote.exact import ExactAllowance
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 SOON = 0.01
 """Seconds to wait if a limit that refused elsewhere would grant the request by now."""
-_SUBJECTS = {"tenant": "the whole tenant", "key": "each key", "model": "each model", "user": "each user"}
+_SUBJECTS = {
+    "tenant": "the whole tenant", "team": "each team", "key": "each key", "model": "each model", "user": "each user",
+}  # fmt: skip
 
 
 class Reservation:
@@ -106,6 +108,8 @@ class Ledger:
         self.accounts: dict[str, Account] = {}
         self.models: dict[str, ModelAccount] = {}
         """Accounts of models with limits of their own."""
+        self.teams: dict[tuple[str, str], TeamAccount] = {}
+        """Accounts of teams with limits of their own, by tenant and team."""
         self.awaited: frozenset[str] = frozenset()
         """Tenants whose requests may have to wait for an exact count; `reserve_exactly` is required for them."""
         self.redis = redis
@@ -130,21 +134,41 @@ class Ledger:
         current = {tenant.name for tenant in tenants}
         for name in [n for n, a in self.accounts.items() if n not in current and a.in_flight == 0]:
             del self.accounts[name]
+        self._configure_teams(tenants, now, utc)
         old, self.models = self.models, {}
         for model in models:
             if quotas := model.limit_list():
                 self.models[model.name] = old.get(model.name) or ModelAccount(model.name, self._stores)
                 self.models[model.name].limit(quotas, now, utc)
         all_tenants = any(account.awaits for account in self.models.values())
-        self.awaited = frozenset(name for name, account in self.accounts.items() if all_tenants or account.awaits)
+        awaited = {tenant for (tenant, _), account in self.teams.items() if account.awaits}
+        awaited |= {name for name, account in self.accounts.items() if all_tenants or account.awaits}
+        self.awaited = frozenset(awaited)
+
+    def _configure_teams(self, tenants: Iterable[TenantConfig], now: float, utc: float) -> None:
+        old, self.teams = self.teams, {}
+        for tenant in tenants:
+            for team in tenant.teams:
+                place = tenant.name, team.name
+                account = self.teams[place] = old.get(place) or TeamAccount(tenant.name, team, self._stores)
+                account.configure(team.limit_list(), now, utc)
 
     def allowances(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The allowances that a request for the configured `model` uses."""
         account = self.accounts[facts.tenant]
         of_tenant = account.always if account.is_plain else account.allowances(facts, model, now, self._wall())
+        if facts.team and (team := self.teams.get((facts.tenant, facts.team))) is not None:
+            of_tenant += team.allowances(facts, model, now, self._wall())
         if self.models and (limits := self.models.get(model)) is not None:
             return of_tenant + limits.always
         return of_tenant
+
+    def is_for_each_request(self, facts: Facts, model: str) -> bool:
+        """Whether a request for the configured `model` uses the allowances of any other request with its key."""
+        if model in self.models or not self.accounts[facts.tenant].is_for_each_request:
+            return False
+        team = self.teams.get((facts.tenant, facts.team)) if facts.team else None
+        return team is None or team.is_for_each_request
 
     def shown(self, tenant: str, now: float) -> tuple[Allowance, ...]:
         """The allowances that a tenant's response headers report for a request that uses no limit."""
@@ -155,7 +179,7 @@ class Ledger:
             allowance.look(now, self._wall())
         return account.always
 
-    def reserve_early(self, tenant: str, key: str, now: float) -> Reservation | None:
+    def reserve_early(self, tenant: str, key: str, team: str, now: float) -> Reservation | None:
         """Before a body is received: take a request and a concurrency slot from the allowances that every request of
         the key uses.
 
@@ -166,7 +190,9 @@ class Ledger:
         if account is None:
             return None
         utc = self._wall()
-        allowances = account.of_key(key, now, utc)
+        allowances = account.of_key(key, team, now, utc)
+        if team and (of_team := self.teams.get((tenant, team))) is not None:
+            allowances += of_team.of_key(key, team, now, utc)
         if not allowances:
             return None
         return self._reserve(tenant, key, allowances, NOTHING, None, now)
@@ -274,13 +300,16 @@ class Ledger:
         worst = max(refusals, key=lambda r: r.wait, default=Refusal(SOON, refused.units[0], refused))
         config = worst.allowance.config
         models = f", models {', '.join(config.models)}" if config.models else ""
-        owner, subject = tenant, _SUBJECTS[config.per] + models
+        owner, subject = tenant, _SUBJECTS[config.per]
+        for (of, name), team in self.teams.items():
+            if of == tenant and team.limits_with(worst.allowance):
+                owner, subject = f"The team {name} of {tenant}", "the whole team" if config.per == "team" else subject
         for name, account in self.models.items():
             if worst.allowance in account.always:
-                owner, subject = f"The model {name}", "all tenants together"
+                owner, subject, models = f"The model {name}", "all tenants together", ""
         resource = "requests at once" if worst.unit == "concurrency" else worst.unit
         return LimitExceeded(
-            f"{owner} is over its limit of {resource}: {getattr(config, worst.unit)} for {subject}. "
+            f"{owner} is over its limit of {resource}: {getattr(config, worst.unit)} for {subject}{models}. "
             f"Try again in {worst.wait:.1f} s.",
             limit=worst.unit,
             retry_after=worst.wait,

@@ -1,4 +1,4 @@
-"""The allowances of one limit: one for the tenant, or one for each key, model or end user."""
+"""The allowances of one limit: one for the tenant, or one for each team, key, model or end user."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -68,11 +68,12 @@ class Limit:
     @property
     def is_for_each_request(self) -> bool:
         """Whether tenant and key alone determine the allowance of a request."""
-        return self.config.per in ("tenant", "key") and self._models is None
+        return self.config.per in ("tenant", "team", "key") and self._models is None
 
-    def of_key(self, key: str, now: float, utc: float) -> Allowance:
-        """The allowance of the tenant, or of one key."""
-        return self.of(WHOLE if self.config.per == "tenant" else f"key:{key}", now, utc)
+    def of_key(self, key: str, team: str, now: float, utc: float) -> Allowance:
+        """The allowance of the tenant, of one team, or of one key."""
+        subjects = {"tenant": WHOLE, "team": f"team:{team}"}
+        return self.of(subjects.get(self.config.per, f"key:{key}"), now, utc)
 
     def covers(self, model: str) -> bool:
         """Whether requests for this model count."""
@@ -125,6 +126,8 @@ def _subject(per: Per, facts: Facts, model: str) -> str:
     """
     if per == "tenant":
         return WHOLE
+    if per == "team":
+        return f"team:{facts.team}"
     if per == "model":
         return f"model:{model}"
     if per == "key" or not facts.user:

@@ -24,7 +24,8 @@ guards/       blocks what its model classifies as forbidden, also on streams
 cascade.py    cheap models first; generated.py reads their texts and holds their streams
 arrays.py     tensors as arrays
 bodies/       bodies of JSON as values, and values as bodies
-leaves/       nodes that contain no others: template, rerank, judge, decode, tokenize, call, agree
+drafts/       several drafts of one answer, of which one is selected: judge, agree
+leaves/       nodes that contain no others: template, rerank, decode, tokenize, call
 
 To add a kind of node:
 

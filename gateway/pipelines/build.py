@@ -6,15 +6,17 @@ entry of `KINDS`, or of `leaves.build.KINDS` if the node contains no other nodes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from config.expressions import JSON
 from config.schema.config import Config
 from config.schema.pipelines.outputs import NodeOutputs, outputs_of, own_values, request_of, variables
+from config.schema.pipelines.parts import PipelineTensorConfig
 from config.schema.pipelines.pipeline import NodeConfig, StepConfig
 from config.schema.pipelines.references import needs, references, steps_of
 from gateway.pipelines.cascade import CascadeNode, CascadeStage
 from gateway.pipelines.conditions import Condition
+from gateway.pipelines.drafts.agree import AgreeNode
 from gateway.pipelines.each import EachNode
 from gateway.pipelines.ensemble import EnsembleNode
 from gateway.pipelines.executor import Pipeline
@@ -40,6 +42,7 @@ class Builder:
         config: Config,
         takes_tensors: Callable[[str], bool],
         takes_json: Callable[[str], bool],
+        outputs_of_model: Callable[[str], Sequence[PipelineTensorConfig]],
         clock: Callable[[], float],
     ) -> None:
         self.subject = ""
@@ -52,6 +55,8 @@ class Builder:
         """Whether the model of a name takes tensors."""
         self.takes_json = takes_json
         """Whether the servers of the model of a name are KServe v1's without declared tensors."""
+        self.outputs_of_model = outputs_of_model
+        """The outputs in the `signature` of the model of a name; empty without one."""
         self.clock = clock
         self._config = config
 
@@ -86,7 +91,12 @@ class Builder:
 def _model(builder: Builder, config: NodeConfig) -> PipelineNode:
     assert config.model is not None
     model = config.model
-    return ModelNode(model, takes_tensors=builder.takes_tensors(model), takes_json=builder.takes_json(model))
+    return ModelNode(
+        model,
+        takes_tensors=builder.takes_tensors(model),
+        takes_json=builder.takes_json(model),
+        outputs=builder.outputs_of_model(model),
+    )
 
 
 def _steps(builder: Builder, config: NodeConfig) -> PipelineNode:
@@ -161,6 +171,18 @@ def _guard(builder: Builder, config: NodeConfig) -> PipelineNode:
     return GuardNode(examiner, subject, tolerant=config.on_error.action == "skip" or config.on_error.use is not None)
 
 
+def _judge(builder: Builder, config: NodeConfig) -> PipelineNode:
+    from gateway.pipelines.drafts.judge import JudgeNode  # needs an extra
+
+    assert config.judge is not None
+    return JudgeNode(config.judge, [builder.node(draft) for draft in config.judge.of])
+
+
+def _agree(builder: Builder, config: NodeConfig) -> PipelineNode:
+    assert config.agree is not None
+    return AgreeNode(config.agree, [builder.node(draft) for draft in config.agree.of])
+
+
 def _leaf(_: Builder, config: NodeConfig) -> PipelineNode:
     return leaves.compile_leaf(config)
 
@@ -171,6 +193,8 @@ KINDS: Mapping[str, Callable[[Builder, NodeConfig], PipelineNode]] = {
     "ensemble": _ensemble,
     "switch": _switch,
     "cascade": _cascade,
+    "judge": _judge,
+    "agree": _agree,
     "guard": _guard,
     "out": _values,
     **dict.fromkeys(leaves.KINDS, _leaf),

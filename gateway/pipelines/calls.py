@@ -19,6 +19,7 @@ from gateway.pipelines.budgets import Budgets
 from gateway.pipelines.executor import Pipeline
 from gateway.pipelines.scope import Bound, Estimate
 from gateway.snapshot import Snapshot
+from gateway.telemetry.traces.content import TraceContent, traced_content
 from gateway.traffic.sequences import Sequences
 from policies.limits.amounts import Amounts
 from policies.limits.expected import DeviceTime
@@ -123,7 +124,10 @@ class ClientModelCalls:
             plan = snapshot.plan(decision)
             if is_sequence:
                 plan = self._at_home(resolved.rules.model, request, part, plan)
+            content = _content_of(decision, request, part)
             answer = await plan.call(request, part)
+            if content is not None:
+                answer = content.tap(answer)
         except BaseException as error:
             settle.failed(error)
             if decision.hide_model_errors:
@@ -154,7 +158,10 @@ class ClientModelCalls:
 
     def _further(self, facts: Facts, model: str, now: float) -> tuple[Allowance, ...]:
         """The limits of the call that no reservation around it covers."""
-        allowances = self._services.ledger.allowances(facts, model, now)
+        ledger = self._services.ledger
+        if self._covered and ledger.is_for_each_request(facts, model):
+            return ()
+        allowances = ledger.allowances(facts, model, now)
         covered = {id(allowance) for allowance in self._covered}
         return tuple(allowance for allowance in allowances if id(allowance) not in covered)
 
@@ -170,6 +177,14 @@ class ClientModelCalls:
         tokens = request.prompt_tokens + expected_output(request.max_tokens, request.n)
         device_ms = self._services.device_time.expected(model, request.rows)
         return (1, tokens, request.rows, request.size, device_ms), cost
+
+
+def _content_of(decision: Decision, request: ModelRequest, call: Call) -> TraceContent | None:
+    """The content of a call for the span of its step, on a route whose traces have texts."""
+    spans, around = call.trace.spans, call.around
+    if decision.trace_content is None or spans is None or around is None:
+        return None
+    return traced_content(decision.trace_content, request, spans, around)
 
 
 class Held(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from adapters import offload
 from adapters.base import Answer
@@ -12,10 +13,9 @@ from adapters.errors import DeadlineError, Unsupported
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.types import Deadline, Usage
 from adapters.wire.oip import bodies as oip_bodies
-from adapters.wire.oip.bodies import ModelMetadata
 from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StepConfig
 from gateway.pipelines.bodies.large_bodies import with_usage
-from gateway.pipelines.metadata import PipelineMetadata
+from gateway.pipelines.metadata import PipelineMetadata, PipelineStatistics, triton_config
 from gateway.pipelines.outgoing import answer_from, as_stream
 from gateway.pipelines.part import run_recorded
 from gateway.pipelines.passed import PassedStream, has_several
@@ -44,6 +44,7 @@ class Pipeline:
         self.budget = config.budget
         self._clock = clock
         self._metadata = PipelineMetadata(name, config, clock)
+        self._statistics = PipelineStatistics()
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         if isinstance(request, ModelQuery):
@@ -54,7 +55,16 @@ class Pipeline:
                 "requests has.",
                 param="sequence_id",
             )
-        call = self._bounded(call)
+        started = self._clock()
+        try:
+            answer = await self._called(request, self._bounded(call))
+        except BaseException:
+            self._statistics.ended(self._clock() - started, request.rows, failed=True)
+            raise
+        self._statistics.ended(self._clock() - started, request.rows, failed=False)
+        return answer
+
+    async def _called(self, request: ModelRequest, call: Call) -> Answer:
         incoming = PipelineRequest(request, call, self._metadata.of)
         scope = StepScope(self.name, incoming, call, self._clock, is_live=True)
         try:
@@ -107,10 +117,14 @@ class Pipeline:
         if query.about == "ready":
             await self._metadata.ready(call)
             return Answer(content_type="application/json", body=b"{}")
-        if query.about != "metadata":
-            raise Unsupported(f"The model `{self.name}` is a pipeline: it has no `{query.about}` of its own.")
-        described: ModelMetadata = await self._metadata.of(call)
-        return Answer(content_type="application/json", body=oip_bodies.encode(described))
+        about: Any
+        if query.about == "stats":
+            about = self._statistics.report(self.name)
+        else:
+            about = await self._metadata.of(call)
+            if query.about == "config":
+                about = triton_config(about)
+        return Answer(content_type="application/json", body=oip_bodies.encode(about))
 
 
 def _by_row(config: NodeConfig) -> Iterator[str]:

@@ -1,9 +1,11 @@
-"""The metadata of a pipeline for clients of tensors, derived from the models of its steps."""
+"""Reports of a pipeline for clients of tensors: its metadata, derived from the models of its steps, and statistics."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from adapters.base import Answer
 from adapters.call import Call
@@ -17,6 +19,8 @@ from gateway.pipelines.scope import REQUEST
 
 FRESH_SECONDS = 30.0
 PLATFORM = "headrace-pipeline"
+_TRITON = {"BYTES": "STRING"}
+"""Datatypes with another name in Triton's configurations."""
 _TEXT = TensorMetadata("text", "BYTES", (-1,))
 _ROWS = tuple(TensorMetadata(name, "INT64", (-1, -1)) for name in ("ids", "mask", "types", "count"))
 _INPUTS = {"decode": ("BYTES", (-1,)), "tokenize": ("BYTES", (-1,)), "detokenize": ("INT64", (-1, -1))}
@@ -74,6 +78,69 @@ class PipelineMetadata:
             inputs or list(_inputs(config, models)),
             outputs or list(_outputs(config, models)),
         )
+
+
+class PipelineStatistics:
+    """The requests of a pipeline in this process since its configuration took effect.
+
+    The time of a request ends where its answer begins.
+    """
+
+    __slots__ = ("_ends", "_last", "_rows")
+
+    def __init__(self) -> None:
+        self._ends = {"success": [0, 0.0], "fail": [0, 0.0]}
+        self._rows = 0
+        self._last = 0.0
+
+    def ended(self, seconds: float, rows: int, *, failed: bool) -> None:
+        """Count a request."""
+        end = self._ends["fail" if failed else "success"]
+        end[0] += 1
+        end[1] += seconds
+        if not failed:
+            self._rows += rows
+            self._last = time.time()
+
+    def report(self, name: str) -> dict[str, Any]:
+        """The statistics in Triton's form. The whole time counts as that of the steps, which have the queues."""
+        ends = {end: {"count": count, "ns": round(seconds * 1e9)} for end, (count, seconds) in self._ends.items()}
+        success = ends["success"]
+        passed = {"count": success["count"], "ns": 0}
+        parts = dict.fromkeys(("queue", "compute_input", "compute_output"), passed) | {"compute_infer": success}
+        parts |= {part: {"count": 0, "ns": 0} for part in ("cache_hit", "cache_miss")}
+        entry = {
+            "name": name,
+            "version": "1",
+            "last_inference": round(self._last * 1000),
+            "inference_count": self._rows,
+            "execution_count": self._ends["success"][0],
+            "inference_stats": ends | parts,
+            "batch_stats": [],
+        }
+        return {"model_stats": [entry]}
+
+
+def triton_config(described: ModelMetadata) -> dict[str, Any]:
+    """The metadata in the form of Triton's model configuration, which perf_analyzer and other clients of Triton read.
+
+    The dimensions are whole: a pipeline has no batches of its own.
+    """
+
+    def tensors(described: Iterable[TensorMetadata]) -> list[dict[str, Any]]:
+        return [
+            {"name": each.name, "data_type": f"TYPE_{_TRITON.get(each.datatype, each.datatype)}", "dims": each.shape}
+            for each in described
+        ]
+
+    return {
+        "name": described.name,
+        "platform": described.platform,
+        "backend": "",
+        "max_batch_size": 0,
+        "input": tensors(described.inputs),
+        "output": tensors(described.outputs),
+    }
 
 
 def _declared(tensors: tuple[PipelineTensorConfig, ...]) -> list[TensorMetadata]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from adapters.requests import InferRequest, ModelQuery, ModelRequest
 from adapters.tensors import Tensor
 from adapters.wire.oip import bodies as oip_bodies
 from adapters.wire.oip.bodies import TensorMetadata
+from config.schema.pipelines.parts import PipelineTensorConfig
 from gateway.pipelines.scope import Bound, Estimate, Output, StepScope
 from gateway.pipelines.values import UnusableValueError, Values, tensor_of
 
@@ -26,10 +28,13 @@ class ModelNode:
         takes_tensors: bool,
         declared: Mapping[str, TensorMetadata] | None = None,
         takes_json: bool = False,
+        outputs: Sequence[PipelineTensorConfig] = (),
     ) -> None:
-        """`declared` are the model's inputs; its server describes them if None."""
+        """`declared` are the model's inputs; its server describes them if None. `outputs` are those of its
+        `signature`."""
         self.model = model
         self._declared = declared
+        self._check = partial(check_outputs, model, {each.name: each for each in outputs}) if outputs else None
         self._takes_tensors = takes_tensors
         self._takes_json = takes_json
         """Whether its servers are KServe v1's without declared tensors, which receive fields of JSON."""
@@ -42,7 +47,7 @@ class ModelNode:
         if answer.body is None and not scope.is_live:
             await answer.aclose()
             raise BackendError("The upstream answered with a stream.", code="upstream_bad_response")
-        return Output(answer=answer, is_forwarded=scope.inputs is None)
+        return Output(answer=answer, is_forwarded=scope.inputs is None, check=self._check)
 
     async def _call(self, request: ModelRequest, scope: StepScope) -> Answer:
         """Call the model. Servers without prompts receive tensors, and servers without state single requests."""
@@ -84,6 +89,20 @@ class ModelNode:
         if self._declared is None and not all(isinstance(value, Tensor) for value in inputs.values()):
             declared = {tensor.name: tensor for tensor in (await described(self.model, scope)).inputs}
         return [tensor_of(name, value, declared.get(name)) for name, value in inputs.items()]
+
+
+def check_outputs(model: str, declared: Mapping[str, PipelineTensorConfig], values: Values) -> None:
+    """Raise `BackendError` for an output that does not fit its declaration."""
+    for name, value in values.items():
+        expected = declared.get(name)
+        if expected is None or not isinstance(value, Tensor):
+            continue
+        sizes = zip(value.shape, expected.shape, strict=False)
+        fits = len(value.shape) == len(expected.shape) and all(size in (given, -1) for given, size in sizes)
+        if value.datatype != expected.datatype or not fits:
+            given = f"{value.datatype} {list(value.shape)}"
+            message = f"the output `{name}` of `{model}` is {given}, and its signature has {expected.datatype}"
+            raise BackendError(f"{message} {list(expected.shape)}.", code="upstream_bad_response")
 
 
 async def described(model: str, scope: StepScope) -> oip_bodies.ModelMetadata:

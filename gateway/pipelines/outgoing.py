@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from adapters import offload
 from adapters.base import Answer
@@ -29,6 +30,18 @@ from gateway.pipelines.bodies.large_bodies import answer_values, events
 from gateway.pipelines.request import PipelineRequest
 from gateway.pipelines.values import UnusableValueError, Values, elements_of, tensor_of, text_of
 
+LONG: Final = 256 * 1024
+"""Bytes of an answer that a worker process decodes: answers of several steps may arrive in one turn of the loop."""
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def decoded(body: bytes, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function that decodes the JSON of a step's answer, in a worker process if the answer is long."""
+    if len(body) >= LONG:
+        return await offload.run(len(body), function, *args, **kwargs)
+    return await offload.parse(body, function, *args, **kwargs)
+
 
 async def values_of(answer: Answer) -> Values:
     """The values of a whole answer: outputs of tensors, or the fields of a generated text. Raises `InferenceError`."""
@@ -41,7 +54,7 @@ async def values_of(answer: Answer) -> Values:
         return await offload.parse(answer.body, json_values.decode_fields, answer.body)
     if answer.form.wire != "openai":
         raise StepFailed(f"An answer of the kind `{answer.form.wire}` has no values for other steps.")
-    return await offload.parse(answer.body, answer_values, answer.body, answer.usage.completion_tokens)
+    return await decoded(answer.body, answer_values, answer.body, answer.usage.completion_tokens)
 
 
 async def answer_from(incoming: PipelineRequest, values: Values, usage: Usage, *, has_names: bool = False) -> Answer:

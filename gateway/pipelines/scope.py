@@ -22,7 +22,7 @@ class Output:
     The answer may be a stream that has begun, if the scope of the node is live.
     """
 
-    __slots__ = ("_values", "answer", "has_names", "is_forwarded", "trace")
+    __slots__ = ("_check", "_values", "answer", "has_names", "is_forwarded", "trace")
 
     def __init__(
         self,
@@ -31,7 +31,10 @@ class Output:
         *,
         is_forwarded: bool = True,
         has_names: bool = False,
+        check: Callable[[Values], None] | None = None,
     ) -> None:
+        """`check` raises `BackendError` for values of the answer that do not fit a declaration."""
+        self._check = check
         self.answer = answer
         self.has_names = has_names
         """Whether a client needs the names of the values, even of a single one: the others may be absent."""
@@ -46,7 +49,10 @@ class Output:
         """Decode the values of the answer. Raises `StepFailed` for an answer without values."""
         if self._values is None:
             assert self.answer is not None
-            self._values = await values_of(self.answer)
+            values = await values_of(self.answer)
+            if self._check is not None:
+                self._check(values)
+            self._values = values
         return self._values
 
     @property

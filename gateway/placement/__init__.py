@@ -2,6 +2,10 @@
 
 runtime.py      the interface of a runtime for pools
 local.py        a supervised child process
+numbers.py      the replicas of each pool that should run
+place.py        the processor cores and GPUs of a replica
+arguments.py    the arguments of bundled runtimes
+ray/            replicas in a Ray cluster
 launch.py       how the process is started, and its address
 code.py         the repository of the Python files of pipelines
 programs.py     commands of other projects' servers, such as vLLM

@@ -34,17 +34,25 @@ class LentRuntime:
 class LentRuntimes:
     """Returns the lent runtimes by pool, and counts the users of each."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
+    def __init__(self, addresses: Mapping[str, Mapping[int, str]]) -> None:
         self.addresses = addresses
-        """Addresses by pool; replaced before a new configuration is prepared."""
+        """Addresses by pool and replica; replaced before a new configuration is prepared."""
         self._in_use: Counter[str] = Counter()
 
-    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> LentRuntime:
-        return LentRuntime(name, config, self.addresses[name], self._in_use)
+    def replicas(self, name: str, config: RuntimeConfig) -> Mapping[int, str]:
+        """The replicas of a pool, with their addresses."""
+        return self.addresses.get(name, {})
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit, number: int = 0) -> LentRuntime:
+        """A replica of the runtime of a pool."""
+        return LentRuntime(name, config, self.addresses[name][number], self._in_use)
 
     def in_use(self) -> list[str]:
         """The addresses that requests may still use."""
         return [address for address, count in self._in_use.items() if count > 0]
+
+    async def leave(self) -> None:
+        """Does nothing: the supervisor owns the runtimes."""
 
     def close(self) -> None:
         """Does nothing: the supervisor owns the runtimes."""

@@ -12,6 +12,7 @@ from config.schema.config import CommandRuntime, ProgramRuntime, VllmRuntime
 from gateway.placement import guard
 from gateway.placement.environment import environment
 from gateway.placement.launch import CannotLaunch, Launch
+from gateway.placement.place import EVERYWHERE, Place
 
 GUARD_SECONDS = 8.0
 """Seconds for the guard to kill the server's processes after the server's own time to stop."""
@@ -19,20 +20,22 @@ _HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _PLACES = re.compile(r"\{(?:(socket)|port(?::([a-z][a-z0-9_-]{0,31}))?)\}")
 
 
-def launch(name: str, config: ProgramRuntime, socket: Path, port: Callable[[], int]) -> Launch:
+def launch(
+    name: str, config: ProgramRuntime, socket: Path, port: Callable[[], int], place: Place = EVERYWHERE
+) -> Launch:
     """The launch of the runtime of the pool `name`, which may listen on the `socket`. Raises `CannotLaunch`."""
     if config.cwd is not None and not Path(config.cwd).is_dir():
         raise CannotLaunch(f"cwd: there is no folder {config.cwd}")
     if isinstance(config, VllmRuntime):
-        return _vllm(name, config, socket)
+        return _vllm(name, config, socket, place)
     assert isinstance(config, CommandRuntime)
-    return _command(name, config, socket, port)
+    return _command(name, config, socket, port, place)
 
 
 # ── any server ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[], int]) -> Launch:
+def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[], int], placed: Place) -> Launch:
     ports: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:
@@ -45,7 +48,7 @@ def _command(name: str, config: CommandRuntime, socket: Path, port: Callable[[],
 
     command = [_PLACES.sub(place, argument) for argument in config.command]
     written = {name: _PLACES.sub(place, value) for name, value in config.env.items()}
-    env = environment(os.environ, written, config)
+    env = environment(os.environ, {**placed.variables(config), **written}, config)
     command[0] = _program(command[0], env, config.cwd)
     address = f"unix:{socket}" if config.listens == "socket" else f"http://127.0.0.1:{ports['']}"
     return _guarded(name, config, command, address, env, signal.Signals[config.stop_signal])
@@ -67,12 +70,13 @@ def _program(written: str, env: Mapping[str, str], cwd: str | None) -> str:
 # ── vLLM ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _vllm(name: str, config: VllmRuntime, socket: Path) -> Launch:
+def _vllm(name: str, config: VllmRuntime, socket: Path, place: Place) -> Launch:
     program = _vllm_program(config.venv)
     command = [str(program), "serve", *_vllm_model(config.model), "--served-model-name", name, "--uds", str(socket)]
     # Its own folder first: it starts compilers and workers by name.
     path = f"{program.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    env = environment(os.environ, {"PATH": path, "VLLM_NO_USAGE_STATS": "1", **config.env}, config)
+    written = {"PATH": path, "VLLM_NO_USAGE_STATS": "1", **place.variables(config), **config.env}
+    env = environment(os.environ, written, config)
     return _guarded(name, config, [*command, *config.args], f"unix:{socket}", env, signal.SIGTERM)
 
 

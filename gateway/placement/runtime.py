@@ -1,9 +1,10 @@
 """The interface of a runtime that this or another process started."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from config.schema.config import RuntimeConfig
+from gateway.placement.place import Place
 
 OnExit = Callable[[str], None]
 
@@ -28,14 +29,35 @@ class Runtime(Protocol):
         """Release it."""
 
 
+class OwnRuntime(Runtime, Protocol):
+    """A runtime that this process started, on this machine or in a cluster."""
+
+    number: int
+    place: Place
+
+    @property
+    def label(self) -> str:
+        """Its name for operators."""
+
+    @property
+    def failing(self) -> str:
+        """The reason why it does not run, if waiting alone does not help; else empty."""
+
+
 class Runtimes(Protocol):
     """A source of runtimes."""
 
-    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit) -> Runtime:
-        """The runtime of the pool `name`; `on_exit` receives the reason, if its end is observed.
+    def replicas(self, name: str, config: RuntimeConfig) -> Mapping[int, str]:
+        """The numbers of the replicas of the pool `name` that should run, and their addresses if they are known."""
+
+    def make(self, name: str, config: RuntimeConfig, on_exit: OnExit, number: int = 0) -> Runtime:
+        """A replica of the runtime of the pool `name`; `on_exit` receives the reason, if its end is observed.
 
         Raises `CannotLaunch`.
         """
+
+    async def leave(self) -> None:
+        """Let go of the runtimes that outlive this process. Their `stop` then has no effect."""
 
     def close(self) -> None:
         """Release the resources of all runtimes, which have been stopped."""

@@ -15,12 +15,15 @@ class _Caller(msgspec.Struct, frozen=True):
     key: str
     roles: list[str]
     labels: dict[str, str]
+    team: str = ""
 
 
 def encode_caller(principal: Principal) -> str:
     """The value of the header. A session has no scopes, because a credential with scopes cannot sign in."""
     assert principal.scope is None
-    caller = _Caller(principal.tenant, principal.key_id, sorted(principal.roles), dict(principal.labels))
+    caller = _Caller(
+        principal.tenant, principal.key_id, sorted(principal.roles), dict(principal.labels), principal.team
+    )
     return base64.b64encode(msgspec.json.encode(caller)).decode()
 
 
@@ -31,4 +34,4 @@ def decode_caller(header: str | None) -> Principal:
     except (ValueError, msgspec.MsgspecError):
         raise CredentialError("the request has no caller", code="missing_api_key") from None
     roles = frozenset(caller.roles)
-    return Principal(caller.tenant, caller.key, USER if roles == USER else roles, caller.labels)
+    return Principal(caller.tenant, caller.key, USER if roles == USER else roles, caller.labels, team=caller.team)

@@ -39,7 +39,7 @@ class PlaygroundDoor(Door):
         principal = decode_caller(http.headers.get(HEADER))
         if principal.tenant not in {tenant.name for tenant in self.core.snapshot.config.tenants}:
             raise CredentialError("the tenant of the session is not in the configuration")
-        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        record.hold(principal)
         return principal
 
 

@@ -19,6 +19,7 @@ class Holder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     labels: dict[str, str] = {}
     scope: dict[str, tuple[str, ...]] | None = None
     """The names of each kind that the credential is restricted to; None without scopes."""
+    team: str = ""
 
 
 class Usages(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -30,6 +31,9 @@ class Usages(msgspec.Struct, frozen=True, array_like=True, gc=False):
     bytes: int = 0
     device_ms: float = 0.0
     exact: bool = False
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 class RecordEntry(msgspec.Struct, array_like=True, gc=False):

@@ -88,7 +88,7 @@ class RecordedPolicy:
         if written is not None and written.tenant == holder.tenant:
             return written
         scope = None if holder.scope is None else Scope(**holder.scope)
-        return Principal(holder.tenant, holder.key, frozenset(holder.roles), holder.labels, scope)
+        return Principal(holder.tenant, holder.key, frozenset(holder.roles), holder.labels, scope, holder.team)
 
     def decide(self, entry: RecordEntry, principal: Principal) -> Predicted:
         """The decision for a request. Limits are not applied."""

@@ -206,7 +206,8 @@ class TrafficRecorder:
         principal = draft.principal
         scope = None if principal.scope is None else principal.scope.names
         labels = {name: text(value) for name, value in principal.labels.items()}
-        holder = Holder(principal.tenant, text(principal.key_id), tuple(sorted(principal.roles)), labels, scope)
+        roles, team = tuple(sorted(principal.roles)), principal.team
+        holder = Holder(principal.tenant, text(principal.key_id), roles, labels, scope, team)
         entry.holder = frames.index(holder)
         frames.entries.append(entry)
 
@@ -236,8 +237,9 @@ class TrafficRecorder:
             entry.error, entry.code = error.kind, error.code
         if usage is not None:
             entry.usage = Usages(
-                usage.prompt_tokens, usage.completion_tokens, usage.rows, usage.bytes, usage.device_ms, usage.exact
-            )
+                usage.prompt_tokens, usage.completion_tokens, usage.rows, usage.bytes, usage.device_ms, usage.exact,
+                usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens,
+            )  # fmt: skip
         if record.cost is not None:
             entry.cost = (record.cost.picos, record.cost.currency)
         if trace.first_chunk:

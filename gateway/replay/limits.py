@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from adapters.errors import LimitExceeded
-from config.schema.config import Config, LimitsConfig, QuotaConfig
+from config.schema.config import Config, LimitsConfig, QuotaConfig, TenantConfig
 from gateway.auth.keys import Principal
 from gateway.limits.ledger import Ledger, Reservation
 from gateway.recording.entries import RecordEntry
 from gateway.recording.policy import Predicted, RecordedPolicy
 from gateway.recording.stand_ins import subject_of
+from gateway.replay.outcomes import cost_of
 from policies.limits.amounts import RATED, Amounts
 from policies.limits.price import expected_output
 from policies.routing.facts import Facts
@@ -72,15 +73,19 @@ class SimulatedLimits:
             yield request, self._refuses(request)
 
     def _configure(self) -> None:
-        tenants = [
-            tenant.model_copy(update={"limits": tuple(map(self._scaled, tenant.limit_list()))})
-            for tenant in self._config.tenants
-        ]
+        tenants = [self._scaled_tenant(tenant) for tenant in self._config.tenants]
         models = [
             model.model_copy(update={"limits": tuple(map(self._scaled, model.limit_list()))})
             for model in self._config.models
         ]
         self._ledger.configure(tenants, self._now, models)
+
+    def _scaled_tenant(self, tenant: TenantConfig) -> TenantConfig:
+        teams = [
+            team.model_copy(update={"limits": tuple(map(self._scaled, team.limit_list()))}) for team in tenant.teams
+        ]
+        limits = tuple(map(self._scaled, tenant.limit_list()))
+        return tenant.model_copy(update={"limits": limits, "teams": tuple(teams)})
 
     def _scaled(self, limit: Any) -> Any:
         """The recorded share of a limit, counted here."""
@@ -112,16 +117,19 @@ class SimulatedLimits:
             reservation.settle(amounts, cost, at)
         tenant = principal.tenant
         if not entry.model:
-            allowances = self._ledger.accounts[tenant].of_key(principal.key_id, now, now)
+            allowances = self._ledger.accounts[tenant].of_key(principal.key_id, principal.team, now, now)
             return any(each.refusals((1, 0, 0, 0, 0), 0, now, now) for each in allowances)
         user = subject_of(entry.user) or None
-        facts = Facts(tenant, principal.key_id, entry.model, {}, entry.stream, entry.prompt_tokens, user, entry.id)
+        facts = Facts(
+            tenant, principal.key_id, entry.model, {}, entry.stream, entry.prompt_tokens, user, entry.id,
+            team=principal.team,
+        )  # fmt: skip
         price = self._policy.prices.get(decided.configured)
         estimated: Amounts = (1, entry.prompt_tokens + expected_output(entry.max_tokens, entry.n), entry.rows,
                               entry.size, 0)  # fmt: skip
         if len(entry.amounts) == len(RATED):
             estimated = entry.amounts  # type: ignore[assignment]
-        cost = None if price is None else price.estimate(entry.prompt_tokens, entry.max_tokens, entry.n)
+        cost = None if price is None else price.at(now).estimate(entry.prompt_tokens, entry.max_tokens, entry.n)
         allowances = self._ledger.allowances(facts, decided.configured, now)
         try:
             reservation = self._ledger.reserve(facts, allowances, estimated, cost, now)
@@ -136,13 +144,13 @@ class SimulatedLimits:
         if entry.error and not entry.attempts and usage is None:  # refused in the record
             tokens, seconds = round(means.tokens), means.seconds
             amounts: Amounts = (1, entry.prompt_tokens + tokens, entry.rows, entry.size, 0)
-            cost = None if price is None else price.cost(entry.prompt_tokens, tokens)
+            cost = None if price is None else price.at(now).cost(entry.prompt_tokens, tokens)
         elif usage is None:
             amounts, cost, seconds = (0, 0, 0, 0, 0), None, entry.end
         else:
             total = usage.prompt_tokens + usage.completion_tokens
             amounts = (1, total, usage.rows, entry.size + usage.bytes, usage.device_ms)
-            cost = None if price is None else price.cost(usage.prompt_tokens, usage.completion_tokens)
+            cost = None if price is None else cost_of(entry, usage, price)
             seconds = entry.end
             means.add(usage.completion_tokens, seconds)
         self._count += 1

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from adapters.errors import LimitExceeded
 from config.schema.money import Money
 from gateway.auth.keys import Principal
-from gateway.recording.entries import PolicyFrame, RecordEntry
+from gateway.recording.entries import PolicyFrame, RecordEntry, Usages
 from gateway.recording.policy import NOT_FOUND, NOT_IN_SCOPE, Predicted, RecordedPolicy
 from policies.limits.price import Price
 
@@ -111,11 +111,24 @@ class Comparer:
         price, usage = self._new.prices.get(decided.configured), entry.usage
         if price is None or usage is None:
             return None if price is None and before.cost is not None else before.cost
-        return price.cost(usage.prompt_tokens, usage.completion_tokens)
+        return cost_of(entry, usage, price)
 
     def _estimate(self, entry: RecordEntry, decided: Predicted) -> Money | None:
         price: Price | None = self._new.prices.get(decided.configured)
-        return None if price is None else price.estimate(entry.prompt_tokens, entry.max_tokens, entry.n)
+        if price is None:
+            return None
+        return price.at(_begin(entry)).estimate(entry.prompt_tokens, entry.max_tokens, entry.n)
+
+
+def cost_of(entry: RecordEntry, usage: Usages, price: Price) -> Money:
+    """The cost of a recorded usage, by the price of the time at which the request began."""
+    parts = usage.cached_tokens, usage.reasoning_tokens, usage.cache_write_tokens
+    return price.at(_begin(entry)).cost(usage.prompt_tokens, usage.completion_tokens, *parts)
+
+
+def _begin(entry: RecordEntry) -> float:
+    """Unix seconds of the decision; of the arrival, for a request without one."""
+    return entry.decided or entry.arrival / 1e9
 
 
 def _place(pool: str, pools: tuple[str, ...]) -> int:

@@ -5,6 +5,8 @@ reasons.py  why a request was routed as it was, as data
 spool.py    files of one process, where records wait for the database
 sink.py     receives ended requests in one process, and writes the spool
 live.py     the sink in force
+recorded.py the sums of the records of each process
+unrecorded.py the requests of an ended process whose records are lost
 writer.py   imports the spools of a host into the database, and deletes old days
 schema.py   the tables of one day
 days.py     one SQLite file, or one Postgres partition, for each day
@@ -13,4 +15,5 @@ query.py    a search from texts
 search.py   the pages of a search
 report.py   records as JSON
 metrics.py  metrics of the sink and the writer
+cli.py      `headrace requests`
 """

@@ -5,6 +5,7 @@ Every method blocks: call it in a thread from async code. Methods raise `StoreUn
 
 import re
 import sqlite3
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +23,7 @@ from gateway.requests.schema import (
     create_parents,
     create_partition,
     drop_partition,
+    is_complete,
     suffix_of,
     tables_of,
 )
@@ -62,6 +64,8 @@ class SqliteDays(RequestDays):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._created: set[str] = set()
+        self._next = threading.local()
+        self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
 
     def sizes(self) -> dict[str, int]:
         days = sorted((path.stem for path in self._folder.glob("*.db") if _FILE.fullmatch(path.stem)), reverse=True)
@@ -69,7 +73,9 @@ class SqliteDays(RequestDays):
 
     @contextmanager
     def reading(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
-        with _errors(), self._engine(day).connect() as connection:
+        if day not in self._created:
+            self._complete(day)
+        with _errors(), self._of(day).connect() as connection:
             yield connection, tables_of()
 
     @contextmanager
@@ -79,7 +85,7 @@ class SqliteDays(RequestDays):
         if is_new:
             private_folder(self._folder)
             create_private_file(path)
-        with _errors(), self._engine(day).begin() as connection:
+        with _errors(), self._of(day).begin() as connection:
             if is_new:
                 exclude_schema_changes(connection, _LOCK)
                 create_day(connection)
@@ -98,18 +104,28 @@ class SqliteDays(RequestDays):
             except OSError as error:
                 raise StoreUnavailable(f"cannot delete {path}: {error.strerror}") from error
 
+    def _complete(self, day: str) -> None:
+        """Add what a day of an earlier release lacks."""
+        with _errors(), self._of(day).connect() as connection:
+            complete = is_complete(connection)
+        if not complete:
+            with _errors(), self._of(day).begin() as connection:
+                exclude_schema_changes(connection, _LOCK)
+                create_day(connection)
+        self._created.add(day)
+
     def _files(self, day: str) -> list[Path]:
         return [self._folder / f"{day}.db{ending}" for ending in ("", "-wal", "-shm")]
 
-    def _engine(self, day: str) -> Engine:
-        path = self._files(day)[0]
+    def _of(self, day: str) -> Engine:
+        """The engine, whose next connection in this thread is to a day. All days share its compiled statements."""
+        self._next.day = day
+        return self._engine
 
-        def connect() -> sqlite3.Connection:
-            # mode=rw: a day that was deleted meanwhile is an error, and not a new file.
-            uri = f"{path.absolute().as_uri()}?mode=rw"
-            return sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, check_same_thread=False)
-
-        return create_engine("sqlite://", creator=connect, poolclass=NullPool)
+    def _connect(self) -> sqlite3.Connection:
+        # mode=rw: a day that was deleted meanwhile is an error, and not a new file.
+        uri = f"{self._files(self._next.day)[0].absolute().as_uri()}?mode=rw"
+        return sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, check_same_thread=False)
 
 
 class PostgresDays(RequestDays):
@@ -120,22 +136,30 @@ class PostgresDays(RequestDays):
         self._created: set[str] = set()
 
     def sizes(self) -> dict[str, int]:
+        with _errors(), self._engine.begin() as connection:
+            return self._sizes(connection)
+
+    @staticmethod
+    def _sizes(connection: Connection) -> dict[str, int]:
         statement = text(
             "SELECT c.relname, pg_total_relation_size(c.oid) FROM pg_class c WHERE c.relkind = 'r' "
             "AND c.relname LIKE 'request\\_rows\\_%' AND pg_table_is_visible(c.oid) ORDER BY 1 DESC"
         )
-        with _errors(), self._engine.begin() as connection:
-            matches = [(_PARTITION.fullmatch(name), size) for name, size in connection.execute(statement)]
+        matches = [(_PARTITION.fullmatch(name), size) for name, size in connection.execute(statement)]
         return {"-".join(match.groups()): size for match, size in matches if match is not None}
 
     @contextmanager
     def reading(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
+        if not self._created:
+            self._complete()
         with _errors(), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL statement_timeout = '10s'")
             yield connection, tables_of(suffix_of(day))
 
     @contextmanager
     def writing(self, day: str) -> Iterator[tuple[Connection, DayTables]]:
+        if not self._created:
+            self._complete()
         with _errors(), self._engine.begin() as connection:
             connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
             if day not in self._created:
@@ -144,6 +168,16 @@ class PostgresDays(RequestDays):
                 create_partition(connection, day)
             yield connection, tables_of(suffix_of(day))
         self._created.add(day)
+
+    def _complete(self) -> None:
+        """Add what the tables of an earlier release lack."""
+        with _errors(), self._engine.begin() as connection:
+            if not is_complete(connection):
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
+                exclude_schema_changes(connection, _LOCK)
+                create_parents(connection)
+                for day in self._sizes(connection):
+                    create_partition(connection, day)
 
     def drop(self, day: str) -> None:
         self._created.discard(day)

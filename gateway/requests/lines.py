@@ -8,12 +8,14 @@ import msgspec
 MICROS = 1_000_000
 HOUR_MICROS = 3600 * MICROS
 DAY_MICROS = 24 * HOUR_MICROS
+PART = 10**9
+"""Large amounts of money are stored in two parts of so many picos."""
 MOST_TEXT = 256
 """Characters of a text in a record; longer texts are cut."""
 NUMBERS = (
     "prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "rows", "bytes", "device_us",
 )  # fmt: skip
-LABELS = ("tenant", "key", "model", "operation", "pool", "arm", "status", "error", "code", "currency")
+LABELS = ("tenant", "key", "model", "operation", "pool", "arm", "status", "error", "code", "currency", "team")
 """The fields that searches compare. Requests of one hour with the same labels are a series."""
 _LONGEST_YEAR = 253_402_300_799
 
@@ -45,13 +47,25 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     """In the order of `NUMBERS`."""
     detail: dict[str, Any]
     """The decision, the attempts, the steps and the events."""
+    team: str = ""
+    billions: int = 0
+    """Billions of picos beyond `picos`, which has 63 bits."""
+    counted: bool = False
+    """Whether the process also counted the usage of the request."""
+    requests: int = 1
+    """More than 1 for the requests of a process whose own records are lost."""
+
+    @property
+    def cost(self) -> int:
+        """Picos."""
+        return self.billions * PART + self.picos
 
     @property
     def labels(self) -> tuple[str | int, ...]:
         """In the order of `LABELS`."""
         return (
             self.tenant, self.key, self.model, self.operation, self.pool, self.arm, self.status, self.error, self.code,
-            self.currency,
+            self.currency, self.team,
         )  # fmt: skip
 
 

@@ -11,7 +11,9 @@ from gateway.requests.writer import spool_of
 class LiveRequests:
     """`configure` at the start and after each reload, then `aclose`. `sink` is None if requests are not stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: str | None = None) -> None:
+        """`process` identifies this process in the names of files."""
+        self._process = process
         self.sink: RequestSink | None = None
         self._lost: Counter[str] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
@@ -30,7 +32,7 @@ class LiveRequests:
             task.add_done_callback(self._closing.discard)
             self.sink = None
         if self.sink is None and folder is not None:
-            self.sink = RequestSink(folder)
+            self.sink = RequestSink(folder, self._process)
         if self.sink is not None:
             self.sink.configure(config)
         return self.sink

@@ -8,7 +8,21 @@ import msgspec
 from config.schema.money import format_amount
 from gateway.requests.lines import time_of
 
-_SHOWN = ("id", "tenant", "key", "model", "operation", "pool", "arm", "endpoint", "status", "error", "code", "stream")
+_SHOWN = (
+    "id",
+    "tenant",
+    "team",
+    "key",
+    "model",
+    "operation",
+    "pool",
+    "arm",
+    "endpoint",
+    "status",
+    "error",
+    "code",
+    "stream",
+)
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "reasoning_tokens", "rows", "bytes")
 
 

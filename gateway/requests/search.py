@@ -4,10 +4,10 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal, select, tuple_, union_all
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select, tuple_, union_all
 
-from gateway.requests.lines import HOUR_MICROS, LABELS
-from gateway.requests.schema import PART, SUMS, DayTables
+from gateway.requests.lines import HOUR_MICROS, LABELS, PART
+from gateway.requests.schema import ROLLED, SUMS, DayTables
 
 MOST_ROWS = 1000
 _CHUNK = 1000
@@ -59,11 +59,11 @@ def page_of(connection: Connection, tables: DayTables, query: RequestQuery) -> l
 
 def total_of(connection: Connection, tables: DayTables, query: RequestQuery) -> list[dict[str, Any]]:
     """The sums of the whole hours of a search in one day, by currency."""
-    series = tables.series
-    sums = [func.sum(series.c[name]).label(name) for name in SUMS]
-    statement = select(series.c.currency, *sums).where(*_hours_of(tables, query), *_matches(tables, query))
+    table, tests = _summed(tables, query)
+    sums = [func.sum(table.c[name]).label(name) for name in SUMS]
+    statement = select(table.c.currency, *sums).where(*tests).group_by(table.c.currency)
     totals = []
-    for row in connection.execute(statement.group_by(series.c.currency)).mappings():
+    for row in connection.execute(statement).mappings():
         made = {name: row[name] if name == "currency" else int(row[name]) for name in row}
         made["picos"] = made.pop("picos_high") * PART + made.pop("picos_low")
         totals.append(made)
@@ -72,12 +72,10 @@ def total_of(connection: Connection, tables: DayTables, query: RequestQuery) -> 
 
 def _chunks(connection: Connection, tables: DayTables, query: RequestQuery) -> list[tuple[int, int, int]]:
     """Time ranges with matching series, the newest first, each with some rows: begin, end, rows."""
-    series = tables.series
-    counted = select(series.c.hour, func.sum(series.c.requests)).where(
-        *_hours_of(tables, query), *_matches(tables, query)
-    )
+    table, tests = _summed(tables, query)
+    counted = select(table.c.hour, func.sum(table.c.requests)).where(*tests)
     chunks: list[tuple[int, int, int]] = []
-    for hour, requests in connection.execute(counted.group_by(series.c.hour).order_by(series.c.hour.desc())):
+    for hour, requests in connection.execute(counted.group_by(table.c.hour).order_by(table.c.hour.desc())):
         begin, end, matching = hour * HOUR_MICROS, (hour + 1) * HOUR_MICROS, int(requests)
         # The first hour may be behind the page's begin for the most part, so that it stays alone.
         if len(chunks) > 1 and chunks[-1][2] < max(query.limit, _CHUNK):
@@ -90,7 +88,7 @@ def _chunks(connection: Connection, tables: DayTables, query: RequestQuery) -> l
 def _of_series(connection: Connection, tables: DayTables, query: RequestQuery, matching: int) -> Select[Any]:
     """The keys of the first rows in a chunk, in the cheapest of three ways."""
     rows, series = tables.rows, tables.series
-    selected = select(series.c.id).where(*_hours_of(tables, query), *_matches(tables, query))
+    selected = select(series.c.id).where(*_hours_of(tables.series, query), *_matches(tables, query))
     keys = select(rows.c.at, rows.c.number).where(*_within(tables, query))
     if matching <= _MOST_GATHERED:
         gathered = keys.where(rows.c.series.in_(selected)).cte("gathered").prefix_with("MATERIALIZED")
@@ -133,12 +131,31 @@ def _fetch(connection: Connection, tables: DayTables, keys: Select[Any], limit: 
         .join(series, and_(series.c.id == rows.c.series, series.c.hour == operator.floordiv(rows.c.at, HOUR_MICROS)))
         .order_by(rows.c.at.desc(), rows.c.number.desc())
     )
-    return [dict(row) for row in connection.execute(statement).mappings()]
+    fetched = [dict(row) for row in connection.execute(statement).mappings()]
+    for row in fetched:
+        row["picos"] += row.pop("billions") * PART
+    return fetched
 
 
-def _hours_of(tables: DayTables, query: RequestQuery) -> Sequence[ColumnElement[bool]]:
-    hour = tables.series.c.hour
-    return hour >= query.begin // HOUR_MICROS, hour <= query.newest // HOUR_MICROS
+def _summed(tables: DayTables, query: RequestQuery) -> tuple[Table, list[ColumnElement[bool]]]:
+    """The smallest table with the sums of a search by labels, and the tests of its rows."""
+    totals = tables.totals
+    if not query.labels:
+        return totals, [totals.c.label == "", totals.c.value == "", *_hours_of(totals, query)]
+    if len(query.labels) == 1 and query.labels[0].label in ROLLED:
+        label, low, high = query.labels[0]
+        tests = [totals.c.label == label, *_hours_of(totals, query)]
+        return totals, [*tests, _compared(totals.c.value, _text(low), _text(high))]
+    return tables.series, [*_hours_of(tables.series, query), *_matches(tables, query)]
+
+
+def _text(value: str | int | None) -> str | None:
+    """A label in a roll-up. A status has three digits, so that texts have the order of numbers."""
+    return None if value is None else str(value)
+
+
+def _hours_of(table: Table, query: RequestQuery) -> Sequence[ColumnElement[bool]]:
+    return table.c.hour >= query.begin // HOUR_MICROS, table.c.hour <= query.newest // HOUR_MICROS
 
 
 def _within(tables: DayTables, query: RequestQuery) -> Sequence[ColumnElement[bool]]:
@@ -151,11 +168,10 @@ def _within(tables: DayTables, query: RequestQuery) -> Sequence[ColumnElement[bo
 
 
 def _matches(tables: DayTables, query: RequestQuery) -> list[ColumnElement[bool]]:
-    tests = []
-    for label, low, high in query.labels:
-        column = tables.series.c[label]
-        if low is None:
-            tests.append(column > "")  # not empty, in a form for which an index has a range
-        else:
-            tests.append(column == low if high is None else and_(column >= low, column <= high))
-    return tests
+    return [_compared(tables.series.c[label], low, high) for label, low, high in query.labels]
+
+
+def _compared(column: ColumnElement[Any], low: str | int | None, high: str | int | None) -> ColumnElement[bool]:
+    if low is None:
+        return column > ""  # not empty, in a form for which an index has a range
+    return column == low if high is None else and_(column >= low, column <= high)

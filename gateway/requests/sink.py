@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 from adapters.types import Usage
 from config.schema.config import Config
-from gateway.requests.lines import MICROS, MOST_TEXT, NUMBERS, RequestLine
+from gateway.requests.lines import MICROS, MOST_TEXT, NUMBERS, PART, RequestLine
 from gateway.requests.reasons import Reasons, detail_of
-from gateway.requests.spool import LARGEST_FILE, SpoolFile
+from gateway.requests.spool import LARGEST_FILE, ProcessMark, SpoolFile
 from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
@@ -24,8 +26,11 @@ _FRAME = 512
 class RequestSink:
     """`put` each ended request, then `aclose`. A full queue or disk loses records, which `lost` counts, no request."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, process: str | None = None) -> None:
+        """`process` identifies this process in the names of files, as it does in those of usage."""
         self.folder = folder
+        self._process = process or uuid4().hex
+        self._mark: ProcessMark | None = None
         self.lost: Counter[str] = Counter()
         """Lost records, by reason: `queue` or `disk`."""
         self._waiting: list[RequestLine] = []
@@ -41,6 +46,7 @@ class RequestSink:
         assert config.requests is not None
         self._reasons = Reasons(config)
         self._excluded = GlobSet(config.requests.exclude)
+        self._begin()
 
     def put(self, record: Record) -> None:
         """Queue the record of a request. Requests without a tenant are not stored: anyone can send them.
@@ -63,6 +69,15 @@ class RequestSink:
             self._flushing.cancel()
         await self._flush()
         self._close()
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
+
+    def _begin(self) -> None:
+        """Mark this process before its first record. On a full disk, again before its next file."""
+        if self._mark is None:
+            with suppress(OSError):
+                self._mark = ProcessMark(self.folder, self._process)
 
     async def _flush_soon(self) -> None:
         await asyncio.sleep(FLUSH_SECONDS)
@@ -79,7 +94,8 @@ class RequestSink:
         """In a thread: append one frame. The start and the end of a loss are logged."""
         try:
             if self._file is None:
-                self._file = SpoolFile(self.folder)
+                self._begin()
+                self._file = SpoolFile(self.folder, self._process)
             self._file.append(lines)
         except OSError as error:
             self.lost["disk"] += len(lines)
@@ -103,6 +119,9 @@ class RequestSink:
 def line_of(record: Record, reasons: Reasons) -> RequestLine:
     """The record as the database stores it."""
     started, trace, usage, error, cost = record.started, record.trace, record.usage, record.error, record.cost
+    billions, picos = divmod(0 if cost is None else cost.picos, PART)
+    if billions < PART:  # nearly always
+        billions, picos = 0, billions * PART + picos
     return RequestLine(
         at=int(record.time * MICROS),
         id=_text(record.request_id),
@@ -121,9 +140,12 @@ def line_of(record: Record, reasons: Reasons) -> RequestLine:
         stream=record.stream,
         duration=_micros(record.ended - started),
         first_chunk=_micros(trace.first_chunk - started) if trace.first_chunk else -1,
-        picos=0 if cost is None else cost.picos,
+        picos=picos,
         usage=_NO_USAGE if usage is None else _numbers(usage),
         detail=detail_of(record, reasons),
+        team=record.team,
+        billions=billions,
+        counted=record.counted,
     )
 
 

@@ -20,6 +20,7 @@ import msgspec
 from gateway.requests.lines import RequestLine
 
 SUFFIX = ".spool"
+MARK = ".process"
 LARGEST_FILE = 8 * 2**20
 _MAGIC = b"hdrreq01"
 _HEADER = struct.Struct("<II")
@@ -30,10 +31,10 @@ _decode = msgspec.msgpack.Decoder(list[RequestLine]).decode
 class SpoolFile:
     """The file in which one process appends. `append` and `close` may run in a thread."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises `OSError`."""
+    def __init__(self, folder: Path, process: str | None = None) -> None:
+        """`process` begins the name of the file. Raises `OSError`."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.path = folder / f"{uuid.uuid4().hex}{SUFFIX}"
+        self.path = folder / f"{process or uuid.uuid4().hex}-{uuid.uuid4().hex[:12]}{SUFFIX}"
         self.size = len(_MAGIC)
         new = self.path.with_suffix(".new")
         self._fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -56,6 +57,36 @@ class SpoolFile:
     def close(self) -> None:
         """Unlock the file: a reader imports the rest and deletes it."""
         os.close(self._fd)
+
+
+class ProcessMark:
+    """A file that is locked while a process may have records. After that, all of them are in the spool, or lost."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        """Raises `OSError`."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._fd = os.open(folder / f"{process}{MARK}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        """Unlock the file: a reader compares the records with the usage, and deletes it."""
+        os.close(self._fd)
+
+
+def ended_processes(folder: Path) -> list[Path]:
+    """The marks of this user's processes that have ended."""
+    ended = []
+    for path in sorted(folder.glob(f"*{MARK}")):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # another reader was faster
+            continue
+        try:
+            if os.fstat(fd).st_uid == os.geteuid() and _is_unlocked(fd):
+                ended.append(path)
+        finally:
+            os.close(fd)
+    return ended
 
 
 class SpoolFrame(NamedTuple):

@@ -2,16 +2,17 @@
 
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, Table, insert, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gateway.requests.days import RequestDays
-from gateway.requests.lines import HOUR_MICROS, LABELS, NUMBERS, RequestLine, day_of
-from gateway.requests.schema import PART, SUMS, DayTables
+from gateway.requests.lines import HOUR_MICROS, LABELS, NUMBERS, PART, RequestLine, day_of
+from gateway.requests.recorded import recorded_sums
+from gateway.requests.schema import RECORDED, ROLLED, SUMS, DayTables
 from gateway.requests.search import RequestQuery, page_of, total_of
 from gateway.requests.spool import SpoolFrame
 
@@ -34,7 +35,7 @@ class RequestStore:
     def __init__(self, days: RequestDays) -> None:
         self.days = days
         # No other writer has the same numbers, so that gateways never update the same row.
-        self._next = secrets.randbits(30) << 32
+        self._next = self._writer = secrets.randbits(30) << 32
         self._series: dict[tuple[Any, ...], int] = {}
 
     def write(self, parts: Sequence[SpoolPart], oldest: str) -> int:
@@ -74,6 +75,16 @@ class RequestStore:
                             total[name] += row[name]
         return [sums[currency] for currency in sorted(sums)]
 
+    def recorded(self, process: str) -> list[dict[str, Any]]:
+        """The sums of the counted records of a process, by hour and by the labels of usage."""
+        sums: list[dict[str, Any]] = []
+        for day in self.days.sizes():
+            with self.days.reading(day) as (connection, tables):
+                if inspect(connection).has_table(tables.recorded.name):  # a day of an earlier release has none
+                    own = select(tables.recorded).where(tables.recorded.c.process == process)
+                    sums += [dict(row) for row in connection.execute(own).mappings()]
+        return sums
+
     def close(self) -> None:
         """Close pooled connections."""
         self.days.close()
@@ -88,6 +99,8 @@ class RequestStore:
         for source, end in {source: end for source, end, _ in new}.items():
             moved = update(tables.sources).where(tables.sources.c.source == source).values(offset=end)
             connection.execute(moved)
+        if recorded := recorded_sums((source, line) for source, _, line in new):
+            _add(connection, tables.recorded, recorded, RECORDED)
         lines = [line for _, _, line in new]
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
@@ -117,22 +130,45 @@ class RequestStore:
             if sums is None:
                 sums = added[number] = {"id": number, "hour": line.at // HOUR_MICROS, **dict.fromkeys(SUMS, 0)}
                 sums |= dict(zip(LABELS, line.labels, strict=True))
-            sums["requests"] += 1
-            sums["picos_high"] += line.picos // PART
+            sums["requests"] += line.requests
+            sums["picos_high"] += line.billions + line.picos // PART
             sums["picos_low"] += line.picos % PART
             for name, value in zip(NUMBERS, line.usage, strict=True):
                 sums[name] += value
-        statement = _dialect(connection).insert(tables.series)
-        summed = {name: tables.series.c[name] + statement.excluded[name] for name in SUMS}
-        upsert = statement.on_conflict_do_update(index_elements=["id", "hour"], set_=summed)
-        connection.execute(upsert, list(added.values()))
+        _add(connection, tables.series, added.values())
+        self._roll_up(connection, tables, added.values())
+
+    def _roll_up(self, connection: Connection, tables: DayTables, series: Iterable[Mapping[str, Any]]) -> None:
+        """Add the sums of series to the roll-ups of their labels."""
+        added: dict[tuple[str, str, int, str], dict[str, Any]] = {}
+        for sums in series:
+            hour, currency = sums["hour"], sums["currency"]
+            for label in ROLLED:
+                value = str(sums[label]) if label else ""
+                total = added.get((label, value, hour, currency))
+                if total is None:
+                    total = added[label, value, hour, currency] = {
+                        "label": label, "value": value, "hour": hour, "currency": currency, "writer": self._writer,
+                        **dict.fromkeys(SUMS, 0),
+                    }  # fmt: skip
+                for name in SUMS:
+                    total[name] += sums[name]
+        _add(connection, tables.totals, added.values())
 
     def _row(self, line: RequestLine, series: int) -> dict[str, Any]:
         row = {"at": line.at, "number": self._number(), "series": series, "id": line.id, "trace": line.trace,
                "endpoint": line.endpoint, "stream": line.stream, "duration": line.duration,
-               "first_chunk": line.first_chunk, "picos": line.picos,
+               "first_chunk": line.first_chunk, "picos": line.picos, "billions": line.billions,
                "detail": _encode(line.detail).decode()}  # fmt: skip
         return row | dict(zip(NUMBERS, line.usage, strict=True))
+
+
+def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str] = SUMS) -> None:
+    """Add sums to the rows of the same keys."""
+    statement = _dialect(connection).insert(table)
+    summed = {name: table.c[name] + statement.excluded[name] for name in names}
+    keys = [column.name for column in table.primary_key]
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=summed), list(rows))
 
 
 def _locked_offsets(connection: Connection, tables: DayTables, names: Sequence[str]) -> dict[str, int]:

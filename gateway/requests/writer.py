@@ -13,8 +13,11 @@ from gateway.auth.errors import KeysError
 from gateway.local_folder import local_folder, prepare_private
 from gateway.requests.days import open_days
 from gateway.requests.lines import MICROS, day_of
-from gateway.requests.spool import SpooledFile, SpoolFrame, frames_of, spooled_files
+from gateway.requests.spool import SpooledFile, SpoolFrame, ended_processes, frames_of, spooled_files
 from gateway.requests.store import RequestStore, SpoolPart
+from gateway.requests.unrecorded import unrecorded
+from gateway.usage.writer import UsageWriter
+from gateway.usage.writer import folder_of as usage_folder_of
 
 log = logging.getLogger(__name__)
 _SWEEP_EVERY = 300.0
@@ -49,7 +52,9 @@ class RequestWriter:
         config: Callable[[], Config],
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
+        usage: UsageWriter | None = None,
     ) -> None:
+        """`usage`: the writer of the usage of the same processes."""
         self.available = True
         """Whether the last transaction succeeded."""
         self.written = 0.0
@@ -57,6 +62,7 @@ class RequestWriter:
         self.dropped = 0
         """Records that waited too long, or that came after the end of their day's retention."""
         self._config = config
+        self._usage = usage
         self._wall = wall
         self._clock = clock
         self._store: RequestStore | None = None
@@ -120,8 +126,29 @@ class RequestWriter:
         try:
             self._sweep(requests)
             self._import(files, requests)
+            self._complete(config, requests, spool)
         finally:
             self._bound(files, requests.max_waiting)
+
+    def _complete(self, config: Config, requests: RequestsConfig, spool: Path) -> None:
+        """Store the requests of ended processes whose records are lost, once all else of a process is imported."""
+        counted = None if self._usage is None else usage_folder_of(config)
+        for mark in () if self._is_full else ended_processes(spool):
+            process = mark.stem
+            if any(spool.glob(f"{process}-*")) or (counted is not None and any(counted.glob(f"{process}-*"))):
+                continue  # not all of it is imported
+            if counted is not None and self._usage is not None:
+                store = self._opened()
+                lines = unrecorded(
+                    self._usage.opened().rows_of_process(process), store.recorded(process), requests.exclude
+                )
+                if lines:
+                    total = sum(line.requests for line in lines)
+                    log.warning(
+                        "requests: a process ended without the records of %d requests; their sums are stored", total
+                    )
+                    store.write([SpoolPart(f"{process}.unrecorded", [SpoolFrame(1, lines)])], self._oldest(requests))
+            mark.unlink(missing_ok=True)
 
     def _import(self, files: list[SpooledFile], requests: RequestsConfig) -> None:
         oldest = self._oldest(requests)

@@ -253,7 +253,9 @@ class ShadowCopies:
     async def _called(self, to: RolloutArmConfig, request: ModelRequest, call: Call) -> Answer:
         if to.model is not None:
             return await ModelArm(to.model).call(request, call)
-        return await self._pools[to.pool or ""].call(request, call)
+        if (pool := to.pool or "") not in self._pools:  # a reload has removed it since the request began
+            raise NotCompared("unavailable")
+        return await self._pools[pool].call(request, call)
 
     def _call_of(self, request: CopiedRequest, sent: ModelRequest, to: RolloutArmConfig) -> Call:
         """The execution of a copy: with the facts of the client, the lowest priority, and a trace of its own."""

@@ -82,6 +82,8 @@ class CopyPool(Pool):
 
     def _follow(self) -> None:
         """Connect to new endpoints of the fleet's pool, and drop those that have left."""
+        if self.name not in self._servers.pools:  # a reload has removed it
+            raise Unavailable(f"{self.name}: no endpoint takes copies.")
         live = self._servers.pools[self.name].endpoints
         if self._members.keys() == set(live):
             return

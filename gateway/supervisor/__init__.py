@@ -8,6 +8,7 @@ process.py      one worker process as the supervisor sees it
 sockets.py      the listening sockets, bound once for each slot
 limit_slots.py  each worker's part of the shared table that counts limits
 runtimes.py     the bundled runtimes, started once for all workers
+scaling.py      the replicas of runtimes for all workers
 admin.py        the admin API of all workers together
 states.py       merges the workers' states into one
 messages.py     messages between supervisor and worker

@@ -18,11 +18,13 @@ from gateway.auth.certificates import PeerCertificate
 from gateway.auth.identity import Identity
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
+from gateway.batches.service import BatchService
 from gateway.core import ORDER_SECONDS
 from gateway.fronts.admin.front import make_app
 from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
+from gateway.scaling.autoscaler import Autoscaler
 from gateway.supervisor import states
 from gateway.supervisor.messages import calls_path, encode
 from gateway.supervisor.process import Reply, WorkerLost, WorkerProcess
@@ -46,14 +48,22 @@ class SupervisorBackend:
         tally: SampleTally,
         decider: Decider,
         writers: HostWriters,
+        autoscaler: Autoscaler,
     ) -> None:
         self.decider = decider
-        self.usage, self.requests = writers.usage, writers.requests
+        self._autoscaler = autoscaler
+        self.usage, self.requests, self.alerts = writers.usage, writers.requests, writers.alerts
         self.lifecycle = lifecycle
+        self.batches = _batches(lifecycle.config, identity)
         self._identity = identity
         self._workers = workers
         self._runtimes = runtimes
         self._tally = tally
+
+    def close(self) -> None:
+        """Close the database of batches."""
+        if self.batches is not None:
+            self.batches.close()
 
     @property
     def config(self) -> Config:
@@ -120,6 +130,7 @@ class SupervisorBackend:
             "accepting": self._workers.accepting,
             "configuration": self.lifecycle.describe(),
             "workers": [*self._slots(), *(_described(worker) for worker in self._workers.leaving)],
+            "replicas": self._autoscaler.describe(),
         }
 
     async def load(self) -> dict[str, Any]:
@@ -128,7 +139,8 @@ class SupervisorBackend:
         merged = states.merged([msgspec.json.decode(reply.body) for _, reply in replies]) if replies else {}
         self._add_runtimes(merged.get("endpoints", ()))
         workers = [*self._slots(), *(_described(worker) for worker in self._workers.leaving)]
-        return {**merged, "accepting": self._workers.accepting, "workers": workers}
+        replicas = self._autoscaler.describe()
+        return {**merged, "accepting": self._workers.accepting, "workers": workers, "replicas": replicas}
 
     async def pools(self) -> list[dict[str, Any]]:
         """Every pool with its endpoints."""
@@ -138,6 +150,7 @@ class SupervisorBackend:
         )
         for pool in pools:
             self._add_runtimes(pool["endpoints"])
+        self._autoscaler.annotate(pools)
         return pools
 
     async def operate(self, operation: Operation) -> dict[str, Any]:
@@ -170,7 +183,10 @@ class SupervisorBackend:
     def _add_runtimes(self, endpoints: Sequence[dict[str, Any]]) -> None:
         """Add the runtimes' process ids and restarts: workers have only the runtimes' addresses."""
         for endpoint in endpoints:
-            if "pid" in endpoint and (runtime := self._runtimes.get(endpoint["pool"])) is not None:
+            if "replica" not in endpoint:
+                continue
+            runtime = self._runtimes.get(endpoint["pool"], endpoint["replica"])
+            if runtime is not None:
                 endpoint |= {"pid": runtime.pid, "restarts": runtime.restarts}
 
     def _slots(self) -> list[dict[str, Any]]:
@@ -180,6 +196,13 @@ class SupervisorBackend:
             described = empty if slot.worker is None else _described(slot.worker)
             slots.append({**described, "restarts": slot.restarts, "last_end": slot.last_end})
         return slots
+
+
+def _batches(config: Config, identity: Identity) -> BatchService | None:
+    """Files and batches for lists and cancellations. The workers run the lines."""
+    if config.batches is None:
+        return None
+    return BatchService(config.batches, config.state.database, lambda: identity.pepper, time.time)
 
 
 def supervisor_app(backend: SupervisorBackend, restart: Callable[[], bool]) -> web.Application:

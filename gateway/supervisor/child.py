@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Callable
 
 import uvloop
 
+from adapters.http1 import heap
 from gateway.errors import StartError
 from gateway.signals import until
 from gateway.supervisor.control import ControlSocket
@@ -49,8 +49,7 @@ async def _work(message: StartMessage) -> int:
     except (StartError, ValueError) as error:
         _report(message.report, StartReport(str(error)))
         return 2
-    gc.collect()
-    gc.freeze()  # exclude the modules, which stay loaded, from every later collection
+    heap.freeze()
     _report(message.report, StartReport())
     if await until(cut, leave.wait()):
         await until(cut, worker.drain())

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from adapters.types import Order
 from gateway.admin_backend import PlaneBackend
+from gateway.scaling.messages import ScalingExchange
 from gateway.supervisor.messages import RolloutExchange, WorkerSettings, decode, encode
 from gateway.supervisor.worker import Worker
 from gateway.telemetry import families
@@ -136,6 +137,10 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
         exchanged = worker.exchange(decode(await request.read(), RolloutExchange))
         return web.Response(body=encode(exchanged))
 
+    async def scaling(request: web.Request) -> web.Response:
+        exchanged = worker.exchange_demand(decode(await request.read(), ScalingExchange))
+        return web.Response(body=encode(exchanged))
+
     async def runtimes(_: web.Request) -> web.Response:
         return web.json_response(worker.runtimes_in_use())
 
@@ -151,6 +156,7 @@ def _commands(worker: Worker) -> list[web.RouteDef]:
         web.post("/commit", commit),
         web.post("/abandon", abandon),
         web.post("/rollouts", rollouts),
+        web.post("/scaling", scaling),
         web.get("/runtimes", runtimes),
         web.post("/drain", drain),
     ]

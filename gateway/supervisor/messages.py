@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
+from config.schema.listen import ListenerKind
 from policies.rollouts.tally import ShareOrder, StratumTally
 
 
@@ -13,8 +14,8 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     config: str
     """Packed by `config.handover`."""
     workers: int
-    runtimes: dict[str, str]
-    """The address of each runtime, by pool."""
+    runtimes: dict[str, dict[int, str]]
+    """The address of each replica of a runtime, by pool and number."""
     warm: dict[str, float] = {}
     """Seconds for which the old arm of each rollout before these settings must still be able to serve."""
 
@@ -27,8 +28,8 @@ class StartMessage(msgspec.Struct, frozen=True, kw_only=True):
     settings: WorkerSettings
     listeners: list[list[int]]
     """Inherited file descriptors of listening sockets, by slot."""
-    grpc_from: int
-    """Index of the first gRPC socket of each slot."""
+    kinds: list[ListenerKind]
+    """The listener of each socket of a slot."""
     control: str
     """The path of the worker's control socket."""
     demo: str | None

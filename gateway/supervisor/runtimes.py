@@ -6,12 +6,16 @@ from collections.abc import Mapping
 
 from config.schema.config import Config, RuntimeConfig
 from gateway.placement.launch import CannotLaunch
-from gateway.placement.local import LocalRuntime, LocalRuntimes
+from gateway.placement.local import LocalRuntimes
+from gateway.placement.numbers import ReplicaNumbers
+from gateway.placement.place import place_of
+from gateway.placement.runtime import OwnRuntime
 from gateway.traffic.member import FleetError
 
 log = logging.getLogger(__name__)
-Prepared = dict[str, LocalRuntime]
-"""Runtimes by pool."""
+PLACED_SECONDS = 0.1
+Prepared = dict[tuple[str, int], OwnRuntime]
+"""Replicas of runtimes, by pool and number."""
 
 
 class SharedRuntimes:
@@ -20,59 +24,97 @@ class SharedRuntimes:
     def __init__(self) -> None:
         self._local = LocalRuntimes()
         self._running: Prepared = {}
-        self._leaving: dict[LocalRuntime, float] = {}
+        self._leaving: dict[OwnRuntime, float] = {}
         """Replaced runtimes, and the loop time until which each stays warm."""
-        self._returning: frozenset[LocalRuntime] = frozenset()
+        self._returning: frozenset[OwnRuntime] = frozenset()
         """Those of them that a change in progress uses again."""
 
-    def get(self, pool: str) -> LocalRuntime | None:
-        """The runtime of a pool."""
-        return self._running.get(pool)
+    @property
+    def numbers(self) -> ReplicaNumbers:
+        """The replicas that should run."""
+        return self._local.numbers
+
+    def occupies(self, pool: str) -> bool:
+        """Whether a process of a pool's runtime runs, or has not ended yet."""
+        return self._local.occupies(pool)
+
+    @property
+    def in_force(self) -> Prepared:
+        """The replicas in use."""
+        return self._running
+
+    def get(self, pool: str, number: int) -> OwnRuntime | None:
+        """A replica of a pool's runtime."""
+        return self._running.get((pool, number))
 
     def prepare(self, config: Config) -> Prepared:
         """The runtimes of `config`; starts new ones. Raises `FleetError` before it starts any."""
-        fresh = []
+        fresh: list[OwnRuntime] = []
         prepared: Prepared = {}
         for pool in config.pools:
             if pool.runtime is None:
                 continue
-            runtime = self._existing(pool.name, pool.runtime)
-            if runtime is None:
-                try:
-                    runtime = self._local.make(pool.name, pool.runtime, lambda reason: None)  # workers notice by probes
-                except CannotLaunch as error:
-                    raise FleetError(f"pool {pool.name}: runtime: {error}") from None
-                fresh.append(runtime)
-            prepared[pool.name] = runtime
+            for number in self._local.replicas(pool.name, pool.runtime):
+                runtime = self._existing(pool.name, number, pool.runtime)
+                if runtime is None:
+                    runtime = self._make(pool.name, number, pool.runtime)
+                    fresh.append(runtime)
+                prepared[pool.name, number] = runtime
         for runtime in fresh:
             runtime.start()
         self._returning = frozenset(prepared.values()) & self._leaving.keys()
         return prepared
 
-    def _existing(self, pool: str, config: RuntimeConfig) -> LocalRuntime | None:
-        """The running runtime of a pool, or its replaced runtime that has not been stopped yet."""
-        candidates = (self._running.get(pool), *(runtime for runtime in self._leaving if runtime.name == pool))
-        return next((runtime for runtime in candidates if runtime is not None and runtime.config == config), None)
+    async def placed(self, prepared: Prepared) -> None:
+        """Wait until each new server has an address: a node of a Ray cluster is selected. A pool that has replicas of
+        the same server needs no waiting. Raises `FleetError` after `start_timeout`."""
+        running = {pool: runtime.config.server for (pool, _), runtime in self._running.items()}
+        for (pool, _), runtime in prepared.items():
+            if runtime.address or running.get(pool) == runtime.config.server:
+                continue
+            seconds = runtime.config.start_timeout
+            try:
+                async with asyncio.timeout(seconds):
+                    while not runtime.address:  # noqa: ASYNC110 - rare, and Ray takes a second at least
+                        await asyncio.sleep(PLACED_SECONDS)
+            except TimeoutError:
+                message = f"pool {pool}: its runtime was not placed within {seconds:g} s"
+                raise FleetError(f"{message}: {runtime.failing}" if runtime.failing else message) from None
 
-    def commit(self, prepared: Prepared, warm: Mapping[str, float] = {}) -> list[LocalRuntime]:
+    def _make(self, pool: str, number: int, config: RuntimeConfig) -> OwnRuntime:
+        try:
+            return self._local.make(pool, config, lambda reason: None, number)  # workers notice by probes
+        except CannotLaunch as error:
+            raise FleetError(f"pool {pool}: runtime: {error}") from None
+
+    def _existing(self, pool: str, number: int, config: RuntimeConfig) -> OwnRuntime | None:
+        """The running replica of a pool, or its replaced one that has not been stopped yet."""
+        leaving = (runtime for runtime in self._leaving if (runtime.name, runtime.number) == (pool, number))
+        required = config.server, place_of(config, number)
+        for runtime in (self._running.get((pool, number)), *leaving):
+            if runtime is not None and (runtime.config.server, runtime.place) == required:
+                return runtime
+        return None
+
+    def commit(self, prepared: Prepared, warm: Mapping[str, float] = {}) -> list[OwnRuntime]:
         """Use these from now on. Returns the replaced runtimes, to stop when no worker uses them any more; those of a
         removed pool not before its `warm` seconds."""
         before, self._running, self._returning = self._running, prepared, frozenset()
         for runtime in prepared.values():
             self._leaving.pop(runtime, None)
-        replaced = [runtime for pool, runtime in before.items() if prepared.get(pool) is not runtime]
-        now = asyncio.get_running_loop().time()
+        replaced = [runtime for key, runtime in before.items() if prepared.get(key) is not runtime]
+        pools, now = {pool for pool, _ in prepared}, asyncio.get_running_loop().time()
         for runtime in replaced:
-            self._leaving[runtime] = now + (0.0 if runtime.name in prepared else warm.get(runtime.name, 0.0))
+            self._leaving[runtime] = now + (0.0 if runtime.name in pools else warm.get(runtime.name, 0.0))
         return replaced
 
-    def leaves_in(self, runtime: LocalRuntime) -> float | None:
+    def leaves_in(self, runtime: OwnRuntime) -> float | None:
         """Seconds until a replaced runtime may be stopped; None if it is in use again, or stopped."""
         if (until := self._leaving.get(runtime)) is None:
             return None
         return max(until - asyncio.get_running_loop().time(), 1.0 if runtime in self._returning else 0.0)
 
-    async def stop(self, runtime: LocalRuntime) -> None:
+    async def stop(self, runtime: OwnRuntime) -> None:
         """Stop a replaced runtime."""
         del self._leaving[runtime]
         await runtime.stop()
@@ -85,11 +127,16 @@ class SharedRuntimes:
 
     async def aclose(self) -> None:
         """Stop all runtimes."""
+        await self._local.leave()
         running, self._running, self._leaving = {*self._running.values(), *self._leaving}, {}, {}
         await asyncio.gather(*(runtime.stop() for runtime in running))
         self._local.close()
 
 
-def addresses(prepared: Prepared) -> dict[str, str]:
-    """The runtimes' addresses, by pool."""
-    return {pool: runtime.address for pool, runtime in prepared.items()}
+def addresses(prepared: Prepared) -> dict[str, dict[int, str]]:
+    """The runtimes' addresses, by pool and replica. A replica that no node of its cluster runs yet has none."""
+    by_pool: dict[str, dict[int, str]] = {}
+    for (pool, number), runtime in prepared.items():
+        if runtime.address:
+            by_pool.setdefault(pool, {})[number] = runtime.address
+    return by_pool

@@ -3,6 +3,7 @@
 import socket
 
 from adapters.http1.listeners import BACKLOG
+from config.schema.listen import ListenerKind
 from config.schema.units import HostPort
 
 
@@ -10,14 +11,19 @@ class Sockets:
     """Listening sockets that share one port. The kernel spreads new connections over them.
 
     The supervisor holds them open, so that a worker's end does not reset the connections in its backlog. Each slot
-    has a list, since `localhost` may resolve to two addresses: HTTP sockets first, gRPC sockets from `grpc_from` on.
+    has a list, since `localhost` may resolve to two addresses; `kinds` has the listener of each of its sockets.
     """
 
-    def __init__(self, address: HostPort, grpc: HostPort | None = None) -> None:
-        self._addresses = _resolve(address)
-        self.grpc_from = len(self._addresses)
-        if grpc is not None:
-            self._addresses += _resolve(grpc)
+    def __init__(self, address: HostPort, grpc: HostPort | None = None, picker: HostPort | None = None) -> None:
+        self._addresses: list[tuple[socket.AddressFamily, tuple[str, int]]] = []
+        self.kinds: list[ListenerKind] = []
+        listeners: list[tuple[ListenerKind, HostPort | None]] = [
+            ("http", address), ("grpc", grpc), ("endpoint_picker", picker)
+        ]  # fmt: skip
+        for kind, each in listeners:
+            resolved = [] if each is None else _resolve(each)
+            self._addresses += resolved
+            self.kinds += [kind] * len(resolved)
         self.slots: list[list[socket.socket]] = []
 
     def grow(self, slots: int) -> None:
@@ -45,7 +51,12 @@ class Sockets:
     @property
     def grpc_address(self) -> tuple[str, int] | None:
         """The gRPC address, if there is one."""
-        return self._name(self.grpc_from) if self.grpc_from < len(self._addresses) else None
+        return self._name(self.kinds.index("grpc")) if "grpc" in self.kinds else None
+
+    @property
+    def picker_address(self) -> tuple[str, int] | None:
+        """The address of the endpoint picker, if there is one."""
+        return self._name(self.kinds.index("endpoint_picker")) if "endpoint_picker" in self.kinds else None
 
     def numbers(self) -> list[list[int]]:
         """The file descriptors by slot."""

@@ -50,7 +50,7 @@ class Spawner:
             slot=slot,
             settings=settings,
             listeners=self._sockets.numbers(),
-            grpc_from=self._sockets.grpc_from,
+            kinds=self._sockets.kinds,
             control=f"{self._folder}/{slot}-{self._serial}.sock",
             demo=self._demo,
             limits=self._limit_slots.fd,

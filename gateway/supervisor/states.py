@@ -47,9 +47,10 @@ MERGES: Mapping[str, Merge] = {
     "amount": _money,
     "served_per_second": _total,
     "discovery": _most,
+    "replica": lambda values: values[0],
 }
 """The merge of a field and all fields in it. Other numbers are summed, else the first non-empty value is used."""
-NAMES = ("pool", "endpoint", "tenant", "model", "issuer", "key", "name", "arm", "id")
+NAMES = ("pool", "endpoint", "tenant", "team", "model", "issuer", "key", "name", "arm", "id")
 """Fields that identify an entry of a list."""
 
 

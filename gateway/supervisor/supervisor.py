@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -22,19 +23,26 @@ from gateway.host_writers import HostWriters
 from gateway.lifecycle import Lifecycle
 from gateway.rollouts.decider import Decider
 from gateway.rollouts.metrics import RolloutMetrics
+from gateway.scaling.autoscaler import Autoscaler
+from gateway.scaling.keda_listener import listen_to_keda
+from gateway.scaling.metrics import ReplicaMetrics
+from gateway.scaling.pattern import UsagePattern
 from gateway.supervisor.admin import SupervisorBackend, supervisor_app
 from gateway.supervisor.limit_slots import LimitSlots
 from gateway.supervisor.messages import WorkerSettings
 from gateway.supervisor.process import WorkerLost
 from gateway.supervisor.runtimes import Prepared, SharedRuntimes, addresses
+from gateway.supervisor.scaling import WorkersActuator
 from gateway.supervisor.sockets import Sockets
 from gateway.supervisor.spawn import Spawner
 from gateway.supervisor.swap import ReloadRefused, retire, swap
 from gateway.supervisor.workers import Workers
+from gateway.telemetry.config_info import ConfigInfo
 from gateway.telemetry.gauges import WorkerGauges
 from gateway.telemetry.merge import SampleTally
 from gateway.tls import ServerTls
 from gateway.traffic.member import FleetError
+from gateway.traffic.members import NOTHING
 from policies.rollouts.warm import warm_pools
 
 log = logging.getLogger(__name__)
@@ -48,26 +56,32 @@ class Supervisor:
         self.lifecycle = Lifecycle(path, config)
         self.demo: ApiKey | None = new_key() if config.auth.demo_key else None
         self.admin_address = ("", 0)
+        self.keda_address: tuple[str, int] | None = None
         self.runtimes = SharedRuntimes()
         self.identity = Identity(config, self.demo)
         self._tally = SampleTally()
         self._admin_tls = ServerTls(config.listen.tls if config.listen.admin_tls else None)
         self._folder = TemporaryFolder()  # only this user may enter it
-        self._sockets = Sockets(config.listen.http, config.listen.grpc)
+        self._sockets = Sockets(config.listen.http, config.listen.grpc, config.listen.endpoint_picker)
         demo = self.demo.plaintext if self.demo else None
         self._limit_slots = LimitSlots(config.workers)
         spawner = Spawner(Path(self._folder.name), self._sockets, self._limit_slots, demo, self._tally)
         self.workers = Workers(spawner, self._sockets, self._tally)
         self.decider = Decider(lambda: self.config, self.workers.exchange, lambda: self.identity.pepper)
         self.writers = HostWriters(lambda: self.config, lambda: self.identity.pepper)
+        self._replicas = WorkersActuator(lambda: self.config, self.workers, self.runtimes, self._commit_runtimes)
+        pattern = UsagePattern(lambda: self.config, lambda: self.writers.usage)
+        self.autoscaler = Autoscaler(lambda: self.config, self._replicas, pattern=pattern)
         self._backend = SupervisorBackend(
-            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider, self.writers
-        )
+            self.lifecycle, self.identity, self.workers, self.runtimes, self._tally, self.decider, self.writers,
+            self.autoscaler,
+        )  # fmt: skip
         self._restarting: asyncio.Task[None] | None = None
         self._background = Background()
         self._exits = AsyncExitStack()
         self._exits.callback(self._folder.cleanup)
         self._exits.callback(self._limit_slots.close)
+        self._exits.callback(self._backend.close)
         self._exits.push_async_callback(self.writers.aclose)  # last: workers leave their counts to it
         self._exits.push_async_callback(self.runtimes.aclose)
         self._exits.push_async_callback(self.workers.aclose)
@@ -86,6 +100,11 @@ class Supervisor:
     def grpc_address(self) -> tuple[str, int] | None:
         """The address of the gRPC listeners, if there are any."""
         return self._sockets.grpc_address
+
+    @property
+    def picker_address(self) -> tuple[str, int] | None:
+        """The address of the endpoint pickers, if there are any."""
+        return self._sockets.picker_address
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -112,10 +131,13 @@ class Supervisor:
         await self.decider.open()
         await self.workers.exchange(self.decider.orders)  # for the workers that start now
         self._exits.push_async_callback(self.decider.aclose)
+        self._tally.watch(ConfigInfo(self.lifecycle))
         self._tally.watch(RolloutMetrics(self.decider))
         self._tally.watch(ExperimentMetrics(self.decider))
         await self.workers.start(_settings(self.config, prepared))
         self._background.run(self.decider.run(), "rollouts")
+        self._tally.watch(ReplicaMetrics(lambda: self.autoscaler.pools.values()))
+        self._background.run(self.autoscaler.run(), "replicas")
         for collector in self.writers.collectors():
             self._tally.watch(collector)
         for name, work in self.writers.works():
@@ -128,6 +150,7 @@ class Supervisor:
         self._exits.push_async_callback(admin.aclose)
         try:
             self._sockets.grow(self.config.workers)
+            self.keda_address = await listen_to_keda(self.config, self.autoscaler, self._exits)
             self.admin_address = await admin.listen_tcp(address.host, address.port, self._admin_tls.context)
         except OSError as error:
             raise StartError(f"listen: {error.strerror or error}") from None
@@ -143,6 +166,10 @@ class Supervisor:
         if fixed := self._fixed(config):
             self.reload_failed(f"{fixed}: a change needs a restart")
             return
+        async with self._replicas.changing:
+            await self._reload(config)
+
+    async def _reload(self, config: Config) -> None:
         try:
             prepared = self.runtimes.prepare(config)
         except FleetError as error:
@@ -150,6 +177,7 @@ class Supervisor:
             return
         warm = self.decider.warm()
         try:
+            await self.runtimes.placed(prepared)
             await self._apply(config, prepared, warm)
         except (ReloadRefused, FleetError, KeysError, StartError, WorkerLost) as error:
             await self.runtimes.abandon(prepared)
@@ -158,12 +186,16 @@ class Supervisor:
         except BaseException:
             await self.runtimes.abandon(prepared)
             raise
-        for runtime in self.runtimes.commit(prepared, warm_pools(self.config, warm)):
-            work = retire(runtime, self.runtimes, self.workers)
-            self._background.run(work, f"stop of runtime {runtime.name}")
+        self._commit_runtimes(prepared, warm_pools(self.config, warm))
         self.identity.configure(config)
         self.workers.drain_seconds = config.drain
         self.lifecycle.reloaded(config)
+
+    def _commit_runtimes(self, prepared: Prepared, warm: Mapping[str, float] = NOTHING) -> None:
+        """Put prepared runtimes in force, and stop the replaced ones when no worker uses them."""
+        for runtime in self.runtimes.commit(prepared, warm):
+            work = retire(runtime, self.runtimes, self.workers)
+            self._background.run(work, f"stop of runtime {runtime.label}")
 
     async def _apply(self, config: Config, prepared: Prepared, warm: dict[str, float]) -> None:
         """Reconfigure the workers, or replace them if a section changed that a running worker cannot change."""
@@ -179,7 +211,8 @@ class Supervisor:
     def _fixed(self, config: Config) -> str:
         """The changed fields that only a restart of the supervisor can put in force."""
         old, new = self.config.listen, config.listen
-        names = ["http", "grpc", "admin", "admin_tls", *(["tls"] if old.admin_tls else [])]
+        names = ["http", "grpc", "endpoint_picker", "admin", "admin_tls", "keda"]
+        names += ["tls"] if old.admin_tls else []
         changed = [f"listen.{name}" for name in names if getattr(old, name) != getattr(new, name)]
         changed += [name for name in ("state", "auth") if getattr(self.config, name) != getattr(config, name)]
         if config.workers > self._limit_slots.most_workers:

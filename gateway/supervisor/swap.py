@@ -5,7 +5,7 @@ import logging
 from collections.abc import Sequence
 
 from config.schema.config import Config
-from gateway.placement.local import LocalRuntime
+from gateway.placement.runtime import OwnRuntime
 from gateway.supervisor.messages import WorkerSettings, encode
 from gateway.supervisor.process import WorkerLost, WorkerProcess
 from gateway.supervisor.runtimes import SharedRuntimes
@@ -59,7 +59,7 @@ async def _commit(worker: WorkerProcess) -> None:
     await worker.stop()
 
 
-async def retire(runtime: LocalRuntime, runtimes: SharedRuntimes, workers: Workers) -> None:
+async def retire(runtime: OwnRuntime, runtimes: SharedRuntimes, workers: Workers) -> None:
     """Stop a replaced runtime when its time as a warm one is over and no worker uses it any more, unless a reload uses
     it again."""
     while (seconds := runtimes.leaves_in(runtime)) is not None:
@@ -70,6 +70,8 @@ async def retire(runtime: LocalRuntime, runtimes: SharedRuntimes, workers: Worke
 
 
 async def _in_use(address: str, workers: Workers) -> bool:
+    if not address:
+        return False
     calls = (worker.call("GET", "/runtimes") for worker in workers.everyone)
     replies = await asyncio.gather(*calls, return_exceptions=True)
     return any(isinstance(reply, BaseException) or address.encode() in reply.body for reply in replies)

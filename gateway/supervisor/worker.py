@@ -11,6 +11,8 @@ from gateway.auth.keys import ApiKey, id_of
 from gateway.data_plane import DataPlane, SharedResources
 from gateway.limits.shared import SharedTable
 from gateway.placement.lent import LentRuntimes
+from gateway.scaling.demand import demands
+from gateway.scaling.messages import ScalingExchange
 from gateway.supervisor.messages import RolloutExchange, StartMessage, WorkerSettings, calls_path
 from gateway.supervisor.share import share
 from gateway.traffic.fleet import Change
@@ -52,10 +54,9 @@ class Worker:
                 server.leave_socket(listener)
         for slot in slots:
             if slot not in self._accepting and slot < len(self._sockets):
-                listening = enumerate(self._sockets[slot])
-                grpc_from = self._message.grpc_from
+                listening = zip(self._sockets[slot], self._message.kinds, strict=True)
                 self._accepting[slot] = [
-                    await self.plane.listeners.listen_socket(bound, grpc=i >= grpc_from) for i, bound in listening
+                    await self.plane.listeners.listen_socket(bound, kind) for bound, kind in listening
                 ]
 
     def release_sockets(self) -> None:
@@ -88,6 +89,16 @@ class Worker:
         counts = self.plane.rollouts.take()
         self.plane.rollouts.apply(exchanged.orders)
         return RolloutExchange(counts=tuple(counts))
+
+    def exchange_demand(self, exchanged: ScalingExchange) -> ScalingExchange:
+        """Use the replicas of runtimes that run, and return the demand since the last exchange."""
+        if exchanged.replicas is not None and exchanged.replicas != self._lent.addresses:
+            before, self._lent.addresses = self._lent.addresses, exchanged.replicas
+            for pool in {*before, *exchanged.replicas}:
+                self.plane.fleet.refresh(pool)
+        for standing in exchanged.standings:
+            self.plane.fleet.report(standing)
+        return ScalingExchange(demands=tuple(demands(self.plane.fleet)))
 
     def runtimes_in_use(self) -> list[str]:
         """The addresses of runtimes that may still receive requests."""

@@ -57,6 +57,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
     stream: bool
     status: int
     duration_ms: float
+    team: str = ""
     roles: list[str] | None = None
     arm: str | None = None
     first_chunk_ms: float | None = None
@@ -118,6 +119,7 @@ class AccessLog:
             client=record.client,
             tenant=record.tenant,
             key=record.key,
+            team=record.team,
             operation=record.operation,
             model=record.model,
             pool=record.pool,

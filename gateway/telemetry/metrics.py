@@ -66,6 +66,7 @@ class Metrics(Collector):
         self._requests: Counter[tuple[str, str, str, str, int, str]] = Counter()  # by OUTCOME
         self._prompt_tokens: Counter[tuple[str, str]] = Counter()
         self._completion_tokens: Counter[tuple[str, str]] = Counter()
+        self._batch_tokens: Counter[tuple[str, str, str]] = Counter()  # by tenant, model, type
         self._rows: Counter[tuple[str, str]] = Counter()
         self._device_ms: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._spend: Counter[tuple[str, str, str]] = Counter()  # picos by currency, tenant, model
@@ -108,6 +109,9 @@ class Metrics(Collector):
             payer = self._payer(tenant, model)
             self._prompt_tokens[payer] += usage.prompt_tokens
             self._completion_tokens[payer] += usage.completion_tokens
+            if record.of_batch:
+                self._batch_tokens[*payer, "prompt"] += usage.prompt_tokens
+                self._batch_tokens[*payer, "completion"] += usage.completion_tokens
             if usage.rows:
                 self._rows[payer] += usage.rows
                 self._device_ms[payer] += usage.device_ms
@@ -147,6 +151,14 @@ class Metrics(Collector):
         for kind, counter in (("prompt", self._prompt_tokens), ("completion", self._completion_tokens)):
             for payer, count in counter.items():
                 tokens.add_metric([*payer, kind], count)
+        batch_tokens = CounterMetricFamily(
+            "headrace_batch_tokens",
+            "The part of the tokens that lines of batches used.",
+            labels=("tenant", "model", "type"),
+        )
+        for labels, count in self._batch_tokens.items():
+            batch_tokens.add_metric(labels, count)
+        yield batch_tokens
         refused = CounterMetricFamily(
             "headrace_refused", "Refused before they became requests: malformed, too slow, too many.", labels=("code",)
         )

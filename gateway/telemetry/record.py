@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 
 from adapters.call import CallTrace
 from adapters.errors import InferenceError
+from adapters.http1.relay import Relay
 from adapters.types import Usage
 from config.schema.money import Money
-from gateway.auth.keys import USER
+from gateway.auth.keys import USER, Principal
 from gateway.limits.allowance import Allowance, Shadowed
 
 if TYPE_CHECKING:
+    from random import Random
+
     from gateway.limits.ledger import Reservation
     from gateway.recording.sample import Draft
     from policies.routing.decision import Decision
@@ -24,9 +27,10 @@ class Record:
     """
 
     __slots__ = (
-        "allowances", "arm", "client", "cost", "decision", "draft", "early", "ended", "endpoint", "error",
+        "allowances", "arm", "client", "cost", "counted", "decision", "draft", "early", "ended", "endpoint", "error",
         "explanation", "exported", "feedback_id", "ignored", "key", "model", "of_batch", "operation", "pool",
-        "request_id", "roles", "shadowed", "started", "status", "stored", "stream", "tenant", "time", "trace", "usage",
+        "relay", "request_id", "rng", "roles", "shadowed", "started", "status", "stored", "stream", "team", "tenant",
+        "time", "trace", "usage",
     )  # fmt: skip
 
     def __init__(self, request_id: str, operation: str, client: str, started: float) -> None:
@@ -37,6 +41,7 @@ class Record:
         self.trace = CallTrace()
         self.tenant = ""
         self.key = ""
+        self.team = ""
         self.roles = USER
         self.model = ""
         self.pool = ""
@@ -47,11 +52,15 @@ class Record:
         self.stream = False
         self.stored = False
         """Whether the request stores its response, or continues a stored one."""
+        self.rng: Random | None = None
+        """Draws the arms of a request that passes more than once; None for the gateway's own draws."""
         self.of_batch = False
         """Whether the request is a line of a batch: it has the price of batches, and the batch counts its usage."""
         self.status = 200
         self.usage: Usage | None = None
         self.cost: Money | None = None
+        self.counted = False
+        """Whether the usage of the request is counted."""
         self.allowances: tuple[Allowance, ...] = ()
         """The limits that apply to the request, for the headers that report the remaining amounts."""
         self.shadowed: tuple[Shadowed, ...] = ()
@@ -65,11 +74,19 @@ class Record:
         """The explanation of the route, if the client requests it and may receive it."""
         self.draft: Draft | None = None
         """The facts of a request in the sample of recorded traffic."""
+        self.relay: Relay | None = None
+        """The proxy that carries the request to its endpoint."""
         self.exported = ""
         """The id of the trace of the request, if its spans are exported."""
         self.error: InferenceError | None = None
         self.ended = 0.0
         self.time = 0.0
+
+    def hold(self, principal: Principal) -> None:
+        """Set the identity of the client."""
+        self.tenant, self.key, self.team, self.roles = (
+            principal.tenant, principal.key_id, principal.team, principal.roles
+        )  # fmt: skip
 
     def sign(self, id: str, headers: Mapping[str, str]) -> None:
         """Give the request an id for feedback: as its id, unless that is the client's own."""

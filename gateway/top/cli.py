@@ -11,12 +11,10 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gateway.auth.terminal import ConfigFile, plain_errors, settings_of, stop
+from gateway.auth.terminal import ADMIN_KEY, ConfigFile, admin_url, plain_errors, settings_of, stop
 from gateway.top.rates import Rates
 from gateway.top.screen import frame, plain
 from gateway.top.source import GatewaySample, Refused, SampleUnavailable, sample
-
-KEY = "HEADRACE_ADMIN_KEY"
 
 
 def top(
@@ -32,7 +30,7 @@ def top(
     The environment variable HEADRACE_ADMIN_KEY has the key of an operator, if the admin listener requires one.
     """
     with plain_errors():
-        address = (url or _address(config)).rstrip("/")
+        address = (url or admin_url(settings_of(config))).rstrip("/")
     try:
         with suppress(KeyboardInterrupt):
             asyncio.run(_run(address, every, once=once))
@@ -40,13 +38,8 @@ def top(
         stop(str(error), status=1)
 
 
-def _address(path: ConfigFile) -> str:
-    listen = settings_of(path).listen
-    return f"{'https' if listen.admin_tls else 'http'}://{listen.admin}"
-
-
 async def _run(url: str, every: float, *, once: bool) -> None:
-    key = os.environ.get(KEY, "")
+    key = os.environ.get(ADMIN_KEY, "")
     headers = {"authorization": f"Bearer {key}"} if key else {}
     async with aiohttp.ClientSession(headers=headers) as http:
         before = await sample(http, url)

@@ -19,6 +19,8 @@ def frame(sample: GatewaySample, rates: Rates) -> RenderableType:
     parts: list[RenderableType] = [_summary(sample, rates), _pools(sample, rates)]
     if sample.state.get("queues"):
         parts.append(_queues(sample))
+    if any(scale["max"] > 1 or scale["failure"] for scale in sample.state.get("replicas", ())):
+        parts.append(_replicas(sample))
     return Group(*parts, _models(rates), _tenants(sample, rates))
 
 
@@ -77,6 +79,15 @@ def _queues(sample: GatewaySample) -> Table:
     for queue in sample.state["queues"]:
         served = queue["served_per_second"]
         table.add_row(plain(queue["pool"]), "", str(queue["waiting"]), "" if served is None else f"{served:.1f}")
+    return table
+
+
+def _replicas(sample: GatewaySample) -> Table:
+    table = _table("Replicas", "pool", "reason", "ready", "running", "needed")
+    for scale in sample.state["replicas"]:
+        reason = Text(f"failing: {plain(scale['failure'])}", _BAD) if scale["failure"] else plain(scale["reason"])
+        counts = (str(scale[name]) for name in ("ready", "replicas", "desired"))
+        table.add_row(plain(scale["pool"]), reason, *counts)
     return table
 
 

@@ -10,6 +10,7 @@ resume.py         continues a broken stream at another endpoint
 cache.py          the response cache; coalesce.py: one upstream call shared by its readers
 coalesce.py       one upstream call for simultaneous identical requests
 pool.py           filters, picks and leases an endpoint; queue.py: the wait for a free slot
+load.py           the load of a set of pools
 queue.py          requests that wait for a slot in a full pool
 sequences.py      the endpoint that has the state of a sequence
 endpoint.py       one server address: health, breaker, load
@@ -21,6 +22,6 @@ pool_state.py     measurements of a pool, preserved across reloads
 protocol_sync.py  whether the endpoints of a pool with a detected protocol agree
 probes.py         active health checks
 signals.py        the load that servers report
-spans.py          the spans of a traced request: waits in queues, attempts
+spans.py          the spans of a traced request: waits in queues, attempts (span_attributes.py: by the conventions)
 operations.py     changes by operators: add, drain, remove, weigh
 """

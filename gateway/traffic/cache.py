@@ -11,6 +11,7 @@ from adapters.call import Call
 from adapters.requests import ModelRequest
 from adapters.stream import OnePiece
 from adapters.types import Form, Usage
+from adapters.upstreams.provided.deferral import line_pass
 from config.schema.config import CacheConfig
 from gateway.traffic.coalesce import Flight, FlightReader
 from policies.cache import CacheEntry, Store, wish
@@ -72,11 +73,13 @@ class Cache:
             if entry is not None:
                 call.ignored.add(entry.ignored)
                 return self._noted(call, _replayed(entry, stream=request.stream), "hit", int(now - entry.at))
-            flight = self._shelf.flights.get(digest)
+            flight = None if line_pass.get() is not None else self._shelf.flights.get(digest)
             if flight is not None and self._may_join(flight, call, now):
                 answer = await self._join(flight, call, now)
                 call.ignored.add(flight.ignored)
                 return answer
+        if line_pass.get() is not None:  # a deferred line has no answer that others could share
+            return self._noted(call, await self._upstream.call(request, call), "bypass")
         flight = Flight(
             self._upstream, request, call, self._shelf.store.largest, lambda flight: self._landed(digest, flight)
         )

@@ -1,6 +1,6 @@
 """The endpoints that a pool should have: from the configuration, discovery and operators. No I/O."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from config.schema.config import PoolConfig
@@ -58,9 +58,10 @@ def desired(
     discovered: Iterable[DiscoveredEndpoint],
     overrides: Overrides,
     now: float,
+    sleeping: Collection[str] = (),
 ) -> list[DesiredEndpoint]:
     """Each endpoint once: configured, then discovered, then added ones. Changes by operators override all others.
-    `name` returns the id of a URL."""
+    `name` returns the id of a URL. Endpoints with addresses in `sleeping` drain."""
     added = (one.target for one in overrides.added.values() if now < one.until)
     sources = (
         ("configuration", map(DiscoveredEndpoint.of, pool.endpoints)),
@@ -74,5 +75,6 @@ def desired(
             if id_ in listed or id_ in overrides.removed:
                 continue
             weight = overrides.weights.get(id_, target.weight)
-            listed[id_] = DesiredEndpoint(id_, replace(target, weight=weight), origin, id_ in overrides.drained)
+            drained = id_ in overrides.drained or target.url in sleeping
+            listed[id_] = DesiredEndpoint(id_, replace(target, weight=weight), origin, drained)
     return list(listed.values())[:MAX_TARGETS]

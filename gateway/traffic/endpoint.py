@@ -33,9 +33,9 @@ class Endpoint:
     """
 
     __slots__ = (
-        "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health", "id",
-        "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime", "signal",
-        "tally", "waiting", "warming", "weight", "zone",
+        "__weakref__", "_bad", "_good", "_since", "_slow_start", "_weight", "adapter", "address", "breaker", "health",
+        "id", "in_flight", "latency", "not_ready", "outliers", "probe_error", "provider", "refusals", "runtime",
+        "signal", "tally", "waiting", "warming", "weight", "zone",
     )  # fmt: skip
 
     def __init__(self, id_: str, adapter: Adapter, breaker: Breaker, weight: float = 1.0, address: str = "") -> None:
@@ -52,7 +52,7 @@ class Endpoint:
         self.provider = "openai"
         """The provider of the server, by the names of the conventions for generative AI."""
         self.runtime = ""
-        """The address at which a bundled runtime reports its spans; empty for any other server."""
+        """The URL at which a bundled runtime reports its spans; empty for any other server."""
         self.in_flight = 0
         self.waiting: WaitingRequests | None = None
         self._since: float | None = None
@@ -69,6 +69,10 @@ class Endpoint:
         self.weight = self._weight = weight
         self._slow_start = slow_start
         self.warming = True
+
+    def moved(self, url: str) -> None:
+        """Follow a bundled runtime to another address."""
+        self.runtime = url
 
     @property
     def configured_weight(self) -> float:

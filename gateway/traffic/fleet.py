@@ -13,10 +13,20 @@ from gateway.discovery.discoverer import Discoverer
 from gateway.discovery.target import DiscoveryError
 from gateway.placement.local import LocalRuntimes
 from gateway.placement.runtime import Runtimes
+from gateway.scaling.cold import ColdStart
+from gateway.scaling.messages import PoolStanding
+from gateway.scaling.meter import PoolMeter
 from gateway.traffic import protocol_sync
 from gateway.traffic.desired import DesiredEndpoint, Overrides, desired
 from gateway.traffic.endpoint import Endpoint
-from gateway.traffic.member import FleetError, PoolMember, check_functions, endpoint_id, tls_of
+from gateway.traffic.member import (
+    FleetError,
+    PoolMember,
+    RuntimeSource,
+    check_functions,
+    endpoint_id,
+    tls_of,
+)
 from gateway.traffic.members import NOTHING, POLL_SECONDS, Members
 from gateway.traffic.pool import Pool
 from gateway.traffic.pool_state import PoolState, pool_state
@@ -46,6 +56,12 @@ class Fleet:
         self.discoverers: dict[str, Discoverer] = {}
         self.pools: dict[str, Pool] = {}
         self.configs: dict[str, PoolConfig] = {}
+        self.meters: dict[str, PoolMeter] = {}
+        """The counts of each pool whose number of endpoints is decided here."""
+        self.colds: dict[str, ColdStart] = {}
+        """The starts of the pools that scale to zero."""
+        self._sleeping: dict[str, frozenset[str]] = {}
+        """Addresses of endpoints that sleep or will sleep, by pool."""
         self.clock = clock
         self.secret = secrets.token_bytes(32)
         """The key of the endpoints' ids. The deployment's own secret, once loaded, makes the ids stable."""
@@ -121,7 +137,7 @@ class Fleet:
                 if discoverer.error:
                     raise FleetError(f"pool {name}: discover: {discoverer.error}")
         for member in change.new:
-            if member.runtime is None:
+            if member.runtime is None or self._adds(member, change):
                 continue
             seconds = member.runtime.config.start_timeout
             try:
@@ -131,6 +147,12 @@ class Fleet:
             except TimeoutError:
                 raise FleetError(f"pool {member.pool}: its runtime was not ready within {seconds:g} s") from None
             await check_functions(member)
+
+    def _adds(self, member: PoolMember, change: Change) -> bool:
+        """Whether a new replica joins others of the same server: the pool serves without it."""
+        running = (each.source for each in self._members if each.pool == member.pool and each not in change.new)
+        servers = [source.server for source in running if isinstance(source, RuntimeSource)]
+        return isinstance(member.source, RuntimeSource) and member.source.server in servers
 
     def commit(self, change: Change, warm: Mapping[str, float] = NOTHING) -> dict[str, Pool]:
         """Apply a prepared configuration. Members in no pool end after their last request; those of a removed pool that
@@ -142,10 +164,12 @@ class Fleet:
         self.discoverers = change.discoverers
         self.configs = {pool.name: pool for pool in pools}
         self.overrides = {name: self.overrides.get(name, Overrides()) for name in self.configs}
-        self._states = {p.name: pool_state(p, change.config.zone, self._states.get(p.name)) for p in pools}
+        zone, near = change.config.zone, change.config.near_zones
+        self._states = {p.name: pool_state(p, zone, near, self._states.get(p.name)) for p in pools}
         members = [member for member in (*self._members, *change.new) if member.pool in self.configs]
         self._members.keep(members, {pool: seconds for pool, seconds in warm.items() if pool not in self.configs})
         self._commit_queues(change.config)
+        self._commit_meters(change.config)
         self.pools = {pool.name: self._pool(pool) for pool in pools}
         for name, discoverer in self.discoverers.items():
             discoverer.on_change = partial(self.refresh, name)
@@ -153,7 +177,7 @@ class Fleet:
 
     def _commit_queues(self, config: Config) -> None:
         """Apply the queues. A removed pool still serves its waiting requests and those in flight."""
-        written = {pool.name: pool.queue for pool in config.pools}
+        written = {pool.name: pool.line for pool in config.pools}
         for name, queue in list(self._queues.items()):
             if name in written and written[name] is None:
                 queue.close()
@@ -167,6 +191,20 @@ class Fleet:
             else:
                 self._queues[name] = PoolQueue(name, section, config.tenants, self.clock)
 
+    def _commit_meters(self, config: Config) -> None:
+        scaled = {pool.name: pool.scaling for pool in config.pools if pool.scaling is not None}
+        self.meters = {name: self.meters.get(name, PoolMeter()) for name in scaled}
+        from_zero = {name: rules for name, rules in scaled.items() if rules.min == 0}
+        self.colds = {
+            name: self.colds.get(name) or ColdStart(name, replicas, self.clock) for name, replicas in from_zero.items()
+        }
+        for name, rules in scaled.items():
+            self.meters[name].wait = rules.wait
+        for name, replicas in from_zero.items():
+            self.colds[name].config = replicas
+        sleeps = {pool.name for pool in config.pools if pool.sleeps}
+        self._sleeping = {name: urls for name, urls in self._sleeping.items() if name in sleeps}
+
     def _pool(self, config: PoolConfig) -> Pool:
         pool = Pool(
             config.name,
@@ -175,11 +213,24 @@ class Fleet:
             max_in_flight=config.max_in_flight,
             panic=config.balance.panic,
             queue=self._queues.get(config.name),
+            meter=self.meters.get(config.name),
+            cold=self.colds.get(config.name),
             rng=self._rng,
             clock=self.clock,
         )
         pool.leaving = self._drained(config.name)
         return pool
+
+    def report(self, standing: PoolStanding) -> None:
+        """Apply the state of a pool's replicas. Requests do not wait for a start that fails."""
+        if (cold := self.colds.get(standing.pool)) is not None:
+            cold.report(standing)
+            if standing.failure and (queue := self._queues.get(standing.pool)) is not None:
+                queue.changed()
+        sleeping = frozenset(standing.sleeping)
+        if sleeping != self._sleeping.get(standing.pool, frozenset()):
+            self._sleeping[standing.pool] = sleeping
+            self.refresh(standing.pool)
 
     def _drained(self, name: str) -> list[Endpoint]:
         return [member.endpoint for member in self._members if member.pool == name and member.drained]
@@ -219,32 +270,39 @@ class Fleet:
             for member in new:
                 member.endpoint.join()
         self._members.keep([*(member for member in self._members if member.pool != name), *members])
-        for one, member in zip(listed, members, strict=False):  # a runtime is not listed
-            self._equip(member, one, config)
+        for one, member in zip(listed, members, strict=False):  # replicas are not listed
+            self._equip_listed(member, one, config)
+        for member in members:
+            self._equip(member, config)
         endpoints = [member.endpoint for member in members if not member.drained]
         if (outliers := self._states[name].outliers) is not None:
             outliers.peers = endpoints
         return endpoints
 
     def _gather(self, pool: PoolConfig, listed: list[DesiredEndpoint], new: list[PoolMember]) -> list[PoolMember]:
-        return self._members.gather(pool, listed, new) if pool.runtime is None else [self._members.runtime(pool, new)]
+        return self._members.gather(pool, listed, new) if pool.runtime is None else self._members.replicas(pool, new)
 
-    def _equip(self, member: PoolMember, one: DesiredEndpoint, config: PoolConfig) -> None:
-        endpoint, balance = member.endpoint, config.balance
+    def _equip_listed(self, member: PoolMember, one: DesiredEndpoint, config: PoolConfig) -> None:
         if member.drained and not one.drained:
-            endpoint.came_back()
+            member.endpoint.came_back()
         member.origin, member.drained = one.origin, one.drained
-        endpoint.zone = one.target.zone
+        member.endpoint.zone = one.target.zone
+        member.endpoint.configure(one.target.weight, config.balance.slow_start)
         protocol_sync.watch(config.name, member, partial(self.members_of, config.name))
+
+    def _equip(self, member: PoolMember, config: PoolConfig) -> None:
+        endpoint, balance = member.endpoint, config.balance
+        if member.runtime is not None:
+            endpoint.configure(1.0, balance.slow_start)
         endpoint.outliers = self._states[config.name].outliers
-        endpoint.configure(one.target.weight, balance.slow_start)
         endpoint.breaker.failures, endpoint.breaker.open_for = config.breaker.failures, config.breaker.open_for
         member.scrape(balance.signals if balance.by == "load" else None, config, self._rng)
 
     def _desired(self, pool: PoolConfig, discoverer: Discoverer | None) -> list[DesiredEndpoint]:
         targets = discoverer.targets if discoverer is not None else ()
         name = partial(self.endpoint_id, pool.name)
-        return desired(pool, name, targets, self.overrides.get(pool.name, Overrides()), self.clock())
+        sleeping = self._sleeping.get(pool.name, frozenset())
+        return desired(pool, name, targets, self.overrides.get(pool.name, Overrides()), self.clock(), sleeping)
 
     async def aclose(self) -> None:
         """Stop everything now."""

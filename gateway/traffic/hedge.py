@@ -41,7 +41,7 @@ class Hedge:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         self._budget.request(self.clock())
         seconds = self.patience.seconds(stream=request.stream)
-        if seconds is not None and call.repeatable and not request.sequence:
+        if seconds is not None and call.repeatable and call.relay is None and not request.sequence:
             return await _Race(self, request, call, seconds).run()
         answer = await self.pool.call(request, call)
         if call.sent_at is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from random import Random
+from typing import NamedTuple
 
 import aiohttp
 
@@ -14,7 +15,7 @@ from adapters.base import Adapter
 from adapters.call import Call
 from adapters.detection.auto import AutoAdapter
 from adapters.errors import InferenceError
-from adapters.http1.client import Client
+from adapters.http1.client import Client, encode_fields
 from adapters.registry import Address, Unmakeable
 from adapters.registry import make as make_adapter
 from adapters.requests import ModelQuery
@@ -25,9 +26,20 @@ from adapters.upstreams.oip.http_client import OipHttpAdapter
 from adapters.upstreams.openai.client import OpenAIAdapter
 from adapters.upstreams.tls import FileTimes
 from config.runtimes.code import CodeRuntime
-from config.schema.config import CommandRuntime, LlmRuntime, PoolConfig, ProbeConfig, ProgramRuntime, SignalsConfig
+from config.runtimes.ray import PlacedRuntime
+from config.schema.config import (
+    CommandRuntime,
+    LlmRuntime,
+    PoolConfig,
+    ProbeConfig,
+    ProgramRuntime,
+    RuntimeConfig,
+    SignalsConfig,
+)
 from gateway.discovery.target import DiscoveredEndpoint
 from gateway.placement.launch import CannotLaunch
+from gateway.placement.place import Place, place_of
+from gateway.placement.ray.runtime import RayRuntime
 from gateway.placement.runtime import Runtime, Runtimes
 from gateway.traffic import probes
 from gateway.traffic.endpoint import Endpoint
@@ -39,6 +51,10 @@ from policies.breaker import Breaker
 RUNTIME_PROBE = ProbeConfig(interval="250ms", timeout="5s", unhealthy_after=3)
 STARTING_SECONDS = 0.5
 """Seconds between probes of an external server that is not ready yet; later the pool's interval applies."""
+
+
+WARM_UP_SECONDS = 120.0
+"""The longest time for the first token of a replica."""
 
 
 class FleetError(Exception):
@@ -56,10 +72,16 @@ class PoolMember:
     connect: Callable[[], Adapter]
     """Creates another adapter to the same server, with connections of its own."""
     runtime: Runtime | None = None
+    replica: int = 0
+    """The number of the replica of a runtime."""
+    warm_up: ProbeConfig | None = None
+    """The first probe of a replica that computes before it receives requests."""
     origin: str = "configuration"
     """The source of the endpoint: the configuration, discovery or an operator."""
     drained: bool = False
-    """Whether an operator drains it, so that it receives no new requests."""
+    """Whether it receives no new requests: an operator drains it, or it sleeps."""
+    wakes: bool = False
+    """Whether the gateway puts it to sleep and wakes it."""
     warm_until: float = 0.0
     """Loop time until which it stays warm after its pool is removed: a rollout can go back to it."""
     watcher: asyncio.Task[None] | None = None
@@ -68,8 +90,8 @@ class PoolMember:
     def watch(self, rng: Random) -> None:
         """Start its health checks."""
         if self.probe is not None:
-            starting = STARTING_SECONDS if self.runtime is not None else None
-            self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng, starting))
+            starting = STARTING_SECONDS if self.runtime is not None or self.wakes else None
+            self.watcher = asyncio.create_task(probes.watch(self.endpoint, self.probe, rng, starting, self.warm_up))
 
     def scrape(self, config: SignalsConfig | None, pool: PoolConfig, rng: Random) -> None:
         """Read its metrics as configured; None stops reading."""
@@ -79,7 +101,8 @@ class PoolMember:
             self.scraper.stop()
         self.scraper = None
         if config is not None:
-            self.scraper = Scraper(self.endpoint, config, partial(_session, pool, self.endpoint.address), rng)
+            address = self.endpoint.address if self.runtime is None else self.runtime.address
+            self.scraper = Scraper(self.endpoint, address, config, partial(session, pool, address), rng)
             self.scraper.start()
 
     async def stop(self) -> None:
@@ -99,14 +122,31 @@ def endpoint_id(secret: bytes, pool: str, url: str) -> str:
     return f"{pool}/{blake2b(url.encode(), digest_size=5, key=secret).hexdigest()}"
 
 
-def source_of(pool: PoolConfig, target: DiscoveredEndpoint | None, times: FileTimes) -> object:
-    """Everything that the connections of a pool's endpoint depend on. Without a target, of its runtime."""
-    if target is None:
-        spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
-        return (pool.runtime, pool.max_connections, spoken)
+class RuntimeSource(NamedTuple):
+    """Everything that a replica of a runtime depends on. Its address is empty if it is not known before the start."""
+
+    server: RuntimeConfig
+    replica: int
+    address: str
+    place: Place
+    max_connections: int
+    spoken: tuple[object, ...]
+
+
+def source_of_replica(pool: PoolConfig, number: int, address: str) -> RuntimeSource:
+    """The source of a replica of a pool's runtime."""
+    assert pool.runtime is not None
+    spoken = (pool.protocol, pool.model, pool.key, pool.key_header, pool.probe, pool.connect_timeout)
+    place = place_of(pool.runtime, number)
+    return RuntimeSource(pool.runtime.server, number, address, place, pool.max_connections, spoken)
+
+
+def source_of(pool: PoolConfig, target: DiscoveredEndpoint, times: FileTimes) -> object:
+    """Everything that the connections of a pool's endpoint depend on."""
     return (
         target.url, target.server_name, pool.protocol, pool.model, pool.key, pool.key_header, pool.tls, times,
-        pool.probe, pool.connect_timeout, pool.max_connections,
+        pool.provider_batches is None, pool.sleeps, pool.probe, pool.connect_timeout, pool.max_connections,
+        pool.runtime_spans,
     )  # fmt: skip
 
 
@@ -121,21 +161,25 @@ def make(pool: PoolConfig, id_: str, target: DiscoveredEndpoint, source: object)
     breaker = Breaker(pool.breaker.failures, pool.breaker.open_for)
     endpoint = Endpoint(id_, adapter, breaker, address=target.url)
     endpoint.provider = provider_of(pool)
+    if pool.runtime_spans and not target.url.startswith("https://"):  # a discovered one may
+        endpoint.runtime, endpoint.provider = target.url, "headrace"
     if isinstance(adapter, AutoAdapter):
         endpoint.probed("Its protocol is not detected yet.", healthy_after=1, unhealthy_after=1)
-    return PoolMember(pool.name, source, endpoint, pool.probe, connect)
+    if pool.sleeps:
+        endpoint.join()  # it may sleep
+    return PoolMember(pool.name, source, endpoint, pool.probe, connect, wakes=pool.sleeps)
 
 
-def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes) -> PoolMember:
-    """Create the pool's runtime, with its server. Raises `FleetError`."""
+def make_replica(pool: PoolConfig, id_: str, source: RuntimeSource, runtimes: Runtimes) -> PoolMember:
+    """Create a replica of the pool's runtime, with its server. Raises `FleetError`."""
     assert pool.runtime is not None
 
     def gone(reason: str) -> None:
         endpoint.probed(f"The runtime {reason}.", healthy_after=1, unhealthy_after=1)
 
     try:
-        runtime = runtimes.make(pool.name, pool.runtime, gone)
-        connect = partial(_runtime_adapter, pool, runtime.address)
+        runtime = runtimes.make(pool.name, pool.runtime, gone, source.replica)
+        connect = partial(_runtime_adapter, pool, runtime)
         adapter = connect()
     except (CannotLaunch, Unmakeable) as error:
         raise FleetError(f"pool {pool.name}: runtime: {error}") from None
@@ -143,10 +187,19 @@ def make_runtime(pool: PoolConfig, id_: str, source: object, runtimes: Runtimes)
     endpoint = Endpoint(id_, adapter, breaker)
     endpoint.provider = provider_of(pool)
     endpoint.runtime = "" if isinstance(pool.runtime, ProgramRuntime) else runtime.address
+    if isinstance(runtime, RayRuntime):
+        runtime.follow(endpoint.moved)
     endpoint.probed("The runtime is starting.", healthy_after=1, unhealthy_after=1)
     runtime.start()
     probe = pool.probe if isinstance(pool.runtime, ProgramRuntime) else RUNTIME_PROBE
-    return PoolMember(pool.name, source, endpoint, probe, connect, runtime)
+    return PoolMember(pool.name, source, endpoint, probe, connect, runtime, source.replica, _warm_up(pool, probe))
+
+
+def _warm_up(pool: PoolConfig, probe: ProbeConfig | None) -> ProbeConfig | None:
+    if pool.runtime is None or probe is None or pool.takes_tensors or not pool.runtime.replicas.warm_up:
+        return None
+    name = pool.model_name or pool.name
+    return probe.model_copy(update={"ask": name, "timeout": WARM_UP_SECONDS, "healthy_after": 1})
 
 
 async def check_functions(member: PoolMember) -> None:
@@ -166,17 +219,27 @@ async def check_functions(member: PoolMember) -> None:
             raise FleetError(f"{function.file.path}: {error.message}") from None
 
 
-def _runtime_adapter(pool: PoolConfig, address: str) -> Adapter:
+def _runtime_adapter(pool: PoolConfig, runtime: Runtime) -> Adapter:
     """The adapter to the pool's runtime. Raises `Unmakeable`."""
+    address = runtime.address
     if isinstance(pool.runtime, ProgramRuntime):
         ready = pool.runtime.ready if isinstance(pool.runtime, CommandRuntime) else None
         probe = pool.probe.model_copy(update={"path": ready}) if pool.probe is not None else None
         return make_adapter(pool.model_copy(update={"probe": probe}), Address(address))
-    client = Client(address, max_connections=pool.max_connections + 1)
+    client = Client(address, max_connections=pool.max_connections + 1, fields=_key_field(pool.runtime))
+    if isinstance(runtime, RayRuntime):
+        runtime.follow(client.move)
     if pool.takes_tensors:
         return OipHttpAdapter(client, model=pool.model_name)
     shared = isinstance(pool.runtime, LlmRuntime) and pool.runtime.share_prefixes
     return OpenAIAdapter(client, model=pool.model_name, ours=True, share_prefixes=shared)
+
+
+def _key_field(config: RuntimeConfig | None) -> bytes:
+    """The header field with the key of a runtime in a Ray cluster; empty without a key."""
+    if not isinstance(config, PlacedRuntime) or config.ray is None or config.ray.key is None:
+        return b""
+    return encode_fields([("authorization", f"Bearer {config.ray.key.get_secret_value()}")])
 
 
 def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
@@ -187,8 +250,8 @@ def tls_of(pool: PoolConfig, spoken: str) -> ssl.SSLContext:
         raise FleetError(f"pool {pool.name}: tls: {error}") from None
 
 
-def _session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
-    """A session for an endpoint's metrics, with the TLS settings and the credentials of its requests."""
+def session(pool: PoolConfig, address: str, timeout: float) -> aiohttp.ClientSession:
+    """A session for an endpoint's metrics and operations, with the TLS settings and the credentials of its requests."""
     connector: aiohttp.BaseConnector
     if address.startswith("unix:"):
         connector = aiohttp.UnixConnector(address.removeprefix("unix:"), limit=1)

@@ -9,7 +9,14 @@ from adapters.upstreams.tls import file_times
 from config.schema.config import PoolConfig
 from gateway.placement.runtime import Runtimes
 from gateway.traffic.desired import DesiredEndpoint
-from gateway.traffic.member import PoolMember, make, make_runtime, source_of
+from gateway.traffic.member import (
+    PoolMember,
+    RuntimeSource,
+    make,
+    make_replica,
+    source_of,
+    source_of_replica,
+)
 
 POLL_SECONDS = 0.05
 NOTHING: Mapping[str, float] = {}
@@ -54,9 +61,13 @@ class Members:
             gathered.append(member)
         return gathered
 
-    def runtime(self, pool: PoolConfig, new: list[PoolMember]) -> PoolMember:
-        """The member of a pool's runtime. A created member is added to `new`."""
-        source = source_of(pool, None, ())
+    def replicas(self, pool: PoolConfig, new: list[PoolMember]) -> list[PoolMember]:
+        """The members of a pool's runtime, one for each replica. Created and reactivated members are added to `new`."""
+        assert pool.runtime is not None
+        listed = self._runtimes.replicas(pool.name, pool.runtime)
+        return [self._replica(pool, source_of_replica(pool, *each), new) for each in listed.items()]
+
+    def _replica(self, pool: PoolConfig, source: RuntimeSource, new: list[PoolMember]) -> PoolMember:
         for member in self._used:
             if member.pool == pool.name and member.source == source:
                 return member
@@ -65,9 +76,10 @@ class Members:
                 self._leaving.pop(member).cancel()
                 new.append(member)
                 return member
-        taken = {member.endpoint.id for member in (*self._used, *new)}
-        id_ = next(id_ for number in itertools.count() if (id_ := f"{pool.name}/{number}") not in taken)
-        member = make_runtime(pool, id_, source, self._runtimes)
+        taken = {member.endpoint.id for member in (*self._used, *self._leaving, *new)}
+        numbers = itertools.count(source.replica)
+        id_ = next(id_ for number in numbers if (id_ := f"{pool.name}/{number}") not in taken)
+        member = make_replica(pool, id_, source, self._runtimes)
         new.append(member)
         member.watch(self._rng)
         return member
@@ -99,6 +111,7 @@ class Members:
 
     async def aclose(self) -> None:
         """Stop everything now."""
+        await self._runtimes.leave()
         members, self._used = [*self._used, *self._leaving], []
         for task in self._leaving.values():
             task.cancel()

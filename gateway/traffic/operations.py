@@ -52,7 +52,7 @@ def operate(fleet: Fleet, operation: Operation) -> PoolMember | None:
     if pool is None:
         raise NotDone(404, "no_such_pool", f"no pool is named {operation.pool[:128]!r}")
     if pool.runtime is not None:
-        raise NotDone(409, "bundled_runtime", "the pool is a runtime, and the gateway manages its endpoint")
+        raise NotDone(409, "bundled_runtime", "the pool is a runtime, and the gateway manages its endpoints")
     overrides = fleet.overrides[pool.name]
     if operation.verb == "add":
         _add(fleet, operation, overrides)

@@ -105,5 +105,5 @@ class Composer:
 def _digest(pools: Sequence[PoolConfig]) -> bytes:
     """A digest of the pools' servers and models: it changes if the answers may change."""
     served = {"name", "protocol", "model", "runtime", "endpoints", "discover"}
-    text = "\n".join(pool.model_dump_json(include=served) for pool in pools)
+    text = "\n".join(pool.model_dump_json(include=served, exclude={"runtime": {"replicas"}}) for pool in pools)
     return hashlib.blake2b(text.encode(), digest_size=32).digest()

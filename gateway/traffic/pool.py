@@ -6,9 +6,13 @@ from random import Random
 
 from adapters.base import Answer
 from adapters.call import Call
-from adapters.errors import InferenceError, ModelNotReady, Overloaded, Resting, Unavailable
+from adapters.errors import InferenceError, ModelNotReady, NonePermitted, Overloaded, Resting, Unavailable
+from adapters.http1.relay import Relay
 from adapters.requests import ModelRequest
 from adapters.types import Usage
+from gateway.picker.leases import alternatives, carried, served
+from gateway.scaling.cold import ColdStart
+from gateway.scaling.meter import PoolMeter
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.queue import PoolQueue, QueuedRequest
 from gateway.traffic.spans import AttemptSpan
@@ -32,6 +36,8 @@ class Pool:
         max_in_flight: int,
         panic: float = 0.0,
         queue: PoolQueue | None = None,
+        meter: PoolMeter | None = None,
+        cold: ColdStart | None = None,
         rng: Random,
         clock: Callable[[], float],
     ) -> None:
@@ -43,10 +49,13 @@ class Pool:
         self._rng = rng
         self._clock = clock
         self._queue = queue
+        self._meter = meter
+        self._cold = cold
         self.leaving: Sequence[Endpoint] = ()
         """Endpoints that receive no new requests, except requests of sequences that started there."""
         if queue is not None:
             queue.places = self
+            queue.cold = cold
         if endpoints:
             self.endpoints = endpoints
 
@@ -64,6 +73,16 @@ class Pool:
             self._queue.changed()
 
     @property
+    def is_cold(self) -> bool:
+        """Whether requests wait for the first replica."""
+        return self._cold is not None and all(endpoint.health == "unhealthy" for endpoint in self._endpoints)
+
+    @property
+    def starts(self) -> bool:
+        """Whether the pool has no replica, and starts one for a request."""
+        return self._cold is not None and self._cold.failure(self._clock()) is None
+
+    @property
     def waiting(self) -> int:
         """The number of requests in the queue."""
         return 0 if self._queue is None else self._queue.line.size
@@ -77,19 +96,35 @@ class Pool:
     async def call(self, request: ModelRequest, call: Call) -> Answer:
         started, queue = self._clock(), self._queue
         waiter: QueuedRequest | None = None
-        # No request overtakes the queue.
-        endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
-        if endpoint is None:
-            waiter = await self._wait(request, call, started)
-            endpoint, started = waiter.place, self._clock()
+        waited = 0.0
+        try:
+            # No request overtakes the queue.
+            endpoint = self.lease(request, call, started) if queue is None or not queue.line.size else None
+            if endpoint is None:
+                waiter, arrived = await self._wait(request, call, started), started
+                endpoint, started = waiter.place, self._clock()
+                waited = started - arrived
+        except InferenceError:
+            if self._meter is not None:
+                self._meter.miss()
+            raise
+        if self._meter is not None:
+            self._meter.begin(waited)
         call.sent(endpoint.id, started)
         span: AttemptSpan | None = None
         if call.trace.spans is not None:
-            call.span = span = AttemptSpan(call.trace.spans, request, call.around, endpoint, self.name, started)
+            call.span = span = AttemptSpan(call.trace.spans, request, call.step, endpoint, self.name, started)
+        relay, others = call.relay, list[Endpoint]()
         try:
-            answer = await endpoint.adapter.call(request, call)
+            if relay is None:
+                answer = await endpoint.adapter.call(request, call)
+            else:
+                others = alternatives(endpoint, self._ready(relay, call.tenant, started), relay.alternatives)
+                answer = await carried(relay, endpoint, others, request, call)
         except BaseException as error:
             now = self._clock()
+            if relay is not None:
+                endpoint = served(relay, endpoint, others, call, now)
             call.trace.returned(now)
             if span is not None:
                 span.failed(error, now)
@@ -98,6 +133,8 @@ class Pool:
             endpoint.failed_to_begin(error, now - started, now, call.tenant, span)
             raise
         now = self._clock()
+        if relay is not None:
+            endpoint = served(relay, endpoint, others, call, now)
         call.trace.returned(now)
         endpoint.latency.answered(now - started, now)
         answer.pool = self.name
@@ -146,7 +183,7 @@ class Pool:
     ) -> None:
         now = self._clock()
         if span is not None:
-            span.answered(answer.usage, error, now)
+            span.answered(answer, error, now)
         endpoint.end(error, now, call.tenant, span)
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
@@ -155,10 +192,14 @@ class Pool:
         Raises `Unavailable` when no endpoint is eligible. There is no await here: the requests of a burst must not all
         see the same endpoint idle.
         """
+        if self._cold is not None and self.is_cold and not call.home:
+            if (failure := self._cold.failure(now)) is not None:
+                raise failure
+            return None
         if request.sequence:
             return self._at_home(request, call, now)
         limit, tried, tenant = self._max_in_flight, call.tried, call.tenant
-        alive = self._alive()
+        alive = self._alive() if call.relay is None else self._permitted(call.relay, tenant, now)
         ready = [e for e in alive if e.in_flight < limit and e.allows(tenant, now)]
         if tried:
             ready = [e for e in ready if e.id not in tried] or ready
@@ -172,6 +213,21 @@ class Pool:
         endpoint = self._picker.pick(ready, request, call, now, self._rng)
         endpoint.begin(now, tenant)
         return endpoint
+
+    def _permitted(self, relay: Relay, tenant: str, now: float) -> list[Endpoint]:
+        """The endpoints that a relay can reach and permits. Raises `NonePermitted` without such an endpoint."""
+        permitted = [endpoint for endpoint in self._alive() if relay.admits(endpoint.address)]
+        if not permitted and self._endpoints:
+            raise NonePermitted(
+                f"{self.name}: no healthy endpoint among those that the proxy may use.",
+                retry_after=self._retry_after(tenant, now),
+            )
+        return permitted
+
+    def _ready(self, relay: Relay, tenant: str, now: float) -> list[Endpoint]:
+        """The endpoints that may answer a request of a relay."""
+        limit = self._max_in_flight
+        return [e for e in self._alive() if e.in_flight < limit and e.allows(tenant, now) and relay.admits(e.address)]
 
     def has_room(self, now: float) -> bool:
         """Whether a tenant that no endpoint has rejected would get a slot."""
@@ -197,6 +253,8 @@ class Pool:
                 f"{self.name}: the endpoint that held this sequence is no longer available. Start the sequence again."
             )
             raise Unavailable(message, code="sequence_lost", retry_after=self._retry_after(call.tenant, now))
+        if call.relay is not None and not call.relay.admits(home.address):
+            raise NonePermitted(f"{self.name}: the proxy may not use the endpoint that holds this sequence.")
         if home.in_flight >= self._max_in_flight:
             return None
         home.begin(now, call.tenant)

@@ -12,15 +12,15 @@ from policies.outliers import Outliers
 class PoolState:
     """A pool's picker and its outlier ejection, and the configuration of both."""
 
-    balance: tuple[BalanceConfig, str | None]
+    balance: tuple[BalanceConfig, str | None, frozenset[str]]
     judged: OutliersConfig | None
     picker: Picker
     outliers: Outliers | None
 
 
-def pool_state(pool: PoolConfig, zone: str | None, previous: PoolState | None) -> PoolState:
+def pool_state(pool: PoolConfig, zone: str | None, near: frozenset[str], previous: PoolState | None) -> PoolState:
     """The pool's state: existing parts with the same configuration are retained, the rest is new."""
-    balance, judged = (pool.balance, zone), pool.outliers
+    balance, judged = (pool.balance, zone, near), pool.outliers
     made = previous.picker if previous is not None and previous.balance == balance else picker(*balance)
     if previous is not None and previous.judged == judged:
         return PoolState(balance, judged, made, previous.outliers)

@@ -45,13 +45,20 @@ async def _request_token(endpoint: Endpoint, model: str, timeout: float) -> None
         return
 
 
-async def watch(endpoint: Endpoint, config: ProbeConfig, rng: Random, starting: float | None = None) -> None:
+async def watch(
+    endpoint: Endpoint,
+    config: ProbeConfig,
+    rng: Random,
+    starting: float | None = None,
+    warm_up: ProbeConfig | None = None,
+) -> None:
     """Probe until cancelled. The interval varies by a tenth, so that many gateways do not probe in step.
 
-    `starting` is a shorter interval that applies until the server is healthy.
+    `starting` is a shorter interval that applies until the server is healthy. `warm_up` is the probe of a server that
+    is not healthy: with a request for a token, the server computes before it receives requests.
     """
     while True:
-        await check(endpoint, config)
+        await check(endpoint, config if warm_up is None or endpoint.health == "healthy" else warm_up)
         interval = config.interval
         if starting is not None and endpoint.health != "healthy":
             interval = min(interval, starting)

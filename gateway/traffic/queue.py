@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from adapters.call import Call
-from adapters.errors import ClientGone, DeadlineError, InferenceError, Overloaded, Unavailable
+from adapters.errors import ClientGone, DeadlineError, InferenceError, NonePermitted, Overloaded, Unavailable
 from adapters.requests import ModelRequest
 from adapters.types import Usage
 from config.schema.config import Priority, QueueConfig, TenantConfig
+from gateway.scaling.cold import ColdStart
 from gateway.telemetry.histogram import Histogram
 from gateway.traffic import spans
 from gateway.traffic.endpoint import Endpoint
@@ -39,6 +40,10 @@ class Places(Protocol):
 
     def lease(self, request: ModelRequest, call: Call, now: float) -> Endpoint | None:
         """An endpoint, with the request counted there; None when all are full. Raises `Unavailable`."""
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether requests wait for the first replica."""
 
     def has_room(self, now: float) -> bool:
         """Whether a tenant that no endpoint has rejected would get a slot."""
@@ -85,6 +90,10 @@ class PoolQueue:
         self.waits = Histogram(WAITS)
         self._clock = clock
         self.places: Places
+        self.cold: ColdStart | None = None
+        """The bounds of requests that wait for the first replica of the pool, if it scales to zero."""
+        self.size = 0
+        """Bytes of the waiting requests."""
         self._look: asyncio.TimerHandle | None = None
         self._look_at = 0.0
         self.configure(config, tenants)
@@ -115,6 +124,7 @@ class PoolQueue:
             raise
         finally:
             timer.cancel()
+            self.size -= request.size
             now = self._clock()
             waited = now - began
             call.trace.dequeued(now)
@@ -143,24 +153,48 @@ class PoolQueue:
 
     def _enter(self, request: ModelRequest, call: Call, now: float) -> QueuedRequest:
         line, band = self.line, self._band(call)
-        due = min(call.deadline.at, now + self._config.timeout)
-        ahead = line.ahead(call.tenant, band)
-        wait = self.rate.wait(ahead, now)
-        if ahead >= 1 and now + wait > due:  # the first request always enters: its wait measures the rate
-            raise self._refusal(band, "late", wait)
-        if line.size >= self._config.max:
-            victim = line.victim(call.tenant, band)
-            if victim is None:
-                raise self._refusal(band, "full", wait)
-            self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
+        if self.cold is not None and self.places.is_cold:
+            due = call.deadline.at
+            self._admit_cold(self.cold, request, call.tenant, band, due, now)
+        else:
+            due = min(call.deadline.at, now + self._config.timeout)
+            self._admit(call.tenant, band, due, now)
         if not line.size:
             self.rate.start(now)
         waiter = QueuedRequest(request, call, band, due)
         line.push(waiter)
+        self.size += request.size
         # A slot may be free: a request that began before a reload saw the old endpoints only, and an endpoint may
         # require a pause from the tenants of the waiting requests only.
         self._hand_out()
         return waiter
+
+    def _admit(self, tenant: str, band: int, due: float, now: float) -> None:
+        """Make room for a request. Raises `Overloaded`."""
+        line = self.line
+        ahead = line.ahead(tenant, band)
+        wait = self.rate.wait(ahead, now)
+        if ahead >= 1 and now + wait > due:  # the first request always enters: its wait measures the rate
+            raise self._refusal(band, "late", wait)
+        if line.size >= self._config.max:
+            victim = line.victim(tenant, band)
+            if victim is None:
+                raise self._refusal(band, "full", wait)
+            self._turn_away(victim, "shed", self._overloaded("another request needed its place", wait))
+
+    def _admit_cold(
+        self, cold: ColdStart, request: ModelRequest, tenant: str, band: int, due: float, now: float
+    ) -> None:
+        """Make room for a request that waits for the first replica. Raises `Unavailable`."""
+        if cold.is_too_late(due, now):
+            self.ends[PRIORITIES[band], "late"] += 1
+            raise cold.error("it will not be ready within the request's deadline", now)
+        if cold.is_full(self.line.size + 1, self.size + request.size):
+            victim = self.line.victim(tenant, band) if self.line.size else None
+            if victim is None or cold.is_full(self.line.size, self.size + request.size - victim.request.size):
+                self.ends[PRIORITIES[band], "full"] += 1
+                raise cold.error("too many requests wait for it", now)
+            self._turn_away(victim, "shed", cold.error("another request needed its place", now))
 
     def _band(self, call: Call) -> int:
         return BAND[priority_of(call.priority or self._priorities.get(call.tenant, "normal"), call.headers)]
@@ -169,7 +203,10 @@ class PoolQueue:
         if waiter.turn.done():
             return
         if waiter.due >= call.deadline.at:
-            self._turn_away(waiter, "deadline", DeadlineError("The request's deadline has passed."))
+            late: InferenceError = DeadlineError("The request's deadline has passed.")
+            if self.cold is not None and self.places.is_cold:
+                late = self.cold.error("it is not ready within the request's deadline", self._clock())
+            self._turn_away(waiter, "deadline", late)
         else:
             wait = self.rate.wait(self.line.size, self._clock())
             self._turn_away(waiter, "timeout", self._overloaded("no place became free in time", wait, "queue_timeout"))
@@ -207,6 +244,9 @@ class PoolQueue:
                 continue
             try:
                 endpoint = self.places.lease(waiter.request, waiter.call, now)
+            except NonePermitted as error:  # of this request's proxy, which other requests need not have
+                self._turn_away(waiter, "unavailable", error)
+                continue
             except Unavailable as error:
                 self._turn_all_away(error)
                 break
@@ -251,7 +291,9 @@ class PoolQueue:
 
     def _turn_all_away(self, error: Unavailable) -> None:
         for waiter in list(self.line):
-            self._turn_away(waiter, "unavailable", type(error)(error.message, retry_after=error.retry_after))
+            own = type(error)(error.message, retry_after=error.retry_after)
+            own.code = error.code
+            self._turn_away(waiter, "unavailable", own)
 
     def _turn_away(self, waiter: QueuedRequest, end: End, error: InferenceError) -> None:
         self.line.remove(waiter)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from adapters.whole_body import whole_body
 from adapters.wire import signals
 from config.schema.config import SignalsConfig
 from gateway.traffic.endpoint import Endpoint
@@ -32,7 +33,7 @@ class Connect(Protocol):
 class Scraper:
     """Reads one endpoint's metrics from `start` to `stop`. A failure reduces the weight of the signal, nothing else."""
 
-    def __init__(self, endpoint: Endpoint, config: SignalsConfig, connect: Connect, rng: Random) -> None:
+    def __init__(self, endpoint: Endpoint, address: str, config: SignalsConfig, connect: Connect, rng: Random) -> None:
         self.config = config
         self.error = ""
         self.report: signals.ServerLoad | None = None
@@ -40,7 +41,7 @@ class Scraper:
         self._endpoint = endpoint
         self._connect = connect
         self._rng = rng
-        self._url = metrics_url(endpoint.address, config)
+        self._url = metrics_url(address, config)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -60,7 +61,7 @@ class Scraper:
 
     async def _look(self, http: aiohttp.ClientSession) -> None:
         try:
-            report = signals.read(await _fetch(http, self._url), self.config.server)
+            report = signals.read(await fetch(http, self._url), self.config.server)
             if report is None:
                 raise SignalError("has none of the expected metrics")
         except (SignalError, ValueError, aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -92,13 +93,11 @@ def metrics_url(address: str, config: SignalsConfig) -> str:
     return f"{parts.scheme}://{written}{f':{port}' if port else ''}{config.path}"
 
 
-async def _fetch(http: aiohttp.ClientSession, url: str) -> bytes:
-    body = bytearray()
+async def fetch(http: aiohttp.ClientSession, url: str) -> bytes:
     async with http.get(url, allow_redirects=False) as response:
         if response.status != 200:
             raise SignalError(f"{url} answered with status {response.status}")
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise SignalError(f"{url} is larger than {MAX_BYTES // 1024**2} MiB")
-    return bytes(body)
+        body = await whole_body(response, MAX_BYTES)
+    if body is None:
+        raise SignalError(f"{url} is larger than {MAX_BYTES // 1024**2} MiB")
+    return body

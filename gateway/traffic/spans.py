@@ -1,25 +1,25 @@
-"""The spans of a traced request while it is routed: its waits in queues and its attempts.
-
-The names of attributes are those of OpenTelemetry's conventions for generative AI where they exist.
-"""
+"""The spans of a traced request while it is routed: its waits in queues and its attempts."""
 
 from __future__ import annotations
 
-from functools import partial
-from urllib.parse import urlsplit
-
+from adapters.answer import Answer
 from adapters.base import as_inference_error
-from adapters.call import Call
+from adapters.call import Call, StepTrace
 from adapters.requests import ModelRequest
-from adapters.spans import Attribute, Span, SpanEvent, SpanLog
+from adapters.spans import Attribute, Span, SpanEvent, SpanLog, new_id
 from adapters.types import Usage
 from config.schema.config import PoolConfig, ProgramRuntime
 from gateway.traffic.endpoint import Endpoint
+from gateway.traffic.span_attributes import (
+    request_attributes,
+    response_attributes,
+    server_attributes,
+    usage_attributes,
+)
 from policies.routing.decision import Decision
 
-GENERATES = frozenset({"chat", "text_completion", "embeddings"})
-"""Operations that the conventions for generative AI describe."""
-
+LARGE = 64 * 1024
+"""Bytes of a request or of an answer that are not held until the end of the request's trace."""
 
 _PROVIDERS = {"azure": "azure.ai.openai", "mistral": "mistral_ai", "auto": "openai"}
 """The names of the conventions for dialects that have another name here."""
@@ -34,23 +34,29 @@ def provider_of(pool: PoolConfig) -> str:
 
 
 class AttemptSpan(Span):
-    """A client's span of the call to one endpoint. Its attributes are those of a trace that is exported."""
+    """A client's span of the call to one endpoint.
 
-    __slots__ = ("begun", "endpoint", "operation", "model", "pool", "stream", "usage")
+    Most traces are dropped: until `describe` it has only references to objects that exist anyway.
+    """
+
+    begun = 0.0
+    """Loop time at which the answer began; 0 without one."""
+    usage: Usage | None = None
+    excerpts: tuple[bytes, ...] = ()
+    """Parts of the answer that have its id, its model and the reasons of its end."""
+    _request: ModelRequest | None
 
     def __init__(
-        self, log: SpanLog, request: ModelRequest, around: Span | None, endpoint: Endpoint, pool: str, now: float
+        self, log: SpanLog, request: ModelRequest, step: StepTrace | None, endpoint: Endpoint, pool: str, now: float
     ) -> None:
-        Span.__init__(self, log, "", "client", (around or log.root).id, now)
-        self.operation = request.operation
-        self.model = request.model
-        self.stream = request.stream
-        self.endpoint = endpoint
-        self.pool = pool
-        self.begun = 0.0
-        """Loop time at which the answer began; 0 without one."""
-        self.usage: Usage | None = None
-        self.runtime = endpoint.runtime
+        self.id = new_id()
+        self.start = now
+        self._request = request
+        self._step = step
+        self._endpoint = endpoint
+        self._pool = pool
+        if endpoint.runtime:
+            self.runtime = endpoint.runtime
         if endpoint.breaker.is_open:
             self.event("breaker_trial", now, **{"headrace.endpoint": endpoint.id})
         log.add(self)
@@ -59,56 +65,52 @@ class AttemptSpan(Span):
         """End the attempt without an answer, or with a broken one."""
         failure = as_inference_error(error)
         self.finish(now, "cancelled" if failure is None else failure.kind)
+        self._release_large()
 
-    def answered(self, usage: Usage, error: BaseException | None, now: float) -> None:
+    def answered(self, answer: Answer, error: BaseException | None, now: float) -> None:
         """End the attempt with its answer."""
-        self.usage = usage
-        if error is None:
-            self.finish(now)
-        else:
+        self.usage, self.excerpts = answer.usage, answer.excerpts
+        if error is not None:
             self.failed(error, now)
+        elif not self.end:
+            self.end = now
+            self._release_large()
 
-    def describe(self) -> None:
-        super().describe()
-        self.name = f"{self.operation} {self.model}"
-        address = {} if self.endpoint.address == self.endpoint.id else _address(self.endpoint.address)
-        attributes = self.attributes
-        attributes |= {"headrace.pool": self.pool, "headrace.endpoint": self.endpoint.id, **address}
-        if self.operation not in GENERATES:
-            attributes["headrace.operation"] = self.operation
-        else:
-            attributes["gen_ai.operation.name"] = self.operation
-            attributes["gen_ai.request.model"] = self.model
-            attributes["gen_ai.provider.name"] = self.endpoint.provider
-            if self.stream:
-                attributes["gen_ai.request.stream"] = True
-                if self.begun:
-                    attributes["gen_ai.response.time_to_first_chunk"] = self.begun - self.start
-        attributes |= usage_attributes(self.usage)
+    def describe(self, log: SpanLog) -> None:
+        step, endpoint = self._step, self._endpoint
+        around = None if step is None else step.span
+        self.log, self.kind = log, "client"
+        self.parent = log.root_id if around is None else around.id
+        self._describe_request()
+        if self.begun and self.attributes.get("gen_ai.request.stream"):
+            self.attributes["gen_ai.response.time_to_first_chunk"] = self.begun - self.start
+        self.attributes |= {
+            "headrace.pool": self._pool,
+            "headrace.endpoint": endpoint.id,
+            **server_attributes(endpoint.address, endpoint.id),
+            **response_attributes(self.excerpts),
+            **usage_attributes(self.usage),
+        }
+        if "gen_ai.operation.name" in self.attributes:
+            self.attributes["gen_ai.provider.name"] = endpoint.provider
+        super().describe(log)
 
+    def _release_large(self) -> None:
+        """Describe a large request now: its body is not held until the end of the trace."""
+        request = self._request
+        if request is not None and (request.size > LARGE or len(request.prompt) > LARGE):
+            self._describe_request()
 
-def usage_attributes(usage: Usage | None) -> dict[str, Attribute]:
-    """The usage of an attempt or of a request, by the names of the conventions; only those that are above 0."""
-    if usage is None:
-        return {}
-    attributes: dict[str, Attribute] = {}
-    if usage.prompt_tokens or usage.completion_tokens:
-        attributes["gen_ai.usage.input_tokens"] = usage.prompt_tokens
-        attributes["gen_ai.usage.output_tokens"] = usage.completion_tokens
-    if usage.rows:
-        attributes["headrace.rows"] = usage.rows
-    if usage.device_ms:
-        attributes["headrace.device_seconds"] = usage.device_ms / 1000
-    return attributes
-
-
-def decided(log: SpanLog, decision: Decision, now: float) -> None:
-    """Record the route of a traced request."""
-    log.rollout = decision.comparison is not None and decision.side > 0
-    log.decided = partial(_decision_event, decision, now)
+    def _describe_request(self) -> None:
+        """Add the name and the attributes of the request, and release it."""
+        request, self._request = self._request, None
+        if request is not None:
+            self.name = f"{request.operation} {request.model}"
+            self.attributes = request_attributes(request)
 
 
-def _decision_event(decision: Decision, now: float) -> SpanEvent:
+def decision_event(decision: Decision, now: float) -> SpanEvent:
+    """The event of the decision of the routes."""
     route: dict[str, Attribute] = {
         "headrace.route": decision.name or str(decision.route),
         "headrace.pools": tuple(decision.pools),
@@ -125,13 +127,3 @@ def waited(log: SpanLog, call: Call, pool: str, began: float, now: float, end: s
     span = log.begin(f"queue {pool}", "internal", call.around, began)
     span.attributes = {"headrace.pool": pool, "headrace.queue.outcome": end}
     span.finish(now, "" if end == "served" else end)
-
-
-def _address(url: str) -> dict[str, Attribute]:
-    """The server of an endpoint; a Unix socket has no port."""
-    if url.startswith("unix:"):
-        return {"server.address": url.removeprefix("unix:")}
-    parts = urlsplit(url)
-    if parts.hostname is None:
-        return {}
-    return {"server.address": parts.hostname, "server.port": parts.port or (443 if parts.scheme == "https" else 80)}

@@ -7,18 +7,16 @@ from adapters.base import Answer, Upstream
 from adapters.call import Call
 from adapters.requests import ModelRequest
 from policies.routing import target
-from policies.routing.split import arm_for
+from policies.routing.split import arm_choice
 
 
 class SplitUpstream:
     """An `Upstream` that routes each request to one of its arms, and a subject always to the same arm."""
 
     def __init__(self, split: target.Split, arms: Mapping[str, Upstream], rng: Random) -> None:
-        self._split = split
-        self._arms = arms
+        self._choose = arm_choice(split.sticky, split.salt, split.arms)
+        self._arms = [arms[name] for name, _ in split.arms]
         self._rng = rng
 
     async def call(self, request: ModelRequest, call: Call) -> Answer:
-        split = self._split
-        arm = arm_for(split.sticky, request, call, split.salt, split.arms, self._rng)
-        return await self._arms[arm].call(request, call)
+        return await self._arms[self._choose(request, call, self._rng)].call(request, call)

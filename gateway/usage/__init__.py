@@ -10,7 +10,9 @@ schema.py   the tables
 store.py    hours, days and retention in the database
 report.py   sums by label and period
 query.py    queries from texts
+discounts.py discounts of invoices by the tokens of a month
 export.py   sums as CSV, FOCUS and invoices
+parquet.py  FOCUS as Parquet
 metrics.py  metrics of the counter and the writer
 cli.py      `headrace usage`
 """

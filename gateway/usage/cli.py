@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,10 +11,12 @@ import typer
 from gateway.auth.pepper import load_pepper
 from gateway.auth.terminal import ConfigFile, plain_errors, print_status, settings_of, stop
 from gateway.progress import counted
+from gateway.usage.discounts import volumes_of
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS
+from gateway.usage.parquet import ParquetMissing, write_focus
 from gateway.usage.query import BadQuery, query_of
-from gateway.usage.report import PER_CHARGE, UsageQuery, groups_of
+from gateway.usage.report import PER_CHARGE, PER_LINE, UsageQuery, groups_of
 from gateway.usage.store import UsageStore
 
 app = typer.Typer(name="usage", help="Show and export what tenants have used and spent.", no_args_is_help=True)
@@ -31,7 +34,7 @@ def list_usage(
     begin: Begin = None,
     end: End = None,
     tenant: Tenant = None,
-    by: Annotated[str, typer.Option("--by", help="Labels: tenant, key, model, arm, currency.")] = "tenant",
+    by: Annotated[str, typer.Option("--by", help="Labels: tenant, team, key, model, arm, currency.")] = "tenant",
     per: Annotated[str | None, typer.Option("--per", help="hour, day or month.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: ConfigFile = None,
@@ -54,13 +57,19 @@ def export(
     end: End = None,
     tenant: Tenant = None,
     focus: Annotated[
-        bool, typer.Option("--focus", help="FOCUS 1.2: charges by tenant, key, model, arm and day.")
+        bool, typer.Option("--focus", help="FOCUS 1.2: charges by tenant, key, model, arm, team and day.")
     ] = False,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE", help="Write FOCUS 1.2 to a Parquet file instead.")
+    ] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Print all rows by day as CSV."""
+    """Print all rows by day as CSV, or write them to a Parquet file."""
     query = _query({"from": begin, "to": end, "tenant": tenant})._replace(by=PER_CHARGE, per="day")
     with _store(config) as store:
+        if parquet is not None:
+            _write(parquet, _pages(store, query))
+            return
         rows = list(_pages(store, query))
     typer.echo(focus_of(rows) if focus else csv_of((*groups_of(query), *COUNTERS), rows), nl=False)
 
@@ -77,8 +86,22 @@ def print_invoice(
     except ValueError:
         stop(f"--month: {month} is not a month such as 2026-11")
     with _store(config) as store:
-        rows = list(_pages(store, UsageQuery(first, last, ("model",), None, tenant)))
-    typer.echo(json.dumps(invoice(tenant, month, rows), indent=2))
+        rows = list(_pages(store, UsageQuery(first, last, PER_LINE, None, tenant)))
+    with plain_errors():
+        volumes = volumes_of(settings_of(config))
+    typer.echo(json.dumps(invoice(tenant, month, rows, volumes), indent=2))
+
+
+def _write(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    """Write a whole file, or none."""
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with new.open("wb") as file:
+            write_focus(rows, file)
+        new.replace(path)
+    except (OSError, ParquetMissing) as error:
+        new.unlink(missing_ok=True)
+        stop(str(error), status=1)
 
 
 def _query(options: Mapping[str, str | None]) -> UsageQuery:

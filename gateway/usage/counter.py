@@ -2,20 +2,24 @@
 
 import logging
 from pathlib import Path
+from uuid import uuid4
 
 from gateway.telemetry.record import Record
 from gateway.usage.files import CounterFile, FileFull
-from gateway.usage.labels import HOUR, OTHERS, UsageLabels
+from gateway.usage.labels import OTHERS, UsageLabels, hour_of
 
 log = logging.getLogger(__name__)
+LARGEST = 2**62
+"""Picos of one slot, whose counters have 63 bits."""
 _FAILURES = frozenset({"backend", "transport", "deadline"})
 
 
 class UsageCounter:
     """`count` each ended request, then `close`. A full disk loses usage, which `lost` counts, and no request."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, process: str | None = None) -> None:
         self.folder = folder
+        self._process = process or uuid4().hex
         self.currency = ""
         """The currency of requests without a cost, such as failed ones."""
         self.lost = 0
@@ -35,9 +39,13 @@ class UsageCounter:
                 log.warning("usage: %s: requests are not counted: %s", self.folder, problem.strerror or problem)
             self.lost += 1
             return
+        record.counted = True
         cost, usage, error = record.cost, record.usage, record.error
         if cost is not None:
-            counters[0] += cost.picos
+            if counters[0] + cost.picos > LARGEST:
+                counters = self._carry(record, cost.picos)
+            else:
+                counters[0] += cost.picos
         counters[1] += 1
         if error is not None and error.kind in _FAILURES:
             counters[2] += 1
@@ -57,15 +65,26 @@ class UsageCounter:
 
     def _counters(self, record: Record) -> "memoryview[int]":
         # A clock that jumps back begins another file of an hour that has one already: both are summed.
-        if (hour := int(record.time) // HOUR) != self._hour:
+        if (hour := hour_of(record.time)) != self._hour:
             self.close()
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._file, self._hour = CounterFile(self.folder, hour), hour
+            self._file, self._hour = CounterFile(self.folder, hour, self._process), hour
         currency = self.currency if record.cost is None else record.cost.currency
-        labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency)
+        labels = UsageLabels(record.tenant, record.key, record.model, record.arm or "", currency, record.team)
         counters = self._slots.get(labels)
         if counters is None:
             counters = self._slots[labels] = self._slot(labels)
+        return counters
+
+    def _carry(self, record: Record, picos: int) -> "memoryview[int]":
+        """Add money beyond the range of a slot: further slots with the same labels have the rest. Returns the last."""
+        counters = self._counters(record)
+        while (room := LARGEST - counters[0]) < picos:
+            counters[0], picos = LARGEST, picos - room
+            labels = next(labels for labels, slot in self._slots.items() if slot is counters)
+            assert self._file is not None
+            counters = self._slots[labels] = self._file.add_slot(labels, is_summary=True)
+        counters[0] += picos
         return counters
 
     def _slot(self, labels: UsageLabels) -> "memoryview[int]":

@@ -5,20 +5,24 @@ FOCUS is the FinOps Open Cost and Usage Specification 1.2 (https://focus.finops.
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from config.schema.money import format_amount
+from gateway.usage.discounts import Volumes, discount
 from gateway.usage.labels import HOUR
 
+NO_VOLUMES: Volumes = {}
 _UNITS = (("prompt_tokens", "prompt tokens"), ("completion_tokens", "completion tokens"), ("rows", "rows"))
 FOCUS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd",
     "BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd",
     "ChargePeriodStart", "ConsumedQuantity", "ConsumedUnit", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
     "ListCost", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ResourceId",
-    "ServiceCategory", "ServiceName", "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "x_Arm",
+    "ServiceCategory", "ServiceName", "SkuId", "SkuPriceId", "SubAccountId", "SubAccountName", "Tags", "x_Arm",
     "x_CompletionTokens", "x_Failures", "x_PromptTokens", "x_Requests", "x_Rows",
 )  # fmt: skip
 """Columns of a FOCUS file; those with `x_` are this gateway's own."""
@@ -46,8 +50,13 @@ def csv_of(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def focus_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Rows by tenant, key, model, arm and day as a FOCUS file. Requests without a price are no charges."""
-    return csv_of(FOCUS, [_charge(row) for row in rows if row["currency"]])
+    """Rows by tenant, key, model, arm, team and day as a FOCUS file. Requests without a price are no charges."""
+    return csv_of(FOCUS, charges_of(rows))
+
+
+def charges_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The charges of a FOCUS file, by column. Requests without a price are no charges."""
+    return (_charge(row) for row in rows if row["currency"])
 
 
 def _charge(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,35 +77,59 @@ def _charge(row: Mapping[str, Any]) -> dict[str, Any]:
         "ResourceId": row["model"], "ServiceCategory": "AI and Machine Learning", "ServiceName": "Inference",
         "SkuId": row["model"], "SkuPriceId": f"{row['model']}/list", "PricingCategory": "Standard",
         "SubAccountId": row["key"], "SubAccountName": row["key"],
+        "Tags": json.dumps({"team": row["team"]} if row["team"] else {}),
         "x_Arm": row["arm"], "x_Requests": row["requests"], "x_Failures": row["failures"],
         "x_PromptTokens": row["prompt_tokens"], "x_CompletionTokens": row["completion_tokens"], "x_Rows": row["rows"],
     }  # fmt: skip
 
 
-def invoice(tenant: str, month: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The invoice of a tenant for a month (YYYY-MM), from its rows by model. Lines add up to the totals exactly."""
+def invoice(
+    tenant: str, month: str, rows: Iterable[Mapping[str, Any]], volumes: Volumes = NO_VOLUMES
+) -> dict[str, Any]:
+    """The invoice of a tenant for a month (YYYY-MM), from its rows by model and team.
+
+    The lines add up to the totals exactly, and so do the amounts of the teams, among them that of requests without one.
+    With discounts, the amount due is the total less the discounts.
+    """
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
-    lines: list[dict[str, Any]] = []
-    totals: dict[str, int] = {}
+    models: dict[tuple[str, str], Counter[str]] = {}
+    teams: Counter[tuple[str, str]] = Counter()
+    totals: Counter[str] = Counter()
     for row in rows:
-        if not row["currency"]:
+        if not (currency := row["currency"]):
             continue
-        totals[row["currency"]] = totals.get(row["currency"], 0) + row["picos"]
-        quantities = {unit: row[name] for name, unit in _UNITS if row[name]}
-        lines.append(
-            {
-                "model": row["model"],
-                "requests": row["requests"],
-                "quantities": quantities,
-                "amount": format_amount(row["picos"]),
-                "currency": row["currency"],
-            }
-        )
+        totals[currency] += row["picos"]
+        teams[row["team"], currency] += row["picos"]
+        amounts = models.setdefault((row["model"], currency), Counter())
+        amounts.update({name: row[name] for name in ("picos", "requests", *(name for name, _ in _UNITS))})
+    lines = [
+        {
+            "model": model,
+            "requests": amounts["requests"],
+            "quantities": {unit: amounts[name] for name, unit in _UNITS if amounts[name]},
+            "amount": format_amount(amounts["picos"]),
+            "currency": currency,
+        }
+        for (model, currency), amounts in models.items()
+    ]
+    discounts: Counter[str] = Counter()
+    reduced = []
+    for (model, currency), amounts in models.items():
+        tokens = amounts["prompt_tokens"] + amounts["completion_tokens"]
+        if less := discount(volumes.get(model, ()), tokens, amounts["picos"]):
+            discounts[currency] += less
+            reduced.append({"model": model, "tokens": tokens, "amount": format_amount(less), "currency": currency})
+    due = [{"currency": each, "amount": format_amount(totals[each] - discounts[each])} for each in totals]
     return {
         "tenant": tenant,
         "period": {"from": _iso(begin), "to": _iso(_next_month(begin))},
         "lines": lines,
+        "teams": [
+            {"team": team or None, "amount": format_amount(picos), "currency": currency}
+            for (team, currency), picos in sorted(teams.items())
+        ],
         "totals": [{"currency": currency, "amount": format_amount(picos)} for currency, picos in totals.items()],
+        **({"discounts": reduced, "due": due} if reduced else {}),
     }
 
 

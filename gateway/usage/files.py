@@ -38,12 +38,12 @@ class FileFull(Exception):
 class CounterFile:
     """The file of one process and one hour. It is locked while the process lives."""
 
-    def __init__(self, folder: Path, hour: int) -> None:
-        """Raises `OSError`."""
+    def __init__(self, folder: Path, hour: int, process: str) -> None:
+        """`process` begins the name of the file. Raises `OSError`."""
         self.hour = hour
         self._chunks: list[mmap.mmap] = []
         self._slots = 0
-        self._path = folder / f"{hour}-{uuid.uuid4().hex}{SUFFIX}"
+        self._path = folder / f"{process}-{hour}-{uuid.uuid4().hex[:8]}{SUFFIX}"
         new = self._path.with_suffix(".new")
         self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-LABELS: Final = ("tenant", "key", "model", "arm", "currency")
+LABELS: Final = ("tenant", "key", "model", "arm", "currency", "team")
 COUNTERS: Final = (
     "picos", "requests", "failures", "prompt_tokens", "completion_tokens", "rows", "bytes", "device_us",
 )  # fmt: skip
@@ -20,6 +20,7 @@ class UsageLabels(NamedTuple):
     model: str
     arm: str
     currency: str
+    team: str = ""
 
 
 class UsageRow(NamedTuple):
@@ -29,6 +30,11 @@ class UsageRow(NamedTuple):
     labels: UsageLabels
     counters: tuple[int, ...]
     """In the order of `COUNTERS`."""
+
+
+def hour_of(time: float) -> int:
+    """The hour of a time in Unix seconds, as the record of the request has it: rounded down to microseconds first."""
+    return int(time * 1_000_000) // (HOUR * 1_000_000)
 
 
 def day_of(hour: int) -> str:

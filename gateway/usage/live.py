@@ -8,7 +8,9 @@ from gateway.usage.writer import folder_of
 class LiveUsage:
     """`configure` at the start and after each reload, then `close`. `counter` is None if usage is not recorded."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: str | None = None) -> None:
+        """`process` identifies this process in the names of files."""
+        self._process = process
         self.counter: UsageCounter | None = None
         self._lost = 0
 
@@ -23,7 +25,7 @@ class LiveUsage:
         if self.counter is not None and self.counter.folder != folder:
             self.close()
         if self.counter is None and folder is not None:
-            self.counter = UsageCounter(folder)
+            self.counter = UsageCounter(folder, self._process)
         if self.counter is not None:
             self.counter.currency = _currency(config)
         return self.counter

@@ -9,12 +9,14 @@ from sqlalchemy import ColumnElement, Connection, and_, func, literal, or_, sele
 from gateway.usage.labels import COUNTERS, LABELS, day_of
 from gateway.usage.schema import days, hours, summed
 
-Label = Literal["tenant", "key", "model", "arm", "currency"]
+Label = Literal["tenant", "key", "model", "arm", "currency", "team"]
 Period = Literal["hour", "day", "month"]
-PER_CHARGE: tuple[Label, ...] = ("tenant", "key", "model", "arm")
+PER_CHARGE: tuple[Label, ...] = ("tenant", "key", "model", "arm", "team")
 """The labels of a charge in an export."""
+PER_LINE: tuple[Label, ...] = ("model", "team")
+"""The labels of the rows of an invoice."""
 MOST_ROWS = 10_000
-_PART = 10**9
+PART = 10**9
 """Large amounts are summed in two parts: a sum of a year's picos may exceed 64 bits."""
 
 
@@ -46,14 +48,16 @@ def rows_of(connection: Connection, query: UsageQuery) -> list[dict[str, Any]]:
     columns = [source.c[name] for name in groups]
     sums: list[ColumnElement[Any]] = []
     for name in COUNTERS:
-        sums += [func.sum(operator.floordiv(source.c[name], _PART)), func.sum(operator.mod(source.c[name], _PART))]
+        sums += [func.sum(operator.floordiv(source.c[name], PART)), func.sum(operator.mod(source.c[name], PART))]
+    sums.append(func.sum(source.c.picos_high))
     statement = select(*columns, *sums).group_by(*columns).order_by(*columns).limit(query.limit)
     if query.after:
         statement = statement.where(tuple_(*columns) > tuple_(*[literal(value) for value in query.after]))
     rows = []
     for row in connection.execute(statement):
         parts = [int(part) for part in row[len(groups) :]]
-        amounts = [high * _PART + low for high, low in zip(parts[::2], parts[1::2], strict=True)]
+        amounts = [high * PART + low for high, low in zip(parts[:-1:2], parts[1::2], strict=True)]
+        amounts[0] += parts[-1] * PART
         rows.append(dict(zip(groups, row, strict=False)) | dict(zip(COUNTERS, amounts, strict=True)))
     return rows
 
@@ -82,5 +86,6 @@ def _period(table: Any, query: UsageQuery) -> ColumnElement[Any]:
 
 def _columns(table: Any, query: UsageQuery, period: ColumnElement[Any]) -> Any:
     named = period.label(query.per or "period")
-    columns = select(named, *[table.c[name] for name in (*LABELS, *COUNTERS)])
+    high = days.c.picos_high if table is days else literal(0).label("picos_high")
+    columns = select(named, *[table.c[name] for name in (*LABELS, *COUNTERS)], high)
     return columns if query.tenant is None else columns.where(table.c.tenant == query.tenant)

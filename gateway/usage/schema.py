@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, Column, Connection, Double, Index, Integer, MetaData, String, Table
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from gateway.auth.database import exclude_schema_changes
+from gateway.auth.database import add_missing_columns, exclude_schema_changes
 from gateway.usage.labels import COUNTERS
 
 _metadata = MetaData()
@@ -12,8 +12,8 @@ _LOCK = 0x6865616475736167
 
 
 def _labels() -> list["Column[str]"]:
-    lengths = {"tenant": 128, "key": 512, "model": 512, "arm": 512, "currency": 8}
-    return [Column(name, String(length), nullable=False) for name, length in lengths.items()]
+    lengths = {"tenant": 128, "key": 512, "model": 512, "arm": 512, "currency": 8, "team": 128}
+    return [Column(name, String(length), nullable=False, server_default="") for name, length in lengths.items()]
 
 
 def _counters() -> list["Column[int]"]:
@@ -38,6 +38,8 @@ days = Table(
     Column("day", String(10), nullable=False),
     *_labels(),
     *_counters(),
+    # Billions of picos beyond `picos`: a day may exceed 63 bits.
+    Column("picos_high", BigInteger, nullable=False, server_default="0"),
 )
 # The days whose sums are in `usage_days`. A row of another hour of the day deletes its entry here.
 summed = Table(
@@ -58,5 +60,6 @@ def create_tables(connection: Connection) -> None:
     exclude_schema_changes(connection, _LOCK)
     for table in (hours, days, summed):
         connection.execute(CreateTable(table, if_not_exists=True))
+        add_missing_columns(connection, table)
     for index in _INDEXES:
         connection.execute(CreateIndex(index, if_not_exists=True))

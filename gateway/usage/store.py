@@ -3,6 +3,7 @@
 Every method blocks: call it in a thread from async code. Methods raise `StoreUnavailable` and `StoreMismatch`.
 """
 
+import operator
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from gateway.auth.state import StateDatabase
 from gateway.usage.files import CountedFile
 from gateway.usage.labels import COUNTERS, HOUR, LABELS, UsageRow, day_of
-from gateway.usage.report import UsageQuery, rows_of
+from gateway.usage.report import PART, UsageQuery, rows_of
 from gateway.usage.schema import create_tables, days, hours, summed
 
 SETTLED = 2 * HOUR
@@ -66,9 +67,26 @@ class UsageStore:
         with self._database.transaction() as connection:
             return rows_of(connection, query)
 
+    def rows_of_process(self, process: str) -> list[dict[str, Any]]:
+        """The sums of one process by hour and labels."""
+        groups = [hours.c.hour, *[hours.c[name] for name in LABELS]]
+        sums = [func.sum(operator.floordiv(hours.c.picos, PART)), func.sum(operator.mod(hours.c.picos, PART))]
+        sums += [func.sum(hours.c[name]) for name in COUNTERS[1:]]
+        # A dash precedes a dot: these are the names that begin with the process and a dash.
+        own = hours.c.source.between(f"{process}-", f"{process}.")
+        with self._database.transaction() as connection:
+            rows = connection.execute(select(*groups, *sums).where(own).group_by(*groups))
+            return [_row_of_process(tuple(row)) for row in rows]
+
     def close(self) -> None:
         """Close pooled connections."""
         self._database.close()
+
+
+def _row_of_process(row: tuple[Any, ...]) -> dict[str, Any]:
+    hour, labels, (high, low, *others) = row[0], row[1 : 1 + len(LABELS)], map(int, row[1 + len(LABELS) :])
+    amounts = dict(zip(COUNTERS, (high * PART + low, *others), strict=True))
+    return {"hour": hour, **dict(zip(LABELS, labels, strict=True)), **amounts}
 
 
 def write_hours(connection: Connection, values: list[dict[str, Any]]) -> None:
@@ -96,8 +114,10 @@ def _upsert(connection: Connection, values: list[dict[str, Any]]) -> None:
 def _sum_day(connection: Connection, day: str, now: float) -> None:
     connection.execute(delete(days).where(days.c.day == day))
     labels = [hours.c[name] for name in LABELS]
-    sums = [func.sum(hours.c[name]) for name in COUNTERS]
-    of_day = select(hours.c.day, *labels, *sums).where(hours.c.day == day).group_by(hours.c.day, *labels)
-    connection.execute(insert(days).from_select(["day", *LABELS, *COUNTERS], of_day))
+    others = [func.sum(hours.c[name]) for name in COUNTERS[1:]]
+    picos = hours.c.picos
+    money = [func.sum(operator.mod(picos, PART)), func.sum(operator.floordiv(picos, PART))]
+    of_day = select(hours.c.day, *labels, *others, *money).where(hours.c.day == day).group_by(hours.c.day, *labels)
+    connection.execute(insert(days).from_select(["day", *LABELS, *COUNTERS[1:], "picos", "picos_high"], of_day))
     connection.execute(delete(summed).where(summed.c.day == day))
     connection.execute(insert(summed).values(day=day, at=now))

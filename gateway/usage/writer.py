@@ -73,7 +73,7 @@ class UsageWriter:
 
     async def store(self) -> UsageStore:
         """The store, for reports. Raises `KeysError`."""
-        return await asyncio.to_thread(self._opened)
+        return await asyncio.to_thread(self.opened)
 
     async def aclose(self) -> None:
         """Write the rest, and close the database."""
@@ -82,7 +82,8 @@ class UsageWriter:
             await asyncio.to_thread(self._store.close)
             self._store = None
 
-    def _opened(self) -> UsageStore:
+    def opened(self) -> UsageStore:
+        """The store. Blocks. Raises `KeysError`."""
         if self._store is None:
             self._store = UsageStore(self._config().state.database, self._pepper(), self._wall)
         return self._store
@@ -97,11 +98,11 @@ class UsageWriter:
         self._stored = {source: stored for source, stored in self._stored.items() if source in present}
         changed = [(file, rows) for file in files if (rows := self._changed(file)) or file.is_final]
         if changed:
-            self._opened().write(changed, oldest)
+            self.opened().write(changed, oldest)
             for file, rows in changed:
                 self._note(file, rows)
         if now - self._summed_at >= _SUM_EVERY or now < self._summed_at:
-            self._opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
+            self.opened().sum_days(oldest, day_of(int(now - usage.days) // HOUR))
             self._summed_at = now
 
     def _changed(self, file: CountedFile) -> list[UsageRow]:

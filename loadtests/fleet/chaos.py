@@ -7,7 +7,7 @@ import random
 import signal
 from collections.abc import Sequence
 
-from loadtests.cpu import processes, tree
+from loadtests.figures.cpu import processes, tree
 from loadtests.fleet.member import Member
 
 AWAY_S = (2.0, 10.0)

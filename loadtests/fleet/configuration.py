@@ -6,7 +6,7 @@ from typing import Any
 
 from loadtests.fleet.member import Member
 from loadtests.fleet.work import ADDERS
-from loadtests.headrace import TENANT
+from loadtests.gateways.headrace import TENANT
 
 _DECLARED = {
     "inputs": [{"name": name, "datatype": "INT32", "shape": [16]} for name in ("INPUT0", "INPUT1")],

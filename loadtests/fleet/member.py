@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.cpu import processes, tree
+from loadtests.figures.cpu import processes, tree
 from loadtests.servers import REPOSITORY, Launch, StartError, environment, log_tail
 from loadtests.tensors.targets import is_ready
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from loadtests.headrace import TENANT, create_key
+from loadtests.gateways.headrace import TENANT, create_key
 from loadtests.llm.client import Door
 from loadtests.llm.targets import Target, running
 from loadtests.servers import Launch, free_port, free_ports

@@ -8,12 +8,12 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from loadtests.figures.ratios import Summary, ratios, summarise, values
+from loadtests.figures.report import TABLE_WIDTH, cell, rounded, written
+from loadtests.figures.rounds import Round
 from loadtests.llm.headrace import GATEWAY, OURS
 from loadtests.llm.peers import BATCHES, LLAMA_ALONE, TRANSFORMERS, VLLM
 from loadtests.llm.workloads import W5, Workload
-from loadtests.ratios import Summary, ratios, summarise, values
-from loadtests.report import TABLE_WIDTH, cell, rounded, written
-from loadtests.rounds import Round
 
 SPEED = "tokens_per_s"
 SHOWN = {

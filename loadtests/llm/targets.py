@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests.cpu import Meter, Usage, processes, resident_bytes, tree
+from loadtests.figures.cpu import Meter, Usage, processes, resident_bytes, tree
 from loadtests.llm.client import Door, Load, run
 from loadtests.llm.workloads import Word, Workload
 from loadtests.servers import Launch, StartError, child, log_tail

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from loadtests.replies import MODEL
+from loadtests.gateways.replies import MODEL
 from loadtests.servers import Gateway, Launch, Site
 from loadtests.venvs import ensure
 

@@ -10,4 +10,7 @@
 ``scaling_days``     the requests of a day, from ServeGen or invented
 ``scaling_pool``     a pool whose replicas a rule adds and removes
 ``scaling_rules``    our rule, Knative's and Ray Serve's
+``internet``         scaling and balancing together, at the size of an internet service:
+                     `python -m loadtests.simulations.internet`
+``regions``          a pool behind many gateways; ``placements``: how they choose a replica, ours and the peers'
 """

@@ -8,6 +8,7 @@ do: each client is a renewal process whose rate is scaled, and whose burstiness 
 import ast
 import csv
 import json
+from functools import lru_cache
 from math import cos, gamma, pi
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 DAY, WINDOW = 86_400.0, 600.0
+WHOLE = (0.0, 24.0)
 CLIENTS = 60
 """Clients of the invented day."""
 
@@ -36,33 +38,42 @@ class _Span(NamedTuple):
     shape: float
 
 
-def published(folder: Path, day: int, rate: float, seed: int) -> Day:
-    """A day of a model of ServeGen, in the mean `rate` requests a second."""
+def published(folder: Path, day: int, rate: float, seed: int, hours: tuple[float, float] = WHOLE) -> Day:
+    """A day of a model of ServeGen, in the mean `rate` requests a second; of the day only some hours, whole or not."""
     rng = np.random.default_rng(seed)
+    clients = _clients(folder, day)
+    if not clients:
+        raise ValueError(f"{folder} has no client with requests on day {day}")
+    factor = rate * DAY / sum(span.rate * WINDOW for spans, _ in clients for span in spans)
+    first, last = (day * DAY + hour * 3600 for hour in hours)
+    clients = [([span for span in spans if first <= span.start < last], lengths) for spans, lengths in clients]
+    parts = [_drawn(spans, lengths, day * DAY, factor, rng) for spans, lengths in clients]
+    return _sorted([part for group in parts for part in group])
+
+
+def invented(rate: float, seed: int, hours: tuple[float, float] = WHOLE) -> Day:
+    """A day without a trace: clients of unequal size and burstiness, with one peak in the afternoon."""
+    rng = np.random.default_rng(seed)
+    weights = rng.pareto(1.2, CLIENTS) + 0.1
+    parts = []
+    for weight, shape in zip(weights / weights.sum(), rng.uniform(0.15, 1.0, CLIENTS), strict=True):
+        for start in np.arange(hours[0] * 3600, hours[1] * 3600, WINDOW):
+            level = 1 - 0.6 * cos(2 * pi * (start / DAY - 0.1))
+            at = _arrivals(_Span(start, rate * weight * level, "Gamma", shape), rng)
+            parts.append(Day(at, rng.lognormal(6.0, 1.0, len(at)), rng.lognormal(4.5, 0.8, len(at))))
+    return _sorted(parts)
+
+
+@lru_cache(1)
+def _clients(folder: Path, day: int) -> list[tuple[list[_Span], dict[str, Any]]]:
+    """The windows of each client with requests, and its lengths."""
     clients = []
     for path in sorted(folder.glob("chunk-*-trace.csv")):
         lengths = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
         spans = _spans(path, day * DAY)
         if spans and lengths.is_file():
             clients.append((spans, json.loads(lengths.read_text())))
-    if not clients:
-        raise ValueError(f"{folder} has no client with requests on day {day}")
-    factor = rate * DAY / sum(span.rate * WINDOW for spans, _ in clients for span in spans)
-    parts = [_drawn(spans, lengths, day * DAY, factor, rng) for spans, lengths in clients]
-    return _sorted([part for group in parts for part in group])
-
-
-def invented(rate: float, seed: int) -> Day:
-    """A day without a trace: clients of unequal size and burstiness, with one peak in the afternoon."""
-    rng = np.random.default_rng(seed)
-    weights = rng.pareto(1.2, CLIENTS) + 0.1
-    parts = []
-    for weight, shape in zip(weights / weights.sum(), rng.uniform(0.15, 1.0, CLIENTS), strict=True):
-        for start in np.arange(0.0, DAY, WINDOW):
-            level = 1 - 0.6 * cos(2 * pi * (start / DAY - 0.1))
-            at = _arrivals(_Span(start, rate * weight * level, "Gamma", shape), rng)
-            parts.append(Day(at, rng.lognormal(6.0, 1.0, len(at)), rng.lognormal(4.5, 0.8, len(at))))
-    return _sorted(parts)
+    return clients
 
 
 def _spans(path: Path, midnight: float) -> list[_Span]:

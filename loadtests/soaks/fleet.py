@@ -20,14 +20,14 @@ from typing import Any
 
 import yaml
 
-from loadtests import networks
 from loadtests.bench_gateway import progress
-from loadtests.cpu import PAGE, PROC, processes, tree
+from loadtests.figures.cpu import PAGE, PROC, processes, tree
 from loadtests.fleet.chaos import kill_and_restart, kill_runtimes
 from loadtests.fleet.configuration import configuration
 from loadtests.fleet.member import POLL_S, Member
 from loadtests.fleet.systems import SYSTEMS
-from loadtests.headrace import create_key
+from loadtests.gateways.headrace import create_key
+from loadtests.peers import networks
 from loadtests.servers import REPOSITORY, START_TIMEOUT_S, Launch, StartError, child, environment, free_ports, log_tail
 from loadtests.soaks.tensor import SAMPLE_S, Process, quarters
 from loadtests.tensors.repositories import for_headrace

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from loadtests.bench_gateway import progress
-from loadtests.cpu import processes, resident_bytes, tree
+from loadtests.figures.cpu import processes, resident_bytes, tree
 from loadtests.servers import StartError
 from loadtests.tensors.clients import Clients, Seen
 from loadtests.tensors.headrace import running_gateway, running_headrace

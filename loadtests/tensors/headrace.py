@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from loadtests.headrace import TENANT, create_key
+from loadtests.gateways.headrace import TENANT, create_key
 from loadtests.servers import Launch, StartError, free_ports
 from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, http_request
 from loadtests.tensors.targets import Door, Target, checked, is_ready, server

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.cpu import Meter
+from loadtests.figures.cpu import Meter
+from loadtests.gateways.workloads import Load, LoadError, Point, parse_load
 from loadtests.servers import REPOSITORY, environment
 from loadtests.tensors.perf_analyzer import GRACE_S, PerfAnalyzer, Report
 from loadtests.tensors.targets import Target, counts
 from loadtests.tensors.workloads import WORKLOADS, Workload, figures
-from loadtests.workloads import Load, LoadError, Point, parse_load
 
 DIRECT = "onnxruntime"
 """The model without any server before it."""

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadtests.gateways.workloads import LoadError
 from loadtests.native import CACHE
 from loadtests.peers import triton
 from loadtests.venvs import InstallError
-from loadtests.workloads import LoadError
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 
 _PROGRAM = "perf_analyzer"

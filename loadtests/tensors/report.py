@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
-from loadtests.ratios import ratios, summarise, values
-from loadtests.report import TABLE_WIDTH, cell, rounded, written
-from loadtests.rounds import Round, Rounds
+from loadtests.figures.ratios import ratios, summarise, values
+from loadtests.figures.report import TABLE_WIDTH, cell, rounded, written
+from loadtests.figures.rounds import Round, Rounds
 from loadtests.tensors.repositories import SUFFIX
 from loadtests.tensors.workloads import Workload
 

@@ -9,8 +9,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
-from loadtests import networks
-from loadtests.peers import triton
+from loadtests.peers import networks, triton
 from loadtests.servers import POLL_S, START_TIMEOUT_S, Launch, StartError, child, free_port, free_ports, log_tail
 from loadtests.tensors.peer import OIP, OIP_PATH, SINGLE_THREAD, Peer, http_request, is_right, post
 from loadtests.tensors.repositories import SUFFIX

@@ -17,12 +17,20 @@ class LineRetry(NamedTuple):
     counts: bool
 
 
-def retry_of(kind: FailureKind, retry_after: float | None, failures: int, left: float) -> LineRetry | None:
+def retry_of(
+    kind: FailureKind,
+    retry_after: float | None,
+    failures: int,
+    left: float,
+    *,
+    most: int = MOST_FAILURES,
+    first: float = FIRST_PAUSE,
+) -> LineRetry | None:
     """The next attempt of a line with `left` seconds until its batch expires; None if the failure is final."""
-    pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**failures)
+    pause = min(LONGEST_PAUSE, first * 2.0**failures)
     if kind == "capacity":
-        wait = pause if retry_after is None else max(FIRST_PAUSE, retry_after)
+        wait = pause if retry_after is None else max(first, retry_after)
         return LineRetry(min(wait, LONGEST_PAUSE, max(left, 0.0)), counts=False) if isfinite(wait) else None
-    if kind in ("backend", "transport", "deadline") and failures + 1 < MOST_FAILURES and pause < left:
+    if kind in ("backend", "transport", "deadline") and failures + 1 < most and pause < left:
         return LineRetry(pause, counts=True)
     return None

@@ -11,8 +11,8 @@ ENDPOINTS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/embedding
 TENSORS = re.compile(r"/v2/models/([^/?#]{1,256})(/versions/[^/?#]{1,128})?/infer")
 MAX_ID = 512
 """Characters of a `custom_id`."""
-PREFIX = 2048
-"""Bytes at the start of a prompt by which lines are grouped."""
+PREFIXES = (128, 384, 1024, 2048)
+"""Bytes at the start of a prompt by which lines are grouped: by the shortest start, then within by longer ones."""
 BYTES_PER_TOKEN = 4
 MOST_PROBLEMS = 100
 """Problems that a failed batch reports."""
@@ -94,7 +94,7 @@ def examine(raw: bytes, endpoint: str, number: int) -> LineFacts:
     return LineFacts(
         _hash(line.custom_id.encode("utf-8", "surrogatepass"), 16),
         _hash(model.encode("utf-8", "surrogatepass")),
-        _hash((prompt + bytes(memoryview(rest)[:PREFIX]))[:PREFIX]),
+        _prefix_key((prompt + bytes(memoryview(rest)[: PREFIXES[-1]]))[: PREFIXES[-1]]),
         0 if line.url not in ENDPOINTS else tokens,
         None,
     )
@@ -117,6 +117,11 @@ def _problem(line: BatchLine, endpoint: str, number: int) -> LineProblem | None:
     if body.stream not in (None, False):
         return LineProblem("invalid_body", "A batch has no streams: leave out `stream`.", number, "body.stream")
     return None
+
+
+def _prefix_key(prompt: bytes) -> bytes:
+    """Eight bytes that sort prompts with the same start beside each other, whatever the length of the start."""
+    return b"".join([_hash(prompt[:size], 2) for size in PREFIXES])
 
 
 def _hash(data: bytes, size: int = 8) -> bytes:

@@ -51,14 +51,28 @@ class LogPart(msgspec.Struct, array_like=True):
     size: int
 
 
+class Submission(msgspec.Struct):
+    """Lines that a provider runs as one of its batches."""
+
+    id: str
+    pool: str
+    since: float
+    """Unix seconds of the submission."""
+    numbers: list[int]
+    """The lines."""
+    batch: str = ""
+    """The provider's id; empty before the provider has confirmed the submission."""
+
+
 class ShardCounts(msgspec.Struct):
-    """The results of one shard, and its logs."""
+    """The results of one shard, its logs, and its submissions to providers."""
 
     logs: list[LogPart] = []
     succeeded: int = 0
     failed: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    submissions: list[Submission] = []
 
 
 def add_shards(progress: BatchProgress, shards: list[ShardCounts]) -> None:

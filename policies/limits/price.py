@@ -22,6 +22,7 @@ class _Rates(NamedTuple):
     prompt: int
     completion: int
     cached: int
+    cache_write: int
     reasoning: int
 
 
@@ -38,15 +39,20 @@ class PriceRow:
         tiers = sorted(config.tiers, key=lambda tier: tier.above)
         self._tiers = tuple(_rates(tier, tier.above, share) for tier in tiers)
 
-    def cost(self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0) -> Money:
-        """The cost of an answered request. Cached tokens are a part of the prompt, reasoning of the completion."""
+    def cost(
+        self, prompt_tokens: int, completion_tokens: int, cached: int = 0, reasoning: int = 0, cache_write: int = 0
+    ) -> Money:
+        """The cost of an answered request. Tokens that a cache had (`cached`) and those that are written to it
+        (`cache_write`) are parts of the prompt, reasoning of the completion."""
         rates = self._rates
         for tier in self._tiers:
             if prompt_tokens > tier.above:
                 rates = tier
         picos = prompt_tokens * rates.prompt + completion_tokens * rates.completion + self._request
-        if cached or reasoning:
-            picos += min(cached, prompt_tokens) * (rates.cached - rates.prompt)
+        if cached or reasoning or cache_write:
+            cached = min(cached, prompt_tokens)
+            picos += cached * (rates.cached - rates.prompt)
+            picos += min(cache_write, prompt_tokens - cached) * (rates.cache_write - rates.prompt)
             picos += min(reasoning, completion_tokens) * (rates.reasoning - rates.completion)
         return Money(picos, self.currency)
 
@@ -87,5 +93,6 @@ def _rates(config: TokenRatesConfig, above: int, share: float) -> _Rates:
     prompt = config.prompt.picos if config.prompt else 0
     completion = config.completion.picos if config.completion else 0
     cached = config.cached.picos if config.cached else prompt
+    cache_write = config.cache_write.picos if config.cache_write else prompt
     reasoning = config.reasoning.picos if config.reasoning else completion
-    return _Rates(above, *[round(picos * share) for picos in (prompt, completion, cached, reasoning)])
+    return _Rates(above, *[round(picos * share) for picos in (prompt, completion, cached, cache_write, reasoning)])

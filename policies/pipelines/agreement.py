@@ -34,14 +34,19 @@ def agreement(answers: Sequence[str], how: Comparison) -> Agreement:
     """
     if not answers:
         raise ValueError("there is no answer")
-    cut = MAX_CHARACTERS // len(answers)
-    texts = [answer[-cut:] if how == "number" else answer[:cut] for answer in answers]
+    texts = compared_parts(answers, how)
     if how == "edit":
         return _most_similar([normalised(text) for text in texts])
     keys = [normalised(text) if how == "text" else last_number(text) for text in texts]
     sizes = [keys.count(key) if key is not None else 1 for key in keys]
     largest = sizes.index(max(sizes))
     return Agreement(sizes[largest] / len(answers), largest)
+
+
+def compared_parts(answers: Sequence[str], how: Comparison) -> list[str]:
+    """The parts of the answers that are compared: an equal share of `MAX_CHARACTERS`, of the end for a number."""
+    cut = MAX_CHARACTERS // max(len(answers), 1)
+    return [answer[-cut:] if how == "number" else answer[:cut] for answer in answers]
 
 
 def _most_similar(texts: list[str]) -> Agreement:

@@ -82,7 +82,7 @@ class SubjectAssignment:
 
     def __init__(self, count: ArmCount, subject: int) -> None:
         self.count = count
-        self.subject: int | None = subject
+        self.subject = subject
 
     def end(self, outcome: ArmOutcome, tokens: int | None = None) -> None:
         self.count.stratum.count(self.count.arm, self.subject, outcome, tokens)

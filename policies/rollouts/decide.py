@@ -105,7 +105,7 @@ def ordered(config: RolloutConfig, progress: RolloutProgress, verb: OperatorVerb
         return replace(progress, status="running", reason="")
     if needs_shadow(config, progress):
         return replace(progress, reason="", shadowed=True, elapsed=0.0)
-    return _next_step(config, progress)
+    return _next_step(config, _as_configured(config, progress))  # the file may have fewer steps since the last decision
 
 
 def _as_configured(config: RolloutConfig, progress: RolloutProgress) -> RolloutProgress:

@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from math import inf
 from random import Random
 from typing import Protocol
 
@@ -13,7 +12,7 @@ from policies.experiments.signed_ids import LARGEST_SUBJECT, IdSigner
 from policies.rollouts.counting import ArmCount, Assignment, Expected, LiveStratum, SubjectAssignment
 from policies.rollouts.tally import MEASURING, ArmTally, ShareOrder, StratumTally
 from policies.routing.facts import Facts
-from policies.routing.split import LONGEST, Arms, choose, steady_subject
+from policies.routing.split import LONGEST, Arms, choose, subject_reader, upper_ends
 
 MOST_REMEMBERED = 65_536
 """Subjects of one metric that a process remembers."""
@@ -60,13 +59,15 @@ class LiveComparison:
         self._bounds: dict[str, float] = {}
         self._expected = [Expected() for _ in config.labels] if config.counts_tokens else []
         self._counts: tuple[ArmCount, ...] = ()
-        self._cumulative: Sequence[float] = ()
+        self._ends: Sequence[float] = ()
         self._chosen: dict[str, int] = {}
         """The arms of subjects under these shares."""
+        self._assignments: dict[str, SubjectAssignment] = {}
+        """The last assignment of each subject, which is counted."""
         self._events: tuple[EventConfig, ...] = ()
         self._draws = config.sticky == "request"
         self._labels = config.labels
-        self._sticky = config.sticky
+        self._subject = subject_reader(config.sticky)
         self._strata: dict[int, LiveStratum] = {}
         self._subjects: dict[str, dict[int, int]] = {}
         self._requests = Random().getrandbits(63)
@@ -86,6 +87,7 @@ class LiveComparison:
             for stratum in self._strata.values():
                 stratum.tally = None
             self._strata, self._subjects = {}, {}
+            self._assignments.clear()
         self.put_shares(order.shares)
         self.shadows, self.warm = order.shadows, order.warm
         self.stratum, self._bounds = order.stratum, order.bounds
@@ -96,14 +98,14 @@ class LiveComparison:
         if tuple(shares) != self.shares:
             self.shares = tuple(shares)
             self.arms = tuple(zip(self._labels, self.shares, strict=True))
-            self._cumulative = _cumulative(self.shares)
+            self._ends = upper_ends(self.shares)
             self._chosen.clear()
 
     def choose(self, facts: Facts, rng: Random) -> int:
         """The arm of a request."""
         if self._draws and not facts.sequence:
-            return bisect_right(self._cumulative, rng.random())
-        subject = steady_subject(self._sticky, facts, facts) or facts.tenant
+            return bisect_right(self._ends, rng.random())
+        subject = self._subject(facts, facts) or facts.tenant
         arm = self._chosen.get(subject)
         if arm is None:
             arm = self._labels.index(choose(subject, self.salt, self.arms))
@@ -121,10 +123,22 @@ class LiveComparison:
         if (self._draws and not facts.sequence) or self.stratum == MEASURING:
             count.assigned += 1
             return count
-        number = self.subject_of(steady_subject(self._sticky, facts, facts) or facts.tenant)
+        subject = self._subject(facts, facts) or facts.tenant
+        assignment = self._assignments.get(subject)
+        if assignment is None or assignment.count is not count:
+            assignment = self._assigned(subject, count)
+        return assignment
+
+    def _assigned(self, subject: str, count: ArmCount) -> SubjectAssignment:
+        """Count a subject that got an arm. It is remembered, so that its next requests cost less."""
+        assignment = SubjectAssignment(count, self.subject_of(subject))
         assert count.stratum.tally is not None
-        self._count_subject(count.stratum.tally, "", number, arm)
-        return SubjectAssignment(count, number)
+        self._count_subject(count.stratum.tally, "", assignment.subject, count.arm)
+        if len(subject) <= LONGEST:
+            if len(self._assignments) >= MOST_REMEMBERED:
+                self._assignments.clear()
+            self._assignments[subject] = assignment
+        return assignment
 
     def subject_of(self, subject: str) -> int:
         """The number of a subject."""
@@ -175,12 +189,6 @@ class LiveComparison:
         """The counts since the last report."""
         taken = ((number, stratum.take()) for number, stratum in self._strata.items())
         return [StratumTally(self.name, self.generation, number, tally) for number, tally in taken if tally is not None]
-
-
-def _cumulative(shares: Sequence[float]) -> list[float]:
-    """The upper ends of the arms' parts of [0, 1), but of the last one with a share."""
-    last = max((i for i, share in enumerate(shares) if share > 0), default=0)
-    return [inf if i == last else sum(shares[: i + 1]) for i in range(last + 1)]
 
 
 def subject_number(subject: str, salt: str) -> int:

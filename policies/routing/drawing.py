@@ -8,7 +8,7 @@ from config.expressions.names import names
 from config.expressions.types import FLOAT, INT, STRING, Path, Value, ValueType
 from config.schema.pipelines.pipeline import (
     BranchConfig,
-    MemberConfig,
+    ListedNodeConfig,
     NodeConfig,
     PipelineConfig,
     StageConfig,
@@ -48,8 +48,10 @@ class _Drawing:
         """The parts of a node."""
         if isinstance(node, PipelineConfig) and (bounds := _bounds(node)):
             yield bounds
-        if isinstance(node, PipelineConfig) and (node.model is not None or not any(node.nodes())):
+        has_drafts = any(node.placed_drafts())
+        if isinstance(node, PipelineConfig) and (node.model is not None or has_drafts or not any(node.nodes())):
             yield self._kind_and_models(node)
+            depth += has_drafts
         waits = dict(zip((step.name for step in node.steps), needs(node.steps), strict=True))
         chosen = self._chosen(node)
         for index, inner in enumerate(node.nodes()):
@@ -68,7 +70,7 @@ class _Drawing:
             later = sorted(waits[node.name] - read)
             after = f", after {', '.join(later)}" if later else ""
             return f"{node.name}: {self._kind_and_models(node)}{each} ← {inputs}{after}{_on_error(node)}"
-        name = node.name if isinstance(node, MemberConfig | StageConfig) and node.name else ""
+        name = node.name if isinstance(node, ListedNodeConfig) and node.name else ""
         return f"{name}: {self._kind_and_models(node)}" if name else self._kind_and_models(node)
 
     def _kind_and_models(self, node: NodeConfig) -> str:
@@ -77,6 +79,8 @@ class _Drawing:
             kind = f"ensemble, {node.ensemble.combine} of {node.ensemble.least} to {len(node.ensemble.members)}"
         if node.call is not None and node.call.file is not None:
             kind = f"call {node.call.function} of {PurePath(node.call.file.path).name}"
+        for drafts, section in node.placed_drafts():
+            kind = f"{drafts} of {len(section.of) * section.n} drafts" + (" by" if node.judge is not None else "")
         models = [f"{model} ({self._pools.get(model, '?')})" for _, model in node.placed_models()]
         return f"{kind} {', '.join(models)}".rstrip()
 

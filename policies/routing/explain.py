@@ -79,6 +79,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     requested: str
     model: str | None = None
     version: str | None = None
+    band: str | None = None
+    """`batch` for a line of a batch: its priority is below all live requests, and its price is that of batches."""
     refused: str | None = None
     """The code of the error, for a rejected request."""
     because: str | None = None

@@ -30,3 +30,4 @@ class Facts(NamedTuple):
     time: float = 0.0  # Unix seconds
     sequence: str = ""  # the same for all requests of a sequence
     uses_feature: Callable[[Feature], bool] = lambda _: False  # evaluated only if a rule requires it
+    team: str = ""  # the key's; empty without one

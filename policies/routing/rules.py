@@ -23,7 +23,7 @@ from policies.routing.conditions import Condition, conditions
 from policies.routing.decision import Decision
 from policies.routing.facts import Facts
 from policies.routing.rewrite import Rewrite
-from policies.routing.split import arm_for
+from policies.routing.split import arm_choice
 from policies.routing.target import FallbackTarget, Target, chain, compiled
 from policies.shadowing.live import LiveShadow
 
@@ -177,9 +177,9 @@ def _pick(model: str, index: int, route: RouteConfig, target: Target, rollouts: 
     def inner(target: Target, arms: tuple[str, ...], later: tuple[FallbackTarget, ...]) -> Pick:
         steps = (*target.fallback, *later)
         if (split := target.split) is not None:
-            picks = {arm: inner(side, (*arms, arm), steps) for arm, side in split.targets.items()}
-            sticky, salt, choices = split.sticky, split.salt, split.arms
-            return lambda facts, rng: picks[arm_for(sticky, facts, facts, salt, choices, rng)](facts, rng)
+            picks = [inner(split.targets[arm], (*arms, arm), steps) for arm, _ in split.arms]
+            choose = arm_choice(split.sticky, split.salt, split.arms)
+            return lambda facts, rng: picks[choose(facts, facts, rng)](facts, rng)
         decision = _decision(model, index, route, chain(target.pool or "", steps), ARM_SIGN.join(arms) or None, rewrite)
         decision = replace(decision, shadow=shadow)
         return lambda _facts, _rng: decision

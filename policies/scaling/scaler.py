@@ -32,6 +32,11 @@ class Scaler:
         """The margin over the mean demand, in its square roots."""
         return self._demand.margin
 
+    @property
+    def largest_margin(self) -> float:
+        """The upper bound of the margin."""
+        return self._demand.largest_margin
+
     def change_rules(self, rules: ScalingRules) -> None:
         """Apply new rules to the measurements so far."""
         margin = self._demand.margin
@@ -44,7 +49,7 @@ class Scaler:
         now = now if self._last is None else max(now, self._last)
         seconds = 0.0 if self._last is None else now - self._last
         self._last = now
-        if facts.demand > 0 or facts.waiting or self._requested is None:
+        if facts.demand > 0 or facts.waiting or (self._requested is None and facts.ready):
             self._requested = now
         self._demand.observe(facts.demand, seconds)
         self._demand.adapt(facts.begun, facts.late)
@@ -53,7 +58,9 @@ class Scaler:
 
     def _need(self, facts: ScalingFacts, now: float) -> tuple[int, str]:
         rules = self._rules
-        if facts.demand == 0 and not facts.waiting and now - (self._requested or 0.0) >= rules.idle:
+        if self._requested is None:
+            return 0, "no request so far"
+        if facts.demand == 0 and not facts.waiting and now - self._requested >= rules.idle:
             return 0, f"no request for {rules.idle:g} s"
         required = self._demand.required
         need = max(1, ceil(required / rules.places))

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, held_bytes, port, positive, size, size_or_share
 from runtimes.process import importing
 
@@ -61,6 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         max_held=held_bytes(parser, args.max_held, MAX_BODY),
         drain_seconds=args.drain_seconds,
         exit_with_parent=args.exit_with_parent,
+        key=take_key(),
     )
     return run(options)
 

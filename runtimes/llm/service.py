@@ -14,6 +14,7 @@ import uvloop
 
 from adapters.http1.server import Limits, Server
 from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
+from runtimes.access import keyed
 from runtimes.llm.api.error_responses import refusal
 from runtimes.llm.api.server import App
 from runtimes.llm.api.submission import LoadedModel
@@ -54,6 +55,8 @@ class ServiceOptions:
     """Bytes that request bodies may hold at once."""
     drain_seconds: float
     exit_with_parent: bool
+    key: str = ""
+    """The key that requests need; none if empty."""
 
 
 def run(options: ServiceOptions) -> int:
@@ -67,7 +70,8 @@ async def _serve(options: ServiceOptions) -> int:
     app = App(options.served_name)
     clients = clients_that_fit(MAX_CONNECTIONS, files_each=1)
     limits = Limits(max_body=MAX_BODY, max_held=options.max_held, max_connections=clients)
-    server = Server(TracedHandler(app, SpanBuffer(time.monotonic)), limits, refusal)
+    handler = keyed(TracedHandler(app, SpanBuffer(time.monotonic)), options.key)
+    server = Server(handler, limits, refusal)
     try:
         stop = stop_signal(exit_with_parent=options.exit_with_parent)
         await _listen(server, options)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from adapters.environment import drop_unlisted
 from adapters.temporary import sweep
+from runtimes.access import take_key
 from runtimes.arguments import MAX_HELD_HELP, HelpFormatter, duration, held_bytes, port, positive, size
 from runtimes.process import importing
 from runtimes.tensor.api.log_settings import LogSettings, OneLine
@@ -29,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.load and args.mode != "explicit":
         parser.error("--load is for --mode explicit: in the others all models are loaded")
     logs = _log_to_stderr()
+    key = take_key()
     drop_unlisted(os.environ, args.pass_env)
     # OpenMP's idle threads would spin beside those of the models. A framework reads this when it is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -67,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         trace_file=args.trace_file,
         drain_seconds=args.drain_timeout,
         exit_with_parent=args.exit_with_parent,
+        key=key,
     )
     sweep()
     return run(options, logs)

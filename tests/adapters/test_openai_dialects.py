@@ -355,8 +355,8 @@ def order(name: str, **parameters: Any) -> ModelOrder:
 
 ORDERS: list[tuple[str, ModelOrder, str, dict[str, Any]]] = [
     ("vllm", order("load"), "/wake_up", {}),
-    ("vllm", order("unload"), "/sleep?level=1", {}),
-    ("vllm", order("unload", level=2), "/sleep?level=2", {}),
+    ("vllm", order("unload"), "/sleep?level=1&mode=wait", {}),
+    ("vllm", order("unload", level=2), "/sleep?level=2&mode=wait", {}),
     ("vllm", order("load", lora_path="/a"), "/v1/load_lora_adapter", {"lora_name": "sql", "lora_path": "/a"}),
     ("sglang", order("load", lora_path="/a"), "/load_lora_adapter", {"lora_name": "sql", "lora_path": "/a"}),
     ("sglang", order("unload"), "/release_memory_occupation", {}),

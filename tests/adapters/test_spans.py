@@ -67,7 +67,7 @@ def test_headers_continue_the_trace() -> None:
     assert log.root.parent.hex() == SPAN
     span = log.begin("chat m", "client", None, 1.5)
     assert span.parent == log.root.id
-    assert dict(span.fields) == {"traceparent": f"00-{TRACE}-{span.id.hex()}-01", "tracestate": "a=b"}
+    assert dict(log.fields(span)) == {"traceparent": f"00-{TRACE}-{span.id.hex()}-01", "tracestate": "a=b"}
 
 
 def test_spans_and_events_are_bounded() -> None:

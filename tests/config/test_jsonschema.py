@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator
 
 from config import default_path
 from config.jsonschema import json_schema
@@ -144,6 +145,21 @@ def test_every_field_is_described() -> None:
     assert "EndpointConfig.url" in fields
     assert len(fields) > 80
     assert [name for name, rule in fields.items() if not rule.get("description")] == []
+
+
+def test_the_schema_has_keywords_of_json_schema_only() -> None:
+    Draft202012Validator.check_schema(schema := json_schema())
+    rules = [schema, *schema["$defs"].values()]
+    keywords = set[str]()
+    while rules:
+        rule = rules.pop()
+        keywords |= rule.keys()
+        inner = [*rule.get("properties", {}).values(), *rule.get("anyOf", ()), *rule.get("oneOf", ())]
+        inner += [rule[name] for name in ("items", "additionalProperties", "propertyNames") if name in rule]
+        rules += [one for one in inner if isinstance(one, dict)]
+    assert keywords - set(Draft202012Validator.VALIDATORS) <= {
+        "$defs", "$schema", "default", "description", "discriminator", "examples", "title",
+    }  # fmt: skip
 
 
 def test_defaults_are_as_a_person_writes_them_and_match_their_own_field() -> None:

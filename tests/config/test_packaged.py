@@ -48,8 +48,8 @@ def test_the_default_needs_nothing() -> None:
 
 def test_every_example_loads_and_has_a_test_here(example: Path) -> None:
     names = sorted(path.stem for path in example.glob("*.yaml") if not path.stem.endswith(".tests"))
-    first = ["canary", "discovery", "experiment", "hosted", "pipelines", "programs", "queue", "replicas", "resilient"]
-    assert names == [*first, "shadow", "shared-limits", "sidecar", "tenants", "tensors"]
+    first = ["canary", "discovery", "experiment", "hosted", "pipelines", "programs", "queue", "ray", "replicas"]
+    assert names == [*first, "resilient", "shadow", "shared-limits", "sidecar", "tenants", "tensors"]
     for name in names:
         load(example / f"{name}.yaml")
 
@@ -115,6 +115,15 @@ def test_replicas(example: Path) -> None:
     replicas, sessions = (pool.balance for pool in config.pools)
     assert (replicas.by, replicas.bound, replicas.slow_start, replicas.panic) == ("prefix_affinity", 1.5, 60, 0.5)
     assert (sessions.by, sessions.key) == ("hash", "header:X-Session")
+
+
+def test_ray(example: Path) -> None:
+    (pool,) = load(example / "ray.yaml").pools
+    assert isinstance(pool.runtime, LlmRuntime)
+    assert pool.runtime.ray is not None
+    assert (pool.runtime.on, pool.runtime.ray.lease, pool.runtime.ray.strategy) == ("ray", 120, "spread")
+    assert pool.runtime.required.required() == {"CPU": 4, "memory": 8 * 2**30}
+    assert (pool.runtime.replicas.min, pool.runtime.replicas.most, pool.places) == (1, 8, 32)
 
 
 def test_discovery(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def test_type_at(place: Place, expected: object) -> None:
 
 def test_fields_at() -> None:
     assert fields_at(("pools", 0, "balance")) == (
-        "by", "key", "bound", "signals", "slow_start", "panic", "zone_traffic",
+        "by", "key", "bound", "signals", "slow_start", "panic", "locality", "zone_traffic",
     )  # fmt: skip
     assert fields_at(("pools", 0, "name")) == ()
 

@@ -104,7 +104,10 @@ def test_a_pool_of_a_foreign_server_serves_the_kinds_of_its_protocol(tmp_path: P
         ),
         (f"{VLLM}\n    protocol: oip-http", "pools[1].protocol: vLLM speaks openai"),
         (f"{VLLM}\n    model: x", "pools[1].model: has no effect on a runtime of the kind vllm: remove it"),
-        (f"{COMMAND}\n    balance: {{by: load}}", "pools[1].balance: has no effect on a runtime of the kind command: "),
+        (
+            f"{COMMAND}\n    balance: {{by: load}}",
+            "pools[1].balance: has no effect on a runtime of one replica: remove it",
+        ),
         (f"{COMMAND}\n    probe: null", "pools[1].probe: is needed: a runtime is ready when its probe succeeds"),
         (
             f"{COMMAND}\n    probe: {{path: /x}}",

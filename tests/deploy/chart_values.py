@@ -69,6 +69,7 @@ SAMPLES: Values = {
         "type": ["ClusterIP", "NodePort", "LoadBalancer"],
         "port": [80, 443, 8080],
         "grpcPort": [8081, 9000],
+        "pickerPort": [9002, 9443],
         "annotations": [{"service.beta.kubernetes.io/aws-load-balancer-type": "external"}],
         "loadBalancerClass": ["", "service.k8s.aws/nlb"],
         "sourceRanges": [["10.0.0.0/8"]],
@@ -92,6 +93,7 @@ SAMPLES: Values = {
     "networkPolicy": {
         "enabled": [True, False],
         "clients": [*_PEERS, [{"podSelector": {"matchLabels": {"client": "yes"}}}]],
+        "proxies": _PEERS,
         "operators": _PEERS,
         "egress": _EGRESS,
         "apiServer": [[], ["10.96.0.1/32"]],
@@ -203,6 +205,8 @@ def _config(dice: random.Random, values: Values) -> str:
     listen = {"http": f"{dice.choice(['0.0.0.0', '[::]'])}:{dice.choice([8080, 8443])}", "admin": "0.0.0.0:8082"}
     if dice.random() < 0.5:
         listen["grpc"] = "0.0.0.0:9081"
+    if dice.random() < 0.5:
+        listen["endpoint_picker"] = "0.0.0.0:9082"
     config: Values = {"version": 1, "listen": listen, "auth": {"admin": {"required": True}}}
     if dice.random() < 0.7:
         config["drain"] = dice.choice(["0s", "30s", "500ms", "1.5 min", "2m", "1h"])
@@ -211,6 +215,9 @@ def _config(dice: random.Random, values: Values) -> str:
     if dice.random() < 0.5:
         service = {"service": "${HEADRACE_NAME}-smollm2", **dice.choice([{}, {"namespace": "other"}])}
         config.setdefault("pools", []).append({"name": "discovered", "discover": {"kubernetes": service}})
+    if dice.random() < 0.5:
+        pool = dice.choice(["vllm-qwen", {"name": "vllm-qwen", "namespace": "other"}])
+        config.setdefault("pools", []).append({"name": "pooled", "discover": {"inference_pool": pool}})
     config.setdefault("pools", [{"name": "written", "endpoints": ["http://10.0.0.5:8000"]}])
     config["models"] = [{"name": each["name"], "routes": [{"to": each["name"]}]} for each in config["pools"]]
     config["tenants"] = [{"name": "${TIER:-gold}", "models": ["*"]}]

@@ -91,7 +91,8 @@ async def test_a_tenant_s_admin_manages_its_keys_and_all_of_it_is_on_record(tmp_
         assert (await c.admin("DELETE", f"/admin/tenants/acme/keys/{made['id']}", admin))[0] == 200
         await c.until(made["key"], 401)
         _, tenant = await c.admin("GET", "/admin/tenants/acme", admin)
-        assert (tenant["tenant"], len(tenant["keys"])) == ("acme", 3)
+        _, listed = await c.admin("GET", "/admin/tenants/acme/keys", admin)
+        assert (tenant["tenant"], len(listed["keys"]), listed["next"]) == ("acme", 3, None)
         assert (await c.admin("GET", "/admin/tenants/ops", admin))[0] == 403
 
         written = yaml.safe_load(c.g.config.read_text())

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import openai
 import pytest
@@ -53,8 +54,8 @@ def counts(total: int, completed: int, failed: int) -> BatchRequestCounts:
     return BatchRequestCounts(total=total, completed=completed, failed=failed)
 
 
-async def until_ended(sdk: openai.AsyncOpenAI, batch: Batch) -> Batch:
-    async with asyncio.timeout(300):
+async def until_ended(sdk: openai.AsyncOpenAI, batch: Batch, seconds: float = 300.0) -> Batch:
+    async with asyncio.timeout(seconds):
         while batch.status not in ("completed", "failed", "expired", "cancelled"):
             await asyncio.sleep(0.05)
             batch = await sdk.batches.retrieve(batch.id)
@@ -211,6 +212,48 @@ async def test_a_cancelled_batch_has_its_results_so_far(tmp_path: Path) -> None:
         assert sorted(int(line["custom_id"]) for line in [answered, *rest]) == list(range(600))
         with pytest.raises(openai.BadRequestError):
             await sdk.batches.cancel(batch.id)
+
+
+async def test_operators_see_why_a_batch_waits(tmp_path: Path) -> None:
+    async with upstream() as up, gateway(tmp_path, batched(up, tmp_path)) as g, client(g, await g.key()) as sdk:
+        held = asyncio.Event()
+
+        async def answer(body: dict[str, Any]) -> Response:
+            await held.wait()
+            return whole("done")
+
+        up.behaviour = answer
+        batch = await submitted(sdk, [chat_line(str(i)) for i in range(600)])
+        async with aiohttp.ClientSession() as http:
+
+            async def shown() -> dict[str, Any]:
+                async with http.get(f"{g.admin}/admin/batches/{batch.id}") as response:
+                    return dict(await response.json())
+
+            async with asyncio.timeout(300):
+                while not any(
+                    "and the limit that rises while lines succeed is 4" in w for w in (await shown())["waits"]
+                ):
+                    await asyncio.sleep(0.05)
+            first = await shown()
+            assert first["band"].startswith("batch: ")
+            assert "of 2 open parts, processes hold 2" in first["waits"]
+            async with asyncio.timeout(300):
+                while 'headrace_batch_unfinished_lines{state="total",tenant="acme"} 600.0' not in await metrics(
+                    http, g
+                ):
+                    await asyncio.sleep(0.2)
+            held.set()
+            await until_ended(sdk, batch)
+            ended = await shown()
+            assert "waits" not in ended
+            read = await metrics(http, g)
+            assert 'headrace_batch_tokens_total{model="chat",tenant="acme",type="completion"} 4200.0' in read
+
+
+async def metrics(http: aiohttp.ClientSession, g: GatewayProcess) -> str:
+    async with http.get(f"{g.admin}/metrics") as response:
+        return await response.text()
 
 
 async def test_a_batch_that_expires_has_a_line_for_each_line(tmp_path: Path) -> None:

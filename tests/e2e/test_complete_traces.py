@@ -66,6 +66,7 @@ class Setting(NamedTuple):
     key: str
     received: Received
     script: Script
+    ups: list[Upstream]
 
     async def send(self, path: str, body: dict[str, Any], trace: str) -> tuple[int, bytes]:
         headers = {
@@ -147,7 +148,7 @@ async def setting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         }
         g = await exits.enter_async_context(gateway(folder, config))
         await g.printed("Ready.", 900)
-        yield Setting(g, await g.key(), received, script)
+        yield Setting(g, await g.key(), received, script, ups)
 
 
 @pytest.mark.parametrize("fields", [{}, {"stream": True}], ids=["whole", "stream"])
@@ -223,8 +224,15 @@ async def test_a_breaker_that_opens_and_closes(setting: Setting) -> None:
 
 
 async def test_attributes_are_those_of_the_conventions(setting: Setting) -> None:
-    for fields in ({}, {"stream": True}):
-        await setting.chat("chat", **fields)
+    sampling = {"temperature": 0.5, "top_p": 1, "seed": 7, "max_tokens": 9, "stop": ["x"], "frequency_penalty": 0.1}
+    for fields in (sampling, {**sampling, "stream": True}):
+        trace = await setting.chat("chat", **fields)
+        for span in (trace.root, *trace.attempts):
+            assert span.attributes["gen_ai.request.temperature"] == 0.5
+            assert span.attributes["gen_ai.request.stop_sequences"] == ["x"]
+            assert span.attributes["gen_ai.response.finish_reasons"] == ["stop"]
+            assert span.attributes["gen_ai.response.id"]
+            assert span.attributes["gen_ai.response.model"]
     id_ = secrets.token_hex(16)
     await setting.send("/v2/models/add_sub/infer", INFER, id_)
     await setting.trace(id_)
@@ -254,11 +262,18 @@ class Always(dict[tuple[str, str], int]):
 
 
 async def test_a_killed_worker_leaves_no_broken_trace(setting: Setting) -> None:
-    """The client sends its request again, as a part of the same trace, and that attempt is whole."""
+    """The worker that replaces it exports the request that ended with it, under the ids that the server has received.
+    The client sends its request again, as a part of the same trace."""
     setting.script.times, id_ = {}, secrets.token_hex(16)
     body = {"model": "hanging", "messages": [{"role": "user", "content": "hi"}], "stream": True}
     broken = asyncio.create_task(setting.send("/v1/chat/completions", body, id_))
     await asyncio.wait_for(setting.script.hanging.wait(), 300)
+    headers = [each for up in setting.ups for each in up.headers[-1:]]
+    [sent] = [each["traceparent"] for each in headers if id_ in each["traceparent"]]
+    folder = setting.gateway.config.parent / "state.db.traces"
+    async with asyncio.timeout(300):
+        while not any(bytes.fromhex(id_) in file.read_bytes() for file in folder.glob("*.traces")):
+            await asyncio.sleep(0.05)
     state = await setting.gateway.state()
     workers = [worker["pid"] for worker in state["workers"]]
     busy = [pid for pid in workers if has_client(pid, setting.gateway.url)]
@@ -274,8 +289,18 @@ async def test_a_killed_worker_leaves_no_broken_trace(setting: Setting) -> None:
         200,
         "chat.completion.chunk",
     )
-    trace = await setting.trace(id_)
-    assert len(trace.spans) == 2
+    await setting.received.until(lambda spans: len([span for span in spans if span.trace == id_]) == 4)
+    ours = [span for span in setting.received.spans if span.trace == id_]
+    killed = [span for span in ours if span.error == "process_killed"]
+    whole_trace = Trace([span for span in ours if span not in killed])
+    assert not whole_trace.root.error
+    [root] = [span for span in killed if span.kind == SERVER]
+    [attempt] = [span for span in killed if span.kind == CLIENT]
+    assert (root.parent, attempt.parent) == (CLIENT_SPAN, root.id)
+    assert sent.split("-")[2] == attempt.id, "the server's own spans are below it"
+    assert root.start <= attempt.start <= attempt.end <= root.end
+    assert root.attributes["headrace.tenant"] == "acme"
+    assert root.attributes["error.type"] == attempt.attributes["error.type"] == "process_killed"
 
 
 def has_client(pid: int, url: str) -> bool:

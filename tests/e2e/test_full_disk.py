@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -110,3 +111,53 @@ async def test_a_full_disk_costs_log_lines_and_new_keys_until_it_has_room(worker
             torn = [line for line in disk.lines("access.log") if not (line.startswith(b"{") and line.endswith(b"}"))]
             assert len(torn) <= workers
             assert os.listdir(disk_folder) == []  # all of it was on the small disk
+
+
+async def lost_records(g: GatewayProcess) -> float:
+    """The value of the metric of records that the disk had no room for."""
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/metrics") as response:
+        text = await response.text()
+    return sum(
+        float(value) for value in re.findall(r'^headrace_request_records_lost_total\{reason="disk"\} (\S+)', text, re.M)
+    )
+
+
+async def stored_requests(g: GatewayProcess) -> tuple[int, int]:
+    """The status of a search, and the number of requests on its page."""
+    async with aiohttp.ClientSession() as http, http.get(f"{g.admin}/admin/requests?limit=1000") as response:
+        return response.status, len((await response.json()).get("requests", ()))
+
+
+async def test_a_full_disk_under_the_records_costs_records_alone(tmp_path: Path) -> None:
+    disk_folder = tmp_path / "disk"
+    disk_folder.mkdir()
+    async with upstream() as up:
+        written = configuration(
+            up,
+            workers=2,
+            state={"database": f"sqlite:///{disk_folder}/state.db"},
+            requests={"folder": str(disk_folder / "spool"), "flush": "1s"},
+        )
+        async with starting_gateway(tmp_path, written, behind=on_a_small_disk(disk_folder)) as g:
+            await g.listens()
+            disk = Disk(g.process.pid, disk_folder)
+            key = (await create_key(g))[1]["key"]
+            async with asyncio.timeout(300):
+                while await chats(g, key, 10) != {200}:
+                    await asyncio.sleep(0.05)
+                while (await stored_requests(g))[1] < 10:
+                    await asyncio.sleep(0.05)
+
+            disk.fill()
+            async with asyncio.timeout(300):
+                while not await lost_records(g):
+                    assert await chats(g, key, 20) == {200}
+            assert (await stored_requests(g))[0] in (200, 503)
+            await g.printed("No space left on device")
+
+            disk.free()
+            async with asyncio.timeout(300):
+                _, before = await stored_requests(g)
+                while (await stored_requests(g))[1] <= before:
+                    assert await chats(g, key, 1) == {200}
+            assert os.listdir(disk_folder) == []

@@ -87,3 +87,33 @@ async def test_a_killed_worker_costs_the_last_requests_at_most(tmp_path: Path) -
             rows = await until_stored(g, before + after)
             assert len({row["id"] for row in rows}) == len(rows) >= before + after
     assert list((tmp_path / "state.db.requests" / "spool").iterdir()) == []
+
+
+async def test_killed_workers_leave_records_that_add_up_to_the_invoice(tmp_path: Path) -> None:
+    """Each worker is killed right after its answers, while their records are in memory."""
+    settings = {**configuration("", 2), "usage": {"flush": "100ms"}}
+    del settings["tenants"][0]["limits"]
+    async with upstream() as up:
+        settings["pools"][0]["endpoints"] = [up.url]
+        async with gateway(tmp_path, settings) as g:
+            key = await g.key()
+            answered = 0
+            for _ in range(3):
+                answered += await ask(g, key, 20)
+                worker = (await g.state())["workers"][0]["pid"]
+                answered += await ask(g, key, 20)
+                os.kill(worker, signal.SIGKILL)
+                await g.until(f"all(w['pid'] not in (None, {worker}) for w in s['workers'])", seconds=300)
+            async with asyncio.timeout(300), aiohttp.ClientSession() as http:
+                while True:
+                    async with http.get(f"{g.admin}/admin/usage", params={"by": "tenant"}) as response:
+                        billed = [row for row in (await response.json())["usage"] if row["currency"]]
+                    sums = (await search(g, totals="true"))["totals"]["sums"]
+                    stored = [each for each in sums if each.get("currency")]
+                    if billed and stored and billed[0]["requests"] == stored[0]["requests"]:
+                        break
+                    await asyncio.sleep(0.05)
+            assert (billed[0]["amount"], billed[0]["requests"]) == (stored[0]["cost"], stored[0]["requests"])
+            assert answered <= billed[0]["requests"]
+    assert list((tmp_path / "state.db.requests" / "spool").iterdir()) == []
+    assert list((tmp_path / "state.db.usage").iterdir()) == []

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from tests.servers.headrace import headrace
 from tests.servers.repositories import for_headrace
 from tests.support.collectors import Received, ReceivedSpan, http_collector
 from tests.support.processes import GatewayProcess, gateway
@@ -50,26 +51,31 @@ async def setting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Set
     folder = tmp_path_factory.mktemp("traces")
     repository = for_headrace(folder / "models", ["add_sub"])
     llm = {"kind": "llm", "model": "bundled:smollm2-135m-instruct", "max_model_len": 512}
-    async with http_collector() as received, upstream() as other:
-        config = {
-            "workers": 2,
-            "traces": {"to": received.url, "sample": "0%", "keep": ["errors"]},
-            "pools": [
-                {"name": "smollm2", "runtime": llm},
-                {"name": "tensors", "runtime": {"kind": "tensor", "repository": str(repository)}},
-                {"name": "other", "endpoints": [other.url]},
-            ],
-            "models": [
-                {"name": "chat", "routes": [{"to": "smollm2"}]},
-                {"name": "hasty", "routes": [{"to": "smollm2", "timeout": {"total": "1ms"}}]},
-                {"name": "other", "routes": [{"to": "other"}]},
-                {"name": "add_sub", "routes": [{"to": "tensors"}]},
-            ],
-            "tenants": [{"name": "acme", "models": ["*"]}],
-        }
-        async with gateway(folder, config) as g:
-            await g.printed("Ready.", 900)
-            yield Setting(g, await g.key(), received, other)
+    with headrace(repository) as elsewhere:
+        remote = {"name": "remote", "protocol": "oip-http", "model": "add_sub", "runtime_spans": True}
+        remote["endpoints"] = [f"http://{elsewhere.http}"]
+        async with http_collector() as received, upstream() as other:
+            config = {
+                "workers": 2,
+                "traces": {"to": received.url, "sample": "0%", "keep": ["errors"]},
+                "pools": [
+                    {"name": "smollm2", "runtime": llm},
+                    {"name": "tensors", "runtime": {"kind": "tensor", "repository": str(repository)}},
+                    {"name": "other", "endpoints": [other.url]},
+                    remote,
+                ],
+                "models": [
+                    {"name": "chat", "routes": [{"to": "smollm2"}]},
+                    {"name": "hasty", "routes": [{"to": "smollm2", "timeout": {"total": "1ms"}}]},
+                    {"name": "other", "routes": [{"to": "other"}]},
+                    {"name": "add_sub", "routes": [{"to": "tensors"}]},
+                    {"name": "remote", "routes": [{"to": "remote"}]},
+                ],
+                "tenants": [{"name": "acme", "models": ["*"]}],
+            }
+            async with gateway(folder, config) as g:
+                await g.printed("Ready.", 900)
+                yield Setting(g, await g.key(), received, other)
 
 
 def linked(spans: list[ReceivedSpan]) -> dict[str, ReceivedSpan]:
@@ -99,10 +105,14 @@ async def test_a_chat_has_the_phases_of_its_engine(setting: Setting, stream: boo
     assert runtime.attributes["gen_ai.usage.output_tokens"] == spans["decode"].attributes["headrace.tokens"]
 
 
-async def test_a_tensor_request_has_its_batch(setting: Setting) -> None:
-    status, trace = await setting.send("/v2/models/add_sub/infer", INFER)
+@pytest.mark.parametrize(("model", "pool"), [("add_sub", "tensors"), ("remote", "remote")])
+async def test_a_tensor_request_has_its_batch(setting: Setting, model: str, pool: str) -> None:
+    """Of a runtime that the gateway has started, and of one that runs elsewhere."""
+    status, trace = await setting.send(f"/v2/models/{model}/infer", INFER)
     assert status == 200
     spans = linked(await setting.trace(trace))
+    assert {span.service for span in spans.values()} == {f"headrace/{pool}"}
+    assert spans["POST /v2/models/add_sub/infer"].attributes["baggage.team"] == "red"
     assert spans.keys() == {"POST /v2/models/add_sub/infer", "infer add_sub", "queue", "batch"}
     assert spans["batch"].parent == spans["queue"].parent == spans["infer add_sub"].id
     assert spans["batch"].attributes["headrace.batch.rows"] >= 1

@@ -255,3 +255,30 @@ async def test_a_route_opts_in_to_redacted_content(tmp_path: Path, streams: bool
     assert larger.attributes["headrace.content_omitted"] is True
     assert not [name for name in other.attributes if name.endswith(".messages")], "off unless a route opts in"
     assert ".example" not in str(received.spans)
+
+
+async def test_steps_of_a_pipeline_have_the_redacted_content_of_their_routes(tmp_path: Path) -> None:
+    async with http_collector() as received, upstream("answer of c@d.example") as up:
+        config = configuration(up, received)
+        content = {"redact": ["email"], "max": "2KiB"}
+        config["models"].append({"name": "open", "routes": [{"to": "main", "trace_content": content}]})
+        steps = [
+            {"name": "first", "model": "open"},
+            {"name": "second", "model": "chat", "in": {"prompt": "first.text"}},
+            {"name": "third", "model": "open", "in": {"prompt": "second.text"}},
+        ]
+        config["models"].append({"name": "mixed", "pipeline": {"steps": steps}})
+        async with gateway(tmp_path, config) as g:
+            body = {"model": "mixed", "stream": True, "messages": [{"role": "user", "content": "from a@b.example"}]}
+            assert (await post(g, await g.key(), body))[0] == 200
+            await received.until(lambda _: received.roots())
+    [root] = received.roots()
+    spans = {span.name: span for span in received.trace(root)}
+    [sent] = json.loads(spans["step first"].attributes["gen_ai.input.messages"])
+    assert sent == {"role": "user", "parts": [{"type": "text", "content": "from [email]"}]}
+    for name in ("step first", "step third"):
+        [answer] = json.loads(spans[name].attributes["gen_ai.output.messages"])
+        assert answer["parts"][0]["content"].strip() == "answer of [email]"
+    others = [root, *[span for name, span in spans.items() if name not in ("step first", "step third")]]
+    assert not [name for span in others for name in span.attributes if name.endswith(".messages")]
+    assert "@" not in str(received.spans)

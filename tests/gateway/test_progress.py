@@ -18,18 +18,25 @@ for number in counted(range(1234), "rows"):
 """
 
 
-def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
-    reader, writer = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=writer)
-    os.close(writer)
+def read_all(reader: int) -> bytes:
+    """All that is written to a terminal, until its other end is closed."""
     shown = b""
     try:
         while piece := os.read(reader, 65536):
             shown += piece
-    except OSError:  # the other end of a terminal is closed
+    except OSError:
         pass
+    finally:
+        os.close(reader)
+    return shown
+
+
+def test_a_terminal_shows_the_count_and_the_output_is_unchanged() -> None:
+    reader, writer = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=writer)
+    os.close(writer)
+    shown = read_all(reader)
     output = process.communicate(timeout=300)[0]
-    os.close(reader)
     assert process.returncode == 0
     assert b" rows" in shown
     assert output.split() == [str(number).encode() for number in range(1234)]
@@ -39,6 +46,30 @@ def test_without_a_terminal_nothing_is_written() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True, timeout=300)
     assert done.stderr == b""
     assert len(done.stdout.split()) == 1234
+
+
+CHECK = """
+import time
+from gateway.progress import measured, working
+with working("reads [file]"): time.sleep(0.3)
+for number in measured(range(7), "tests", 7):
+    time.sleep(0.1)
+    print(number)
+"""
+
+
+def test_a_terminal_shows_parts_and_shares() -> None:
+    reader, writer = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", CHECK], stdout=subprocess.PIPE, stderr=writer)
+    os.close(writer)
+    shown = read_all(reader)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 0
+    assert b"reads [file]" in shown
+    assert b"/7" in shown
+    assert output.split() == [b"0", b"1", b"2", b"3", b"4", b"5", b"6"]
+    silent = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, check=True, timeout=300)
+    assert silent.stderr == b""
 
 
 def test_items_pass_as_they_come(capsys: pytest.CaptureFixture[str]) -> None:

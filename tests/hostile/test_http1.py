@@ -20,6 +20,8 @@ from tests.hostile.sample import Sample, good_of
 from tests.hostile.samples import SAMPLES
 from tests.hostile.server import Hostile, http, listening
 
+WITHOUT_A_SERVER = {"bus"}
+"""Its endpoints are brokers, which the client libraries of the brokers call: `tests/adapters/brokers`."""
 EACH = [pytest.param(name, sample, id=f"{name}-{sample.kind}") for name in MODULES for sample in SAMPLES.get(name, ())]
 MOST_SENT = 32 * 1024 * 1024
 """Bytes that a server may send before the adapter stops reading: much of it is in the system's buffers."""
@@ -144,12 +146,12 @@ async def test_a_cancelled_slow_call_is_disconnected(name: str, sample: Sample) 
 
 
 def test_every_protocol_has_its_samples() -> None:
-    """Every adapter has lines in samples.py or grpc_samples.py; `auto` uses those of the other adapters."""
-    assert set(MODULES) - {"auto"} <= {*SAMPLES, *GRPC_SAMPLES}
+    """Every adapter of a server has lines in samples.py or grpc_samples.py; `auto` uses those of the other adapters."""
+    assert set(MODULES) - {"auto", *WITHOUT_A_SERVER} <= {*SAMPLES, *GRPC_SAMPLES}
 
 
 @pytest.mark.parametrize("attack", [attack for attack in ATTACKS if attack.only != "streams"], ids=lambda one: one.name)
-@pytest.mark.parametrize("name", [name for name in MODULES if name not in GRPC_SAMPLES])
+@pytest.mark.parametrize("name", [name for name in MODULES if name not in {*GRPC_SAMPLES, *WITHOUT_A_SERVER}])
 async def test_a_health_check_ends_in_time(name: str, attack: Attack) -> None:
     """Well or ill, and never otherwise."""
     hostile = Hostile(lambda _: None, reusable=attack.reusable)

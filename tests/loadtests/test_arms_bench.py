@@ -1,14 +1,16 @@
 """The bench of splits, rollouts and experiments: valid gateways that differ in one route, and paired differences."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import yaml
 
 from config.loader import load
-from loadtests import arms
-from loadtests.headrace import config
-from loadtests.servers import Site
+from loadtests.gateways import arms
+from loadtests.gateways.headrace import config
+from loadtests.gateways.workloads import Generator, Point
+from loadtests.servers import Site, Target
 
 
 @pytest.mark.parametrize("name", arms.ARMS)
@@ -22,18 +24,33 @@ def test_every_gateway_has_a_valid_file(tmp_path: Path, name: str) -> None:
     plain = config(site, 8082)
     assert first.to == plain["models"][0]["routes"][0]["to"]
     kinds = [kind for kind in ("to", "split", "rollout", "experiment") if getattr(second, kind) is not None]
-    assert kinds == ["to" if name == arms.PLAIN else name]
+    assert kinds == ["to" if name == arms.PLAIN else name.split(",")[0]]
 
 
 def test_differences_are_paired_by_round() -> None:
     """A drift of the machine reaches all routes of a round alike."""
     accepted = [
-        {f"headrace-{name}": {"cpu_us": drift + more} for name, more in zip(arms.ARMS, (0, 1, 2, 3), strict=True)}
+        {arms.target_of(name): {"cpu_us": drift + more} for more, name in enumerate(arms.ARMS)}
         for drift in (100, 200, 150, 900, 120)
     ]
-    assert arms.prices(accepted) == {
-        "plain": (150, 0, 0, 0),
-        "split": (151, 1, 1, 1),
-        "rollout": (152, 2, 2, 2),
-        "experiment": (153, 3, 3, 3),
-    }
+    accepted.append({**accepted[0], arms.target_of(arms.PLAIN): {}})  # wrong answers have no figures
+    assert arms.prices(accepted) == {name: (150 + more, more, more, more) for more, name in enumerate(arms.ARMS)}
+
+
+class _Load:
+    """Measures the same points again and again."""
+
+    def __init__(self, *points: Point) -> None:
+        self._points = list(points)
+
+    def measure(self, *_: Any) -> Point:
+        self._points.append(point := self._points.pop(0))
+        return point
+
+
+def test_progress_states_the_cpu_time_of_a_request_and_not_its_rate() -> None:
+    target = cast(Target, type("Target", (), {"name": "headrace-split"}))
+    point = Point({"cpu_us": 131.25, "rps_16": 6543.0}, 0, 0.0)
+    lines: list[str] = []
+    arms.measured([target], cast(Generator, _Load(Point({}, 3, 0.0), point)), 2, 0.5, lines.append)
+    assert lines == ["arms headrace-split: 3 wrong or missing answers", "arms headrace-split: 131.2 µs a request"]

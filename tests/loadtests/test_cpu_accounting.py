@@ -1,4 +1,4 @@
-"""loadtests.cpu: parsing /proc, process trees, and a real measurement of this process."""
+"""loadtests.figures.cpu: parsing /proc, process trees, and a real measurement of this process."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.cpu import (
+from loadtests.figures.cpu import (
     TICKS_PER_SECOND,
     Meter,
     Process,

@@ -17,6 +17,14 @@ def test_equal_arms_have_a_winner_in_at_most_alpha_of_the_runs(scenario: str, sh
     assert np.sum(result.z >= 1.96) > rollouts.most(0.05, 200)  # the control: a z-test at every value
 
 
+def test_rare_values_name_no_wrong_winner() -> None:
+    """1 % against 5 %: both arms often begin without any value of 1, whose variance is 0."""
+    result = run("steady", Arms(0.05, 0.01), 400, 1500, seed=9)
+    assert np.sum(result.decided_at <= 1500) <= rollouts.most(0.025, 400)
+    right = run("steady", Arms(0.01, 0.05), 400, 1500, seed=9)
+    assert np.sum(right.decided_at <= 1500) > 5 * rollouts.most(0.025, 400)
+
+
 def test_a_better_arm_wins_and_thompson_sampling_leaves_the_floor() -> None:
     result = run("steady", Arms(0.3, 0.7), 100, 600, seed=4)
     assert np.mean(result.decided_at <= 600) > 0.95

@@ -1,13 +1,13 @@
-"""loadtests.rounds: the order of targets, and what becomes of a disturbed round."""
+"""loadtests.figures.rounds: the order of targets, and what becomes of a disturbed round."""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.rounds import ATTEMPTS_PER_ROUND, in_order, run
+from loadtests.figures.rounds import ATTEMPTS_PER_ROUND, in_order, run
+from loadtests.gateways.workloads import Point
 from loadtests.servers import Gateway, Launch, Target
-from loadtests.workloads import Point
 
 
 def target(name: str) -> Target:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from loadtests import native
-from loadtests.replies import chat_body, http_request, post
-from loadtests.workloads import Load, parse_load
+from loadtests.gateways.replies import chat_body, http_request, post
+from loadtests.gateways.workloads import Load, parse_load
 
 CHUNKS = 3
 

@@ -1,4 +1,4 @@
-"""loadtests.ratios and loadtests.report: pairing by round, added latencies, the JSON line."""
+"""loadtests.figures.ratios and loadtests.figures.report: pairing by round, added latencies, the JSON line."""
 
 import json
 
@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.ratios import Summary, ratios, subtract, summarise, values
-from loadtests.report import document, measured, print_tables
-from loadtests.rounds import Round, Rounds
-from loadtests.workloads import WORKLOADS
+from loadtests.figures.ratios import Summary, ratios, subtract, summarise, values
+from loadtests.figures.report import document, measured, print_tables
+from loadtests.figures.rounds import Round, Rounds
+from loadtests.gateways.workloads import WORKLOADS
 
 POSITIVE = st.floats(1e-3, 1e3)
 

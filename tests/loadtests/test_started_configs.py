@@ -15,14 +15,8 @@ import yaml
 
 from config.schema.config import Config, MatchConfig
 from loadtests.bench_gateway import install, parse
-from loadtests.headrace import config
-from loadtests.peers import PEERS
-from loadtests.peers.envoy import envoy_config
-from loadtests.peers.litellm import LITELLM_KEY, litellm_config
-from loadtests.peers.nginx import nginx_config
-from loadtests.peers.portkey import launch_portkey
-from loadtests.peers.sglang import launch_router
-from loadtests.replies import (
+from loadtests.gateways.headrace import config
+from loadtests.gateways.replies import (
     NO_KEY,
     CheckError,
     chat_body,
@@ -31,6 +25,12 @@ from loadtests.replies import (
     http_request,
     is_equivalent,
 )
+from loadtests.peers import PEERS
+from loadtests.peers.envoy import envoy_config
+from loadtests.peers.litellm import LITELLM_KEY, litellm_config
+from loadtests.peers.nginx import nginx_config
+from loadtests.peers.portkey import launch_portkey
+from loadtests.peers.sglang import launch_router
 from loadtests.servers import Gateway, Launch, Site, StartError, running
 from loadtests.venvs import InstallError
 

@@ -13,9 +13,9 @@ import pytest
 
 from adapters.wire.oip import requests as oip
 from loadtests.bench_tensor import PEERS, parse, serves
+from loadtests.figures.rounds import Rounds
 from loadtests.peers import triton
 from loadtests.peers.torchserve import properties
-from loadtests.rounds import Rounds
 from loadtests.tensors import waits
 from loadtests.tensors.measure import DIRECT
 from loadtests.tensors.peer import DIFFERENCE, OIP, SUM, http_request, is_right, post

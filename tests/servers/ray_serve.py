@@ -1,4 +1,4 @@
-"""A real Ray Serve with two applications and its dashboard: `with ray_serve() as server`."""
+"""A real Ray Serve with three applications and its dashboard: `with ray_serve() as server`."""
 
 import contextlib
 import functools
@@ -24,7 +24,7 @@ APPLICATION_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class RayServe:
-    """A running one: `paths` over HTTP with two replicas, `messages` over gRPC."""
+    """A running one: `paths` over HTTP with two replicas, `messages` over gRPC, `scaled` over HTTP."""
 
     server: Started
 
@@ -32,6 +32,11 @@ class RayServe:
     def url(self) -> str:
         """The URL of the application `paths`."""
         return f"{self.server.url(0)}/paths"
+
+    @property
+    def scaled_url(self) -> str:
+        """The URL of the application `scaled`, whose number of replicas others set."""
+        return f"{self.server.url(0)}/scaled"
 
     @property
     def grpc(self) -> str:

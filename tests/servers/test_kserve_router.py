@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from loadtests.inference_graphs import imported
+from loadtests.peers.inference_graphs import imported
 from loadtests.tensors.headrace import serving
 from tests.servers.graphs import models
 from tests.servers.graphs.cases import HARD, PLAIN, GraphCase, graph, random_case, step, then

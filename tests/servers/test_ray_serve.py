@@ -27,9 +27,11 @@ from adapters.errors import (
 from adapters.requests import AppRequest, ModelQuery
 from adapters.tensors import Inference, Tensor
 from adapters.types import Deadline
+from gateway.scaling.serve_orders import HttpServeOrders
 from tests.servers.pool_adapters import adapting, infer_request, outputs, within
 from tests.servers.ray_serve import TOKEN, RayServe, ray_serve
 from tests.servers.shared import shared
+from tests.support.gateways import config
 from tests.support.processes import gateway
 
 pytestmark = pytest.mark.timeout(1800)  # the first run installs it
@@ -239,6 +241,50 @@ async def check_grpc(address: str, headers: dict[str, str]) -> None:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await channel.unary_unary(f"{SERVICE}__call__")(AB3, metadata=named)
             assert refused.value.code() == code
+
+
+@pytest.mark.e2e
+async def test_a_deployment_follows_the_demand(server: RayServe, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(TOKEN)
+    protocol = {
+        "name": "ray-serve", "application": "scaled", "dashboard_port": server.dashboard_port,
+        "dashboard_token": f"file:{token}",
+    }  # fmt: skip
+    scale = {"min": 1, "max": 2, "places": 1, "hold": "3s", "deployment": "Scaled"}
+    pool = {"name": "apps", "protocol": protocol, "endpoints": [server.scaled_url], "scale": scale}
+    configuration = {
+        "listen": {"http": "127.0.0.1:0", "admin": "127.0.0.1:0"},
+        "pools": [pool], "models": [{"name": "scaled", "routes": [{"to": "apps"}]}],
+        "tenants": [{"name": "acme", "models": ["scaled"]}],
+    }  # fmt: skip
+    async with gateway(tmp_path, configuration) as g:
+        await g.until("all(e['health'] == 'healthy' for e in s['endpoints'])")
+        await g.until("s['replicas'][0]['ready'] == 1")
+        headers = {"authorization": f"Bearer {await g.key()}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+
+            async def load() -> None:
+                while True:
+                    async with http.get(f"{g.url}/apps/scaled/?seconds=0.5") as response:
+                        assert (response.status, await response.json()) == (200, "done")
+
+            clients = [asyncio.create_task(load()) for _ in range(4)]
+            await g.until("s['replicas'][0]['ready'] == 2")
+            failed = [client for client in clients if client.done()]
+            for client in clients:
+                client.cancel()
+            await asyncio.gather(*clients, return_exceptions=True)
+            assert failed == []
+        assert "a replica" in (await g.state())["replicas"][0]["reason"]
+        assert "Ray Serve runs 2 replicas after 1" in g.output
+    protocol["dashboard_token"] = TOKEN
+    orders = HttpServeOrders(lambda: config(pools=[pool]).pools[0])
+    await orders.scale(1)  # the gateway would do it after its window of demand
+    async with asyncio.timeout(300):
+        while await orders.size() != (1, 1):
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.e2e

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import tritonclient.grpc as grpc
 
-from loadtests.cpu import processes, tree
+from loadtests.figures.cpu import processes, tree
 from tests.servers.repositories import NAMES, for_triton
 from tests.servers.triton import Triton, triton
 

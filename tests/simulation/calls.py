@@ -5,12 +5,14 @@ from zlib import crc32
 
 from tests.simulation.fates import MOST_WORDS, Fate
 
+COPY = "-shadow"
+"""The end of the id of a copy, whose answer is as long as that of its request."""
 End = Literal["running", "whole", "broken", "left", "killed"]
 
 
 def words_of(request_id: str) -> int:
     """The length of the answer, on every server."""
-    return crc32(request_id.encode()) % (MOST_WORDS + 1)
+    return crc32(request_id.removesuffix(COPY).encode()) % (MOST_WORDS + 1)
 
 
 class Call:
@@ -41,6 +43,11 @@ class Call:
     def word(self, index: int) -> str:
         """A word that names the request and the call: each word that a client reads can be traced."""
         return f"{self.request_id}/{self.id}/{index} "
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is the copy of a request."""
+        return self.request_id.endswith(COPY)
 
     @property
     def text(self) -> str:

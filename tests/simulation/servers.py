@@ -7,7 +7,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from tests.simulation.calls import Call, End
+from tests.simulation.calls import COPY, Call, End
 from tests.simulation.fates import FINE, LONG, Fate, Mood, draw
 from tests.simulation.virtual import Listener, VirtualLoop, Wire
 
@@ -25,7 +25,10 @@ class ScriptedServer:
         self.healthy = True
         self.frozen = False
         """Half-open: connections are accepted, and nothing is answered."""
+        self.copy_dice = Random(port)
+        """Copies of requests draw from it, so that they do not change the fates of requests."""
         self.calls: list[Call] = []
+        self.copies: list[Call] = []
         self.sins = 0
         """How often it may have been blamed."""
         self.was_away = False
@@ -38,14 +41,14 @@ class ScriptedServer:
 
     @property
     def running(self) -> int:
-        return sum(call.end == "running" for call in self.calls)
+        return sum(call.end == "running" for calls in (self.calls, self.copies) for call in calls)
 
     def kill(self) -> None:
         """The process dies: its answers are cut, and its port is closed."""
         self.listener.reach = "refuses"
         self.was_away = True
         for connection in list(self.connections):
-            connection.cut(killed=True, hard=self.dice.random() < 0.5)
+            connection.cut(killed=True, hard=connection.dice.random() < 0.5)
 
     def vanish(self) -> None:
         """The machine disappears: packets get no reply, not even a refused connection."""
@@ -80,6 +83,7 @@ class _ServerSide(asyncio.Protocol):
 
     def __init__(self, server: ScriptedServer) -> None:
         self._server = server
+        self.dice = server.dice
         self._data = b""
         self._task: asyncio.Task[None] | None = None
         self._call: Call | None = None
@@ -101,12 +105,14 @@ class _ServerSide(asyncio.Protocol):
 
     def cut(self, *, killed: bool = False, hard: bool) -> None:
         if self._call is not None and self._call.end == "running":
-            self._server.sins += killed
+            self._server.sins += killed and not self._call.is_copy
         self._over("killed" if killed else "broken")
         self.wire.drop(None) if hard else self.wire.close()
 
     def data_received(self, data: bytes) -> None:
         self._data += data
+        if COPY.encode() in data:
+            self.dice = self._server.copy_dice
         head, complete, rest = self._data.partition(b"\r\n\r\n")
         if not complete or self._server.frozen:
             return
@@ -123,11 +129,13 @@ class _ServerSide(asyncio.Protocol):
 
     def _answer(self, body: dict[str, Any], request_id: str) -> None:
         server = self._server
-        fate = draw(server.mood, server.dice)
-        call = Call(f"{server.name}#{len(server.calls)}", request_id, body, fate, server.loop.time())
-        server.calls.append(call)
+        is_copy = request_id.endswith(COPY)
+        calls = server.copies if is_copy else server.calls
+        fate = draw(server.mood, self.dice)
+        call = Call(f"{server.name}{'+' if is_copy else '#'}{len(calls)}", request_id, body, fate, server.loop.time())
+        calls.append(call)
         server.most_running = max(server.most_running, server.running)
-        server.sins += fate.is_sin
+        server.sins += fate.is_sin and not is_copy
         self._call = call
         self._task = server.loop.create_task(self._play(call))
 
@@ -142,7 +150,7 @@ class _ServerSide(asyncio.Protocol):
         if fate.kind == "cut_at_once":
             return self.cut(hard=fate.hard)
         if fate.kind == "garbage":
-            self.wire.write(self._server.dice.randbytes(60))
+            self.wire.write(self.dice.randbytes(60))
         elif fate.status != 200:
             self._refuse(fate)
         elif fate.kind == "error_in_200":
@@ -190,7 +198,7 @@ class _ServerSide(asyncio.Protocol):
             await asyncio.sleep(LONG)
         async for piece in self._events(call):
             # Cut into two pieces anywhere, as networks do.
-            at = self._server.dice.randint(0, len(piece))
+            at = self.dice.randint(0, len(piece))
             framed = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (piece[:at], piece[at:]) if part)
             self.wire.write(framed)
         self.wire.write(b"0\r\n\r\n" + (b"more" if call.fate.kind == "twice" else b""))
@@ -227,7 +235,7 @@ class _ServerSide(asyncio.Protocol):
         elif fate.kind == "error_event":
             yield b'data: {"error": {"message": "out of memory"}}\n\n'
         elif fate.kind == "garbage_body":
-            self.wire.write(b"zz\r\n" + self._server.dice.randbytes(20))
+            self.wire.write(b"zz\r\n" + self.dice.randbytes(20))
 
 
 class _Cut(Exception):

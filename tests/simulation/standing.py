@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from tests.simulation.clients import Outcome
+from tests.simulation.shares import comparing
 from tests.simulation.world import World
 
 BUDGET_WINDOW = 10.0
@@ -17,6 +18,7 @@ def standing(world: World, seen: list[Outcome]) -> Iterator[str]:
     yield from _breakers(world)
     yield from _retries(world)
     yield from _arms(world, seen)
+    yield from comparing(world, seen)
 
 
 def _idle(world: World) -> Iterator[str]:
@@ -48,7 +50,10 @@ def _connections(world: World, url: str) -> int:
     most = 0
     before: set[tuple[str, int]] = set()
     for config in world.configs:
-        now = {(pool.name, pool.max_connections) for pool in config.pools for e in pool.endpoints if e.url == url}
+        mine = [pool for pool in config.pools for e in pool.endpoints if e.url == url]
+        now = {(pool.name, pool.max_connections) for pool in mine}
+        if any(route.shadow or route.rollout for model in config.models for route in model.routes):
+            now |= {(pool.model_dump_json(), pool.max_connections) for pool in mine}  # of copies, anew with each change
         most += sum(cap + 1 for _, cap in now - before)
         before = now
     return most
@@ -108,8 +113,8 @@ def _arms(world: World, seen: list[Outcome]) -> Iterator[str]:
         if arm is None or one.ended == 0.0 or now != world.generation_at(one.began - 1e-9):
             continue
         model = next(m for m in world.configs[now - 1].models if m.name == order.model)
-        if any(route.split and route.split.sticky == "request" for route in model.routes):
-            continue
+        if any(route.comparison or (route.split and route.split.sticky == "request") for route in model.routes):
+            continue  # the shares of comparisons change meanwhile
         asker = (order.key, order.user, tuple(order.headers.items()), order.stream, order.prompt)
         arms[(now, order.model, *asker)].add(arm)
     for subject, which in arms.items():

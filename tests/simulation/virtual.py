@@ -7,10 +7,13 @@ here: a wait that nothing will ever end, and a loop that turns without any time 
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from heapq import heappush
+from itertools import count
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 TURNS = 50_000
+THREAD = 0.02
 Protocols = Callable[[], asyncio.Protocol]
 Reach = Literal["up", "refuses", "silent"]
 """The fate of a new connection: accepted, refused at once, or left without an answer."""
@@ -41,11 +44,26 @@ class _Clock(selectors.SelectSelector):
         return []
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Its connections and listeners are those of `network`; there are no threads and no files."""
+class _OrderedTimer(asyncio.TimerHandle):
+    """A timer that runs after those of the same moment that were set before."""
 
-    def __init__(self) -> None:
+    __slots__ = ("number",)
+    number: int
+
+    def __lt__(self, other: Any) -> bool:
+        mine: tuple[float, int] = (self.when(), self.number)
+        return mine < (other.when(), other.number)
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Its connections and listeners are those of `network`; there are no threads and no files.
+
+    `ordered`: timers of one moment run in the order in which they were set, whatever other timers there are.
+    """
+
+    def __init__(self, *, ordered: bool = False) -> None:
         self._clock = _Clock()
+        self._timers = count() if ordered else None
         super().__init__(self._clock)
         self.network = Network(self)
         self.errors: list[dict[str, Any]] = []
@@ -54,16 +72,37 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._clock.now
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        if self._timers is None:
+            return super().call_at(when, callback, *args, context=context)
+        timer = _OrderedTimer(when, callback, args, self, context)
+        timer.number = next(self._timers)
+        heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return await self.network.connect(protocol_factory, (host, port))
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         return self.network.listen(protocol_factory, (host, port))
 
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Call a function at once, and return its result a little later: a thread takes its time."""
+        future = self.create_future()
+        try:
+            outcome, set_outcome = func(*args), future.set_result
+        except Exception as error:
+            outcome, set_outcome = error, future.set_exception
+        self.call_later(THREAD, lambda: None if future.done() else set_outcome(outcome))
+        return future
 
-def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]]) -> T:
+
+def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, T]], *, ordered: bool = False) -> T:
     """Run to the end on a loop of its own."""
-    loop = VirtualLoop()
+    loop = VirtualLoop(ordered=ordered)
     try:
         return loop.run_until_complete(main(loop))
     finally:

@@ -1,9 +1,11 @@
 """A whole gateway on a network in memory: its listener, its fleet, its ledger, and servers with moods."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from adapters.http1.server import Limits, Server
+from adapters.offload.jobs import CodecCall
 from config.schema.config import Config
 from gateway.auth.keys import ApiKey, KeyRecord, Principal, digest
 from gateway.auth.table import KeyTable
@@ -11,12 +13,18 @@ from gateway.core import Core
 from gateway.fronts.errors import openai_refusal
 from gateway.fronts.listener import Fronts
 from gateway.limits.account import Account
+from gateway.rollouts.live import LiveComparisons
+from gateway.shadow.comparer import AnswerComparer
+from gateway.shadow.plane import ShadowPlane
 from gateway.snapshot import Snapshot, build, with_keys
 from gateway.telemetry import Metrics, Telemetry
 from gateway.traffic.endpoint import Endpoint
 from gateway.traffic.fleet import Fleet
 from gateway.traffic.plan_state import PlanState
+from policies.rollouts.tally import ShareOrder, StratumTally
+from tests.simulation.deciding import MemoryDecider, MemoryStore
 from tests.simulation.servers import ScriptedServer
+from tests.simulation.shares import WatchedShares
 from tests.simulation.virtual import Address, VirtualLoop
 from tests.simulation.watch import Watch, WatchedLedger, WatchedPool
 from tests.support.gateways import PEPPER, Lines
@@ -31,6 +39,13 @@ KEYS = {
     for key in range(2)
     for id_ in ["abc"[tenant] + "xy"[key] + "z" * 10]
 }
+
+
+class InlineComparer(AnswerComparer):
+    """Compares answers of every size at once: there is no other process."""
+
+    async def _run(self, call: CodecCall) -> Any:
+        return call.function(*call.args, **call.kwargs)
 
 
 class World:
@@ -53,7 +68,14 @@ class World:
         self.revoked: dict[str, float] = {}
         self.ledger = WatchedLedger(lambda: STARTS + loop.time())
         self.plan_state = PlanState()
+        self.rollouts = LiveComparisons(b"secret")
+        self.watched_shares = WatchedShares(self.rollouts, loop.time)
         self.fleet = Fleet(self.rng, loop.time)
+        self.fleet.secret = bytes(32)  # the ids of endpoints decide hashes: a seed plays the same story each time
+        self.shadows = ShadowPlane(self.fleet, Random(f"{seed} copies"), loop.time)
+        self.shadows.copies._comparer = InlineComparer()
+        self.store = MemoryStore(Random(f"{seed} store"), self.shadows.live)
+        self.decider = MemoryDecider(lambda: self.configs[-1], self._exchange, self.store, loop.time)
         self.log = Lines()
         self.metrics = Metrics()
         self.core: Core
@@ -64,6 +86,7 @@ class World:
         pools = self._commit(config)
         snapshot = self._build(config, pools)
         self.core = Core(snapshot, self.ledger, Telemetry(self.metrics, self.log, batch=1), self.rng, self.loop.time)
+        self.core.copies = self.shadows.copies
         self.server = Server(Fronts(self.core), Limits(send_timeout=SEND_TIMEOUT), openai_refusal)
         await self.server.listen_tcp(*GATEWAY)
 
@@ -73,7 +96,22 @@ class World:
         self.core.snapshot = self._build(config, pools)
 
     def _build(self, config: Config, pools: Any) -> Snapshot:
-        return build(config, self._keys(), pools, self.rng, self.loop.time, plan_state=self.plan_state)
+        self.rollouts.configure(config)
+        self.shadows.configure(config, {})
+        self.watched_shares.look()
+        live, shadows = self.rollouts.by_name, self.shadows.live.by_name
+        return build(
+            config, self._keys(), pools, self.rng, self.loop.time,
+            plan_state=self.plan_state, salt=bytes(32), rollouts=live, shadows=shadows,
+        )  # fmt: skip
+
+    async def _exchange(self, orders: Sequence[ShareOrder]) -> list[StratumTally]:
+        """Exchange counts and orders, as a gateway of one process does."""
+        counts = self.rollouts.take()
+        self.rollouts.apply(orders)
+        self.watched_shares.look()
+        await self.shadows._pools.trim()
+        return counts
 
     def _commit(self, config: Config) -> Any:
         """Commit like the gateway's own reload: without awaits, so that no request sees half of it."""
@@ -103,6 +141,7 @@ class World:
 
     async def stop(self) -> None:
         await self.server.aclose()
+        await self.shadows.aclose()
         self.core.telemetry.flush()
         await self.fleet.aclose()
 

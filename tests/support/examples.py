@@ -17,6 +17,7 @@ def examples(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (made / "tls").mkdir()
     (made / "tls" / "company-ca.pem").write_text("-----BEGIN CERTIFICATE-----\n")
     monkeypatch.setenv("PROVIDER_API_KEY", "provider-key")
+    monkeypatch.setenv("HEADRACE_RAY_KEY", "of-the-runtimes")
     monkeypatch.setenv("HF_TOKEN", "hub-token")
     monkeypatch.setenv("KEY_PEPPER", "pepper")
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")

@@ -81,6 +81,10 @@ class ApiServer:
                 self._events.append((self._version, {"type": kind, "object": json.loads(json.dumps(item))}))
                 self._changed.notify_all()
 
+    def matches(self, item: Slice, request: web.Request) -> bool:
+        """Whether the request selects an item."""
+        return True
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("authorization"))
         self.selectors.append(request.query.get("labelSelector"))
@@ -91,7 +95,7 @@ class ApiServer:
     def _list(self, request: web.Request) -> web.Response:
         self.lists += 1
         start = int(request.query.get("continue", 0))
-        items = list(self.slices.values())
+        items = [item for item in self.slices.values() if self.matches(item, request)]
         metadata = {"resourceVersion": str(self._version)}
         if start + self.page < len(items):
             metadata["continue"] = str(start + self.page)
@@ -116,6 +120,8 @@ class ApiServer:
                         continue
                     since = news[-1][0]
                     for _, event in news:
+                        if "name" in event["object"].get("metadata", {}) and not self.matches(event["object"], request):
+                            event = {**event, "type": "DELETED"}  # as of an item that has left the selection
                         await response.write(json.dumps(event).encode() + b"\n")
                         if event["type"] == "ERROR":
                             return response

@@ -41,6 +41,8 @@ class GatewayProcess:
         self.url = ""
         self.grpc = ""
         """`HOST:PORT`; empty where it does not listen for gRPC."""
+        self.picker = ""
+        """`HOST:PORT` of its endpoint picker; empty without one."""
         self.admin = ""
         self._reader = asyncio.create_task(self._read())
 
@@ -60,8 +62,11 @@ class GatewayProcess:
 
     async def listens(self) -> None:
         """Wait until it does, and note its addresses."""
-        listening = await self.printed(r"listens on (http\S+) \((?:gRPC: (\S+), )?admin: (http[^)]+)\)")
-        self.url, self.grpc, self.admin = listening[1], listening[2] or "", listening[3]
+        listening = await self.printed(
+            r"listens on (http\S+) \((?:gRPC: (\S+), )?(?:endpoint picker: (\S+), )?admin: (http[^)]+)\)"
+        )
+        self.url, self.admin = listening[1], listening[4]
+        self.grpc, self.picker = listening[2] or "", listening[3] or ""
 
     async def state(self) -> dict[str, Any]:
         async with aiohttp.ClientSession() as http, http.get(f"{self.admin}/admin/state") as response:

@@ -14,9 +14,11 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from config.schema.batches.batches import S3Config
-from gateway.batches.s3_client import S3Client
+from gateway.batches.s3.client import S3Client
 from gateway.batches.storage import StorageError
 
+TRIES = 3
+"""Starts of the server: between the choice of its ports and their use, another process may take them."""
 KEY_ID, SECRET, BUCKET = "headrace", "a-secret-of-the-test", "bucket"
 
 
@@ -53,6 +55,14 @@ class S3Server:
         settings.write_text(json.dumps(identity))
         data = self._folder / "s3"
         data.mkdir(exist_ok=True)
+        for left in range(TRIES - 1, -1, -1):
+            self._launch(data, settings)
+            async with asyncio.timeout(300):
+                if await self._answers():
+                    return
+            assert left, (self._folder / "s3.log").read_text()[-2000:]
+
+    def _launch(self, data: Path, settings: Path) -> None:
         ports = free_ports(6)
         self.url = f"http://127.0.0.1:{ports[0]}"
         names = ("-s3.port", "-master.port", "-volume.port", "-filer.port", "-s3.port.iceberg", "-s3.port.lance")
@@ -60,14 +70,17 @@ class S3Server:
         options = [f"{name}={port}" for name, port in zip(names, ports, strict=True)]
         fixed = ["-s3", "-ip=127.0.0.1", f"-dir={data}", f"-s3.config={settings}", "-master.telemetry=false"]
         with (self._folder / "s3.log").open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: ASYNC220
-                [program, "server", *fixed, *options], stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen([program, "server", *fixed, *options], stdout=log, stderr=log)
+
+    async def _answers(self) -> bool:
+        """Wait until it answers; False if its process has ended."""
+        assert self._process is not None
         client = S3Client(self.config, BUCKET)
-        async with asyncio.timeout(300):
-            while not await asyncio.to_thread(_created, client):
-                assert self._process.poll() is None, (self._folder / "s3.log").read_text()[-2000:]
-                await asyncio.sleep(0.2)
+        while not await asyncio.to_thread(_created, client):
+            if self._process.poll() is not None:
+                return False
+            await asyncio.sleep(0.2)
+        return True
 
     def signal(self, number: int) -> None:
         assert self._process is not None

@@ -94,7 +94,7 @@ class RayServeGrpcAdapter:
 
     def _fields(self, request: AppRequest, call: Call) -> bytes:
         name = self._model or request.model
-        trace = call.span.fields if call.span is not None else ()
+        trace = call.context
         fields = [("application", self._application or name), ("request_id", call.id), *trace]
         if self._multiplexed:
             fields.append(("multiplexed_model_id", name))

@@ -20,12 +20,12 @@ class ChunkStream(EventStream):
     A stream without `[DONE]` is complete if its last choice has finished.
     """
 
-    __slots__ = ("_alone", "_before", "_last", "_swallow_usage")
+    __slots__ = ("_alone", "_data", "_data_before", "_swallow_usage")
 
     def __init__(self, response: ClientResponse, request: GenerateRequest) -> None:
         super().__init__(response, Usage(prompt_tokens=request.prompt_tokens))
         self._swallow_usage = not request.include_usage
-        self._before = self._last = b""
+        self._data_before = self._data = b""
         several = isinstance(request, CompletionRequest) and bytes(request.prompt[:1]) == b"["
         self._alone = request.n == 1 and not several
         """Whether the request has one choice, so that the first finish_reason is the last."""
@@ -41,7 +41,7 @@ class ChunkStream(EventStream):
         if not data:
             # A comment keeps the client's connection alive, but does not begin a response.
             return self._begun and event.startswith(b":")
-        self._before, self._last = self._last, data
+        self._data_before, self._data = self._data, data
         # Only two kinds of events are decoded: the first, since no retry is possible after it, and those that may
         # hold usage or an error.
         decoded = b'"error"' in data or (b'"usage"' in data and b'"usage":null' not in data)
@@ -66,7 +66,7 @@ class ChunkStream(EventStream):
         """Whether only `[DONE]` or its blank line is missing. Only usage may follow a finish_reason."""
         if sse.data_of(self._splitter.rest.strip(b"\n")) == wire.DONE:
             return True
-        return self._alone and any(_FINISHED.search(data) for data in (self._before, self._last))
+        return self._alone and any(_FINISHED.search(data) for data in (self._data_before, self._data))
 
 
 def _failure(event: bytes, data: bytes) -> bytes:

@@ -53,7 +53,8 @@ def _vllm(order: Order, model: str, options: dict[str, Any], listed: list[Listed
     level = options.get("level", 1)
     if level not in (1, 2):
         raise CallerError("`level` is 1 or 2.", param="level")
-    return OrderCall("server", f"/sleep?level={level}", {})
+    # Without `mode=wait`, vLLM aborts the requests of all tenants that run on it.
+    return OrderCall("server", f"/sleep?level={level}&mode=wait", {})
 
 
 def _sglang(order: Order, model: str, options: dict[str, Any], listed: list[ListedModel]) -> OrderCall:

@@ -49,7 +49,7 @@ class MessageUsage(msgspec.Struct):
         """The usage in the gateway's units."""
         read, written = self.cache_read_input_tokens or 0, self.cache_creation_input_tokens or 0
         usage = Usage((self.input_tokens or 0) + read + written, self.output_tokens or 0, exact=True)
-        usage.cached_tokens = read
+        usage.cached_tokens, usage.cache_write_tokens = read, written
         if self.output_tokens_details is not None:
             usage.reasoning_tokens = self.output_tokens_details.thinking_tokens or 0
         return usage

@@ -17,6 +17,7 @@ from adapters.tensors import (
     Data,
     Inference,
     Inferred,
+    Parameter,
     Parameters,
     Tensor,
 )
@@ -110,8 +111,7 @@ def decode_response(body: bytes, header_length: int | None) -> Inferred:
         response = _parse(head)
         at, outputs = 0, list[Tensor]()
         for item in response.outputs:
-            parameters = scalars(item.parameters)
-            size = parameters.pop(BINARY_SIZE, None)
+            size, parameters = _size_of(item.parameters)
             data: Data = b""
             if size is not None:
                 data = oip.cut(rest, at, size, item.name, item.datatype, item.shape, given=bool(item.data))
@@ -121,6 +121,14 @@ def decode_response(body: bytes, header_length: int | None) -> Inferred:
             outputs.append(Tensor(item.name, item.datatype, item.shape, data, parameters or NO_PARAMETERS))
     response_parameters: Parameters = scalars(response.parameters) or NO_PARAMETERS
     return Inferred(response.model_name, response.model_version or "", response.id or "", response_parameters, outputs)
+
+
+def _size_of(parameters: dict[str, Any] | None) -> tuple[Parameter | None, dict[str, Parameter]]:
+    """The size of a tensor in binary form, None for one in JSON, and the other parameters with scalar values."""
+    if parameters is not None and len(parameters) == 1 and type(size := parameters.get(BINARY_SIZE)) is int:
+        return size, {}  # the usual output
+    others = scalars(parameters)
+    return others.pop(BINARY_SIZE, None), others
 
 
 def _parse(head: Data) -> _Response:
@@ -133,7 +141,7 @@ def _parse(head: Data) -> _Response:
         return _decode(oip.encode_json(json.loads(bytes(head))))
 
 
-def scalars(parameters: dict[str, Any] | None) -> dict[str, str | int | float | bool]:
+def scalars(parameters: dict[str, Any] | None) -> dict[str, Parameter]:
     """Parameters with scalar values; some servers add objects."""
     if not parameters:
         return {}

@@ -33,6 +33,7 @@ class ChatUsage(msgspec.Struct):
         usage = Usage(self.prompt_tokens or 0, self.completion_tokens or 0, exact=True)
         if self.prompt_tokens_details is not None:
             usage.cached_tokens = self.prompt_tokens_details.cached_tokens or 0
+            usage.cache_write_tokens = self.prompt_tokens_details.cache_write_tokens or 0
         if self.completion_tokens_details is not None:
             usage.reasoning_tokens = self.completion_tokens_details.reasoning_tokens or 0
         return usage

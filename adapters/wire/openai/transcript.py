@@ -182,6 +182,7 @@ class Transcript:
             bytes=last.bytes,
             cached_tokens=last.cached_tokens,
             reasoning_tokens=last.reasoning_tokens,
+            cache_write_tokens=last.cache_write_tokens,
         )
 
     def _aligned(self, data: bytes) -> bytes | None:

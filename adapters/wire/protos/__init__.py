@@ -1,6 +1,8 @@
 """The published messages of the Open Inference Protocol's gRPC service, of Triton's configuration and of gRPC's health.
 
+keda/       messages of KEDA's external scaler
 tfserving/  messages of TensorFlow Serving's gRPC services
+envoy/      messages of Envoy's external processing
 
 The `.proto` files are Triton's, unchanged (BSD 3-clause, see their heads); `make protos` generates `oip.binpb`. The
 messages are in a separate descriptor pool, because `tritonclient`, `kserve` and others register the same names in

@@ -215,16 +215,17 @@ def reasoning_text(text: str) -> Item:
 
 def usage_of(reported: ChatUsage | None, counted: Usage) -> dict[str, Any]:
     """The usage that the server reports, or else the gateway's count."""
-    prompt, completion, cached, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0
+    prompt, completion, cached, written, thought = counted.prompt_tokens, counted.completion_tokens, 0, 0, 0
     if reported is not None:
         prompt, completion = reported.prompt_tokens or 0, reported.completion_tokens or 0
         if reported.prompt_tokens_details is not None:
             cached = reported.prompt_tokens_details.cached_tokens or 0
+            written = reported.prompt_tokens_details.cache_write_tokens or 0
         if reported.completion_tokens_details is not None:
             thought = reported.completion_tokens_details.reasoning_tokens or 0
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0},
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": written},
         "output_tokens": completion,
         "output_tokens_details": {"reasoning_tokens": thought},
         "total_tokens": prompt + completion,

@@ -20,6 +20,7 @@ _LAST = frozenset({"response.completed", "response.incomplete", "response.failed
 
 class _InputDetails(msgspec.Struct):
     cached_tokens: Count | None = None
+    cache_write_tokens: Count | None = None
 
 
 class _OutputDetails(msgspec.Struct):
@@ -104,6 +105,7 @@ def _usage(response: _Response) -> Usage | None:
     usage = Usage(reported.input_tokens or 0, reported.output_tokens or 0, exact=True)
     if reported.input_tokens_details is not None:
         usage.cached_tokens = reported.input_tokens_details.cached_tokens or 0
+        usage.cache_write_tokens = reported.input_tokens_details.cache_write_tokens or 0
     if reported.output_tokens_details is not None:
         usage.reasoning_tokens = reported.output_tokens_details.reasoning_tokens or 0
     return usage

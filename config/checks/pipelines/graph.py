@@ -103,6 +103,8 @@ def _measure(
         depth, width = (1, 1) if inner is None else _measure(inner.config, configured, by_model)
     elif node.steps:
         depth, width = _of_steps(node, configured, by_model)
+    elif node.judge is not None or node.agree is not None:
+        depth, width = _of_drafts(node, configured, by_model)
     else:
         sizes = [_measure(each, configured, by_model) for each in node.nodes()]
         depth = max((each for each, _ in sizes), default=1)
@@ -111,6 +113,15 @@ def _measure(
     if isinstance(node, StepConfig) and node.each:
         width *= node.at_most
     return depth, width
+
+
+def _of_drafts(
+    node: NodeConfig, configured: Mapping[str, str], by_model: Mapping[str, PlacedPipeline]
+) -> tuple[int, int]:
+    """Depth and width of the drafts, and of one judgement behind them."""
+    sizes = [_measure(each, configured, by_model) for each in node.nodes()]
+    copies = max(section.n for _, section in node.placed_drafts())
+    return max(depth for depth, _ in sizes) + (node.judge is not None), copies * sum(width for _, width in sizes)
 
 
 def _of_steps(

@@ -106,7 +106,7 @@ def _cascade(doc: Document, entry: Placed, tensors: TakesTensors) -> Iterator[Pr
 def _held(doc: Document, node: NodeConfig, place: Place, *, is_live: bool) -> Iterator[Problem]:
     """Report `hold` where no answer is streamed to the client, so that it is always whole."""
     for inside, inner in node.placed_nodes():
-        reaches = is_live and node.ensemble is None and (not node.steps or _is_last(node, inner))
+        reaches = is_live and not node.combines and (not node.steps or _is_last(node, inner))
         inner_place = (*place, *inside)
         if inside[0] == "cascade" and not is_live and getattr(inner, "hold", None) is not None:
             message = "has no effect: the answer of this step is not streamed to the client"

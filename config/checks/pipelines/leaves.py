@@ -1,4 +1,5 @@
-"""Finds nodes without inner nodes that cannot work: inputs that are absent, models of another kind."""
+"""Finds nodes without inner nodes that cannot work: inputs that are absent, models of another kind; and drafts that are
+no texts."""
 
 from collections.abc import Container, Iterator, Mapping
 
@@ -7,8 +8,8 @@ from config.checks.references import targets
 from config.document import Document
 from config.node import Node
 from config.problem import Problem, closest
-from config.schema.pipelines.outputs import TakesTensors
-from config.schema.pipelines.pipeline import StepConfig
+from config.schema.pipelines.outputs import TakesTensors, outputs_of
+from config.schema.pipelines.pipeline import DraftConfig, StepConfig
 
 _RUNTIMES = {"tensor": "the bundled tensor runtime", "llm": "the bundled LLM runtime"}
 
@@ -73,9 +74,19 @@ def _hosted(root: Node, kind: str) -> frozenset[str]:
 
 
 def _drafts(doc: Document, entry: Placed, takes: TakesTensors) -> Iterator[Problem]:
-    """Report models of tensors among those that write or compare texts."""
-    for kind in ("judge", "agree"):
-        section = getattr(entry.node, kind)
-        for inside, model in section.placed_models() if section is not None else ():
-            if takes(model):
-                yield doc.problem((*entry.place, kind, *inside), f'"{model}" takes tensors, and drafts are texts')
+    """Report models of tensors among those that compare texts, and drafts without a text."""
+    node = entry.node
+    if node.judge is not None and takes(node.judge.model):
+        message = f'"{node.judge.model}" takes tensors, and drafts are texts'
+        yield doc.problem((*entry.place, "judge", "model"), message)
+    if not isinstance(node, DraftConfig) or node.guard is not None:
+        return
+    outputs = outputs_of(node, takes)
+    if outputs.is_open:
+        label = node.answering_model() or node.label
+        yield doc.problem(entry.place, f'"{label}" takes tensors, and drafts are texts')
+    elif ("text",) not in outputs.declared:
+        names = [".".join(path) for path in outputs.declared]
+        shown = ", ".join(f"`{name}`" for name in names) or "none"
+        message = f"has no output `text`, which a draft needs: its outputs are {shown}"
+        yield doc.problem(entry.place, message, closest("text", names))

@@ -59,10 +59,12 @@ def _given(doc: Document, place: Place, reference: str, given: frozenset[str]) -
 
 
 def _labels(doc: Document, entry: Placed) -> Iterator[Problem]:
-    """Report members of an ensemble, and stages of a cascade, with one name: logs and metrics would mix them."""
+    """Report members of an ensemble, stages of a cascade and drafts with one name: logs and metrics would mix them."""
     members = () if entry.node.ensemble is None else entry.node.ensemble.members
     yield from _distinct(doc, (*entry.place, "ensemble", "members"), [(each.name, each.label) for each in members])
     yield from _distinct(doc, (*entry.place, "cascade"), [(each.name, each.label) for each in entry.node.cascade])
+    for kind, section in entry.node.placed_drafts():
+        yield from _distinct(doc, (*entry.place, kind, "of"), [(each.name, each.label) for each in section.of])
 
 
 def _distinct(doc: Document, place: Place, parts: list[tuple[str | None, str]]) -> Iterator[Problem]:

@@ -1,14 +1,14 @@
-"""The node `agree`."""
+"""The comparison of the node `agree`; its drafts are in `pipeline.py`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from config.schema.pipelines.judge import DraftsConfig
+from config.schema.section import Section
 
 
-class AgreeConfig(DraftsConfig):
-    """The answer on which most of several drafts agree. Its value ``agreement`` is the share, from 0 to 1."""
+class AgreementConfig(Section):
+    """A comparison of drafts without a model."""
 
     by: Literal["text", "number", "edit"] = "text"
     """``text``: equal without case, spaces and punctuation. ``number``: equal in the last number. ``edit``: the mean

@@ -30,7 +30,3 @@ class LeafConfig(Section):
     def sends_values(self) -> bool:
         """Whether the models receive requests like those of the pipeline: of tensors, or chats."""
         return True
-
-    def answering_model(self) -> str | None:
-        """The model whose answer has the form of the node's; None if no model's has."""
-        return None

@@ -8,10 +8,8 @@ from typing import Literal, Self
 from pydantic import Field as Bounds
 from pydantic import model_validator
 
-from config.schema.pipelines.agree import AgreeConfig
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
-from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig, Place
 from config.schema.pipelines.parts import Expression, Field
 from config.schema.pipelines.rerank import RerankConfig
@@ -50,7 +48,7 @@ class GuardConfig(LeafConfig):
         yield ("block_if",), self.block_if
 
 
-LEAVES = ("guard", "template", "rerank", "judge", "decode", "tokenize", "detokenize", "call", "agree")
+LEAVES = ("guard", "template", "rerank", "decode", "tokenize", "detokenize", "call")
 """The fields of `LeafKinds`."""
 
 
@@ -63,8 +61,6 @@ class LeafKinds(Section):
     """A text, or the messages of a chat, that is made from values."""
     rerank: RerankConfig | None = None
     """The best of several candidates, in the order of a model's scores."""
-    judge: JudgeConfig | None = None
-    """The best of several drafts, by the verdicts of a model."""
     decode: DecodeConfig | None = None
     """Pictures or sound as tensors."""
     tokenize: TokenizeConfig | None = None
@@ -73,8 +69,6 @@ class LeafKinds(Section):
     """Tokens as texts."""
     call: CallConfig | None = None
     """Python code in a process of the bundled tensor runtime."""
-    agree: AgreeConfig | None = None
-    """The answer on which most of several drafts agree."""
 
     def placed_leaves(self) -> Iterator[tuple[str, LeafConfig]]:
         """The kinds that are given, each with its field."""

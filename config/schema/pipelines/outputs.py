@@ -7,13 +7,18 @@ from dataclasses import dataclass
 
 from config.expressions import BOOL, FLOAT, JSON, STRING, NumberType, StringType, TensorType, Variable, Variables
 from config.expressions.types import JsonType
-from config.schema.pipelines.agree import AgreeConfig
 from config.schema.pipelines.call import CallConfig
 from config.schema.pipelines.decode import DecodeConfig
-from config.schema.pipelines.judge import JudgeConfig
 from config.schema.pipelines.leaf import LeafConfig
 from config.schema.pipelines.parts import PipelineTensorConfig
-from config.schema.pipelines.pipeline import NodeConfig, PipelineConfig, StageConfig, StepConfig
+from config.schema.pipelines.pipeline import (
+    AgreeConfig,
+    DraftsConfig,
+    NodeConfig,
+    PipelineConfig,
+    StageConfig,
+    StepConfig,
+)
 from config.schema.pipelines.rerank import RerankConfig
 from config.schema.pipelines.template import TemplateConfig
 from config.schema.pipelines.tokens import DetokenizeConfig, TokenizeConfig
@@ -86,6 +91,8 @@ def _of_kind(node: NodeConfig, takes_tensors: TakesTensors) -> NodeOutputs:
         return _of_leaf(leaf)
     if node.model is not None:
         return TENSORS if takes_tensors(node.model) else GENERATED
+    for _, section in node.placed_drafts():
+        return _of_drafts(section, takes_tensors)
     if not node.out:
         inner = node.answering()
         return NOTHING if inner is None else outputs_of(inner, takes_tensors)
@@ -106,9 +113,6 @@ def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
         return NodeOutputs({("text",): Variable(JSON)})
     if isinstance(leaf, RerankConfig):
         return NodeOutputs({(name,): Variable(JSON) for name in ("candidates", "scores", "places")})
-    if isinstance(leaf, AgreeConfig):
-        share = Variable(NumberType(integer=False, low=0, high=1))
-        return NodeOutputs({**GENERATED.declared, ("agreement",): share})
     if isinstance(leaf, TokenizeConfig):
         tokens = Variable(TensorType("INT64", (None, None)))
         return NodeOutputs({(name,): tokens for name in ("ids", "mask", "types", "count")})
@@ -116,7 +120,16 @@ def _of_leaf(leaf: LeafConfig) -> NodeOutputs:
         return NodeOutputs(_of_tensors(leaf.outputs))
     if isinstance(leaf, DecodeConfig | CallConfig):
         return TENSORS
-    return GENERATED if isinstance(leaf, JudgeConfig) else NOTHING
+    return NOTHING
+
+
+def _of_drafts(section: DraftsConfig, takes_tensors: TakesTensors) -> NodeOutputs:
+    """The outputs that every draft has, since any of them may be the answer; and the agreement."""
+    first, *others = [outputs_of(draft, takes_tensors) for draft in section.of]
+    shared = {path: each for path, each in first.declared.items() if all(path in one.declared for one in others)}
+    if isinstance(section, AgreeConfig):
+        shared[("agreement",)] = Variable(NumberType(integer=False, low=0, high=1))
+    return NodeOutputs(shared)
 
 
 def _of_tensors(tensors: Iterable[PipelineTensorConfig]) -> dict[Path, Variable]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field as Bounds
-from pydantic import GetJsonSchemaHandler, model_validator
+from pydantic import GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from config.schema.pipelines.agree import AgreementConfig
 from config.schema.pipelines.budget import BudgetConfig
+from config.schema.pipelines.judge import JudgementConfig
 from config.schema.pipelines.leaf import Place
 from config.schema.pipelines.nodes import LEAVES, LeafKinds
 from config.schema.pipelines.parts import Expression, Field, OnErrorConfig, PipelineTensorConfig, Reference, StepName
@@ -20,8 +22,9 @@ from config.schema.units import Duration
 
 MAX_ROWS = 1024
 """Rows that a step computes one by one."""
+MAX_DRAFTS = 16
 Combine = Literal["vote", "mean", "concat", "first"]
-KINDS = ("model", "steps", "ensemble", "switch", "cascade", *LEAVES)
+KINDS = ("model", "steps", "ensemble", "switch", "cascade", "judge", "agree", *LEAVES)
 """The fields that determine the kind of a node. A node has exactly one of them."""
 
 
@@ -45,6 +48,10 @@ class NodeConfig(LeafKinds):
     """Branches with conditions. The first branch whose condition holds answers."""
     cascade: tuple[StageConfig, ...] = ()
     """Stages from the cheapest model to the most expensive one. The first acceptable answer is the answer."""
+    judge: JudgeConfig | None = None
+    """The best of several drafts, by the verdicts of a model."""
+    agree: AgreeConfig | None = None
+    """The answer on which most of several drafts agree."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -65,6 +72,8 @@ class NodeConfig(LeafKinds):
         """The models that the node itself calls, each with its place in it."""
         if self.model is not None:
             yield ("model",), self.model
+        if self.judge is not None:
+            yield ("judge", "model"), self.judge.model
         for name, leaf in self.placed_leaves():
             yield from (((name, *place), model) for place, model in leaf.placed_models())
 
@@ -81,6 +90,8 @@ class NodeConfig(LeafKinds):
         for _, leaf in self.placed_leaves():
             if leaf.sends_values():
                 yield from (model for _, model in leaf.placed_models())
+        if self.judge is not None:
+            yield self.judge.model
         for node in self.nodes():
             yield from node.typed_models()
 
@@ -98,7 +109,7 @@ class NodeConfig(LeafKinds):
         """The model whose answer has the form of this node's."""
         if (inner := self.answering()) is not None:
             return inner.answering_model()
-        return self.model or next((leaf.answering_model() for _, leaf in self.placed_leaves()), None)
+        return self.model
 
     def deciding_models(self) -> tuple[str, ...]:
         """The models that decide whether the node takes tensors: the answering one, or else all."""
@@ -119,6 +130,21 @@ class NodeConfig(LeafKinds):
             yield ("switch", index), branch
         for index, stage in enumerate(self.cascade):
             yield ("cascade", index), stage
+        for name, section in self.placed_drafts():
+            for index, draft in enumerate(section.of):
+                yield (name, "of", index), draft
+
+    def placed_drafts(self) -> Iterator[tuple[str, DraftsConfig]]:
+        """The kinds with drafts that are given, each with its field."""
+        if self.judge is not None:
+            yield "judge", self.judge
+        if self.agree is not None:
+            yield "agree", self.agree
+
+    @property
+    def combines(self) -> bool:
+        """Whether the node reads the whole answers of its inner nodes, so that none of them is a stream."""
+        return any(kind is not None for kind in (self.ensemble, self.judge, self.agree))
 
     def references(self) -> Iterator[tuple[Place, str]]:
         """The references of the node itself to values around it, each with its place."""
@@ -245,6 +271,43 @@ class StageConfig(ListedNodeConfig):
             yield ("accept_if",), self.accept_if
 
 
+class DraftConfig(ListedNodeConfig):
+    """A draft of a judge or an agreement. A model's name alone is short for ``{model: NAME}``."""
+
+    unnamed: ClassVar[str] = "draft"
+
+
+class DraftsConfig(Section):
+    """Several drafts of one answer."""
+
+    of: tuple[DraftConfig, ...] = Bounds(min_length=1, max_length=MAX_DRAFTS)
+    """Models of chats, or nodes with a ``text``, that write the drafts. A name alone is short for a list of one."""
+    n: int = Bounds(1, ge=1, le=MAX_DRAFTS)
+    """Drafts of each model or node."""
+
+    @field_validator("of", mode="before")
+    @classmethod
+    def _short(cls, data: object) -> object:
+        return (data,) if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _several(self) -> Self:
+        count = len(self.of) * self.n
+        if count < 2:
+            raise ValueError("one draft has no other to compare: give several models, or `n`")
+        if count > MAX_DRAFTS:
+            raise ValueError(f"{count} drafts are too many: {MAX_DRAFTS} are the most")
+        return self
+
+
+class JudgeConfig(JudgementConfig, DraftsConfig):
+    """The best of several drafts, by the verdicts of a model that compares two of them at a time."""
+
+
+class AgreeConfig(AgreementConfig, DraftsConfig):
+    """The answer on which most of several drafts agree. Its value ``agreement`` is the share, from 0 to 1."""
+
+
 class PipelineConfig(NodeConfig):
     """Steps that answer a model's requests. A node alone, such as ``{ensemble: ...}``, is a pipeline of one step."""
 
@@ -264,4 +327,7 @@ MemberConfig.model_rebuild()
 EnsembleConfig.model_rebuild()
 BranchConfig.model_rebuild()
 StageConfig.model_rebuild()
+DraftConfig.model_rebuild()
+JudgeConfig.model_rebuild()
+AgreeConfig.model_rebuild()
 PipelineConfig.model_rebuild()

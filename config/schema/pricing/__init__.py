@@ -1,4 +1,5 @@
-"""Prices of models.
+"""Prices of models, and messages about spend.
 
-price.py  `price` of a model: rates, tiers and changes
+price.py        `price` of a model: rates, tiers and changes
+soft_budget.py  `soft_budgets` of a tenant, and `webhooks`
 """

@@ -1,14 +1,17 @@
 """``price`` of a model: rates of tokens and requests, by the length of the prompt and from a date on."""
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from config.schema.money import Amount, Money, PerTokens
+from config.schema.money import PICOS, Amount, Money, PerTokens
 from config.schema.section import Section
 from config.schema.text import Date
-from config.schema.units import Percent
+from config.schema.units import Count, Percent
+
+MOST = 10**8
+"""Largest price of a request or of a million tokens: sums of money stay within the range of the counters."""
 
 
 class TokenRatesConfig(Section):
@@ -20,15 +23,21 @@ class TokenRatesConfig(Section):
     """Price of completion tokens."""
     cached: PerTokens | None = None
     """Price of the prompt tokens that the server reports as read from its cache; that of ``prompt`` when absent."""
+    cache_write: PerTokens | None = None
+    """Price of the prompt tokens that the server reports as written to its cache; that of ``prompt`` when absent."""
     reasoning: PerTokens | None = None
     """Price of the completion tokens that the server reports as reasoning; that of ``completion`` when absent."""
 
     @model_validator(mode="after")
     def _together(self) -> Self:
+        parts = (self.cached, self.cache_write, self.reasoning)
+        rates = (self.prompt, self.completion, *parts)
+        if any(rate is not None and rate.picos * 10**6 > MOST * PICOS for rate in rates):
+            raise ValueError(f"a price of tokens is at most {MOST} for 1M tokens: write it in another currency")
         if (self.prompt is None) != (self.completion is None):
             raise ValueError("prompt and completion go together: write 0 for tokens without a price")
-        if self.prompt is None and (self.cached is not None or self.reasoning is not None):
-            raise ValueError("cached and reasoning tokens are parts of the others: give prompt and completion too")
+        if self.prompt is None and any(rate is not None for rate in parts):
+            raise ValueError("cached, written and reasoning tokens are parts of the others: give prompt and completion")
         return self
 
 
@@ -55,6 +64,8 @@ class PriceRowConfig(TokenRatesConfig):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
+        if self.request is not None and self.request.picos > MOST * PICOS:
+            raise ValueError(f"a price of a request is at most {MOST}: write it in another currency")
         if self.prompt is None and self.request is None:
             raise ValueError("names no price: give prompt and completion, or request")
         if self.prompt is None and self.tiers:
@@ -71,6 +82,15 @@ class PriceChangeConfig(PriceRowConfig):
     """The first day, which begins at 00:00 UTC."""
 
 
+class VolumeConfig(Section):
+    """A discount on the tokens of a tenant in a month beyond a number."""
+
+    above: Count
+    """Prompt and completion tokens of one tenant in one calendar month (UTC)."""
+    discount: Annotated[Percent, Field(gt=0, le=1)]
+    """Share of the amount that tokens beyond this number do not cost, up to the next such number."""
+
+
 class PriceConfig(PriceRowConfig):
     """Price of an answered request: of its tokens, of the request, or both."""
 
@@ -80,8 +100,13 @@ class PriceConfig(PriceRowConfig):
     """Share of this price that a line of a batch costs, such as ``50%``. Amounts are rounded to a millionth of a
     millionth of the currency."""
 
+    volume: tuple[VolumeConfig, ...] = ()
+    """Discounts by the tokens of a month. Invoices have them; budgets and the costs of requests do not."""
+
     @model_validator(mode="after")
     def _of_one_currency(self) -> Self:
+        if len({volume.above for volume in self.volume}) < len(self.volume):
+            raise ValueError("two discounts begin above the same number of tokens")
         if len({part.currency for part in self._parts()}) > 1:
             raise ValueError("a price has one currency")
         if len({change.since for change in self.changes}) < len(self.changes):
@@ -96,5 +121,5 @@ class PriceConfig(PriceRowConfig):
     def _parts(self) -> Iterator[Money]:
         for row in (self, *self.changes):
             for rates in (row, *row.tiers):
-                parts = (rates.prompt, rates.completion, rates.cached, rates.reasoning, getattr(rates, "request", None))
-                yield from (part for part in parts if part is not None)
+                parts = (rates.prompt, rates.completion, rates.cached, rates.cache_write, rates.reasoning)
+                yield from (part for part in (*parts, getattr(rates, "request", None)) if part is not None)

@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from rich.live import Live
 
 from gateway.auth.terminal import plain_errors, print_status, settings_of, stop
 from gateway.batches.client.progress import RunProgress
+from gateway.batches.client.ray_run import RayJob, run_on_ray
 from gateway.batches.client.remote import RemoteBatches, RemoteError
 from gateway.batches.client.results import OutputExists, OutputFile
 from gateway.batches.client.sending import LineSender
@@ -39,6 +41,10 @@ def run(
     model: Annotated[str | None, typer.Option("--model", help="The model of every line.")] = None,
     against: Against = URL,
     concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Requests at the same time.")] = 32,
+    ray: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Send from a Ray cluster: auto, local, or its address.")
+    ] = None,
+    ray_workers: Annotated[int, typer.Option(min=1, max=1024, help="With --ray: actors that send.")] = 2,
     prompt: Annotated[str | None, typer.Option(help="For rows: the prompt, with columns as {COLUMN}.")] = None,
     system: Annotated[str | None, typer.Option(help="For rows: the system message, with columns as {COLUMN}.")] = None,
     id_column: Annotated[str | None, typer.Option("--id", help="For rows: the column of the ids.")] = None,
@@ -58,7 +64,12 @@ def run(
         total = sum(1 for _ in lines_of(source, model, rows))
         with OutputFile(target, resume=resume) as output:
             progress = RunProgress(total, len(output.answered), prices, time.monotonic())
-            asyncio.run(_run(output, progress, lambda: lines_of(source, model, rows), against, concurrency))
+            if ray is None:
+                asyncio.run(_run(output, progress, lambda: lines_of(source, model, rows), against, concurrency))
+            else:
+                job = RayJob(ray, ray_workers, against, os.environ.get(KEY, ""), concurrency)
+                with _shown(progress) as show:
+                    run_on_ray(job, lines_of(source, model, rows), output, progress, show)
     except KeyboardInterrupt:
         stop("stopped: continue with --resume", status=130)
     except (InputError, OutputExists) as error:
@@ -73,14 +84,21 @@ def run(
 async def _run(
     output: OutputFile, progress: RunProgress, lines: Callable[[], Any], against: str, concurrency: int
 ) -> None:
-    console = Console(stderr=True)
     async with _session() as http:
         sender = LineSender(http, against, output, progress)
-        if not console.is_terminal:
-            await sender.send(lines(), concurrency, lambda: None)
-            return
-        with Live(console=console, refresh_per_second=4) as live:
-            await sender.send(lines(), concurrency, lambda: live.update(progress.text(time.monotonic())))
+        with _shown(progress) as show:
+            await sender.send(lines(), concurrency, show)
+
+
+@contextmanager
+def _shown(progress: RunProgress) -> Iterator[Callable[[], None]]:
+    """A function that shows the progress, if there is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Live(console=console, refresh_per_second=4) as live:
+        yield lambda: live.update(progress.text(time.monotonic()))
 
 
 @app.command()

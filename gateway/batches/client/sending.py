@@ -3,12 +3,11 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 
 from gateway.batches.client.progress import RunProgress
-from gateway.batches.client.results import OutputFile
 from gateway.batches.client.sources import InputLine
 from gateway.traffic.queue import PRIORITY_HEADER
 
@@ -17,10 +16,20 @@ LONGEST_PAUSE = 30.0
 _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 
 
+class ResultWriter(Protocol):
+    """Receives results. `answered` are the ids that have an answer already."""
+
+    answered: set[str]
+
+    def write(self, result: dict[str, Any]) -> None:
+        """Write a result."""
+        ...
+
+
 class LineSender:
     """`send` every line of a run."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, output: OutputFile, progress: RunProgress) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, output: ResultWriter, progress: RunProgress) -> None:
         self._http = http
         self._url = url.removesuffix("/").removesuffix("/v1")
         self._output = output

@@ -93,6 +93,7 @@ function Theme() {
     setTheme(event.target.value);
   };
   document.documentElement.dataset.theme = theme;
+  useEffect(() => dispatchEvent(new Event("theme")), [theme]);
   return html`<select aria-label="Colours" value=${theme} onChange=${change}>
     ${Object.entries(THEMES).map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
   </select>`;

@@ -4,4 +4,4 @@ import htm from "./vendor/htm.js";
 
 export const html = htm.bind(h);
 export { render, Fragment, createContext };
-export { useState, useEffect, useRef, useMemo, useCallback, useContext, useId } from "./vendor/hooks.js";
+export { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useContext, useId } from "./vendor/hooks.js";

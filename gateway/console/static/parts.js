@@ -1,5 +1,5 @@
 // Parts that screens share: notices, fields, buttons, dialogs, and how values are written.
-import { html, useEffect, useId, useRef, useState } from "./html.js";
+import { html, useEffect, useId, useLayoutEffect, useRef, useState } from "./html.js";
 
 export const Notice = ({ error, children, kind = error ? "bad" : "info" }) =>
   (error || children) &&
@@ -39,7 +39,7 @@ export function Action({ run, children, ...rest }) {
 export function Dialog({ title, onClose, children }) {
   const ref = useRef();
   const id = useId();
-  useEffect(() => {
+  useLayoutEffect(() => {
     ref.current.showModal();
   }, []);
   return html`<dialog ref=${ref} aria-labelledby=${id} onClose=${onClose}>

@@ -11,6 +11,7 @@ export const screens = [
   { path: "playground", title: "Playground", roles: all, load: () => import("./screens/playground.js") },
   { path: "rollouts", title: "Rollouts", roles: operators, load: () => import("./screens/rollouts.js") },
   { path: "pipelines", title: "Pipelines", roles: operators, load: () => import("./screens/pipelines.js") },
+  { path: "batches", title: "Batches", roles: all, load: () => import("./screens/batches.js") },
   { path: "audit", title: "Audit", roles: operators, load: () => import("./screens/audit.js") },
 ];
 

@@ -26,8 +26,8 @@ export const Table = ({ caption, columns, rows, id, empty = "Nothing here." }) =
     ${rows.length === 0 && html`<p class="dim">${empty}</p>`}
   </div>`;
 
-// The first page is read again when `keys` change; a button reads the next page.
-export function Pages({ load, keys = [], ...table }) {
+// The first page is read again when `keys` change, and every `period` milliseconds; a button reads the next page.
+export function Pages({ load, keys = [], period, ...table }) {
   const [{ rows, next, error }, setState] = useState({});
   const [busy, setBusy] = useState(true);
   const read = async (after, before, signal) => {
@@ -46,9 +46,28 @@ export function Pages({ load, keys = [], ...table }) {
     read(null, [], control.signal);
     return () => control.abort();
   }, keys);
+  useEffect(() => {
+    if (!period) return undefined;
+    const control = new AbortController();
+    const timer = setInterval(async () => {
+      const page = await load(null, control.signal).catch(() => null);
+      if (page && !control.signal.aborted) setState((state) => renewed(state, page, table.id));
+    }, period);
+    return () => {
+      clearInterval(timer);
+      control.abort();
+    };
+  }, [...keys, period]);
   return html`<${Notice} error=${error} />
     ${rows && html`<${Table} ...${table} rows=${rows} />`}
     ${!rows && busy && html`<${Loading} />`}
     ${rows && next !== null && next !== undefined &&
     html`<p><button type="button" disabled=${busy} onClick=${() => read(next, rows)}>More</button></p>`}`;
+}
+
+// The rows of a fresh first page, and behind them the older rows of the pages that were read before.
+function renewed({ rows = [], next }, page, id) {
+  const last = page.rows.at(-1);
+  const at = last === undefined ? -1 : rows.findIndex((row) => id(row) === id(last));
+  return at < 0 || at === rows.length - 1 ? page : { rows: [...page.rows, ...rows.slice(at + 1)], next };
 }

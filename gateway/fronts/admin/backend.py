@@ -6,10 +6,12 @@ from prometheus_client.registry import Collector
 
 from adapters.types import Order
 from config.schema.config import Config
+from gateway.alerts.writer import AlertWriter
 from gateway.auth.audit import Act
 from gateway.auth.certificates import PeerCertificate
 from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
+from gateway.batches.service import BatchService
 from gateway.lifecycle import Lifecycle
 from gateway.requests.writer import RequestWriter
 from gateway.rollouts.decider import Decider
@@ -48,6 +50,16 @@ class AdminBackend(Protocol):
     @property
     def requests(self) -> RequestWriter:
         """The writer of the records of requests, and its store."""
+        ...
+
+    @property
+    def batches(self) -> BatchService | None:
+        """Files and batches; None without `batches` in the configuration."""
+        ...
+
+    @property
+    def alerts(self) -> AlertWriter:
+        """The writer of alerts of soft budgets, and its store."""
         ...
 
     @property

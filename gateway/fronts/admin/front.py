@@ -7,6 +7,7 @@ from gateway.console.admission import SessionAdmission
 from gateway.console.front import ConsoleFront
 from gateway.console.headers import protect
 from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.admin.batches import AdminBatches
 from gateway.fronts.admin.body import bound_bodies
 from gateway.fronts.admin.configuration import ConfigurationFront
 from gateway.fronts.admin.experiments import ExperimentsFront
@@ -19,6 +20,7 @@ from gateway.fronts.admin.pools import Pools
 from gateway.fronts.admin.requests import RequestsFront
 from gateway.fronts.admin.rollouts import RolloutsFront
 from gateway.fronts.admin.shadows import ShadowsFront
+from gateway.fronts.admin.teams import TeamsFront
 from gateway.fronts.admin.tenants import Tenants
 from gateway.fronts.admin.usage import UsageFront
 
@@ -66,12 +68,14 @@ def make_app(backend: AdminBackend) -> web.Application:
             web.get("/metrics", for_scrapers(metrics) if protected else for_anyone(metrics)),
             web.get("/admin/state", state),
             *tenants.routes(),
+            *TeamsFront(backend).routes(),
             *explain.routes(),
             *Pools(backend).routes(),
             *Orders(backend).routes(),
             *RolloutsFront(backend).routes(),
             *UsageFront(backend).routes(),
             *RequestsFront(backend).routes(),
+            *AdminBatches(backend).routes(),
             *ExperimentsFront(backend).routes(),
             *shadows.routes(),
             *ConfigurationFront(backend).routes(),

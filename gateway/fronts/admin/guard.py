@@ -17,7 +17,7 @@ from aiohttp import web
 
 from adapters.errors import CredentialError
 from gateway.auth.audit import Act, Actor, Outcome
-from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, WrongGrant
+from gateway.auth.errors import KeyEnded, KeysError, NoSuchKey, NoSuchTeam, TeamConflict, WrongGrant
 from gateway.auth.keys import Principal, bearer
 from gateway.console.admission import CrossSite, SessionAdmission
 from gateway.fronts.admin.backend import AdminBackend
@@ -226,6 +226,10 @@ def _refusal(error: Exception) -> AdminRefused | None:
         return AdminRefused(404, "no_such_key", str(error))
     if isinstance(error, KeyEnded):
         return AdminRefused(409, "key_ended", str(error))
+    if isinstance(error, NoSuchTeam):
+        return AdminRefused(404, "no_such_team", str(error))
+    if isinstance(error, TeamConflict):
+        return AdminRefused(409, "team_conflict", str(error))
     if isinstance(error, KeysError):
         return AdminRefused(503, "key_database_unavailable", str(error))
     if isinstance(error, web.HTTPException) and error.status >= 400:

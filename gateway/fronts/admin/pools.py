@@ -130,7 +130,7 @@ def describe_endpoint(member: PoolMember, now: float) -> dict[str, Any]:
     if scraper is not None:
         described["signals"] = {"age_seconds": endpoint.signal.age(now), "error": scraper.error, **_reported(scraper)}
     if member.runtime is not None:
-        described |= {"pid": member.runtime.pid, "restarts": member.runtime.restarts}
+        described |= {"replica": member.replica, "pid": member.runtime.pid, "restarts": member.runtime.restarts}
     return described
 
 

@@ -20,6 +20,11 @@ def describe(plane: DataPlane) -> dict[str, Any]:
             "in_flight": account.in_flight,
             "reserved_tokens": account.reserved_tokens,
             "limits": [_limit(limit, now, utc) for limit in account.limits],
+            "teams": [
+                {"team": team.name, "limits": [_limit(limit, now, utc) for limit in team.limits]}
+                for (tenant, _), team in plane.ledger.teams.items()
+                if tenant == account.tenant
+            ],
             "spent": [
                 {"key": key, "amount": str(Money(picos, currency))} for (key, currency), picos in account.spent.items()
             ],

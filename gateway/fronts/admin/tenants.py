@@ -13,12 +13,14 @@ from aiohttp import web
 
 from config.schema.config import TenantConfig
 from gateway.auth.audit_cli import as_object
+from gateway.auth.errors import NoSuchKey
 from gateway.auth.grants import check_label, parse_end, parse_grant, parse_overlap
 from gateway.auth.keys import ApiKey
 from gateway.auth.listing import ListedKey, listed, utc
 from gateway.fronts.admin.backend import AdminBackend
 from gateway.fronts.admin.body import number_of, read_object
 from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, recorded, visit
+from gateway.teams.limits import check_team_of_key
 
 T = TypeVar("T")
 _OVERLAP = "24h"
@@ -59,9 +61,7 @@ class Tenants:
 
     @for_tenant_admins
     async def _show(self, request: web.Request) -> web.Response:
-        tenant = self._tenant(request)
-        keys = [_shown(key) for key in await self._keys_of(tenant.name)]
-        return web.json_response({**self._described(tenant, await self._used()), "keys": keys})
+        return web.json_response(self._described(self._tenant(request), await self._used()))
 
     async def _used(self) -> dict[str, dict[str, Any]]:
         return {entry["tenant"]: entry for entry in (await self._backend.state())["tenants"]}
@@ -74,18 +74,30 @@ class Tenants:
 
     @for_tenant_admins
     async def _keys(self, request: web.Request) -> web.Response:
-        keys = await self._keys_of(self._tenant(request).name)
-        return web.json_response({"keys": [_shown(key) for key in keys]})
+        """A page of the issued keys, newest first. The keys of the file follow on the last page."""
+        tenant, limit = self._tenant(request).name, min(number_of(request, "limit") or 50, _MAX_ENTRIES)
+        read = partial(self._backend.store.read_page, tenant, limit + 1, request.query.get("after"))
+        try:
+            page = await self._in_thread(read)
+        except NoSuchKey:
+            message = "`after` must be the `next` of the page before"
+            raise AdminRefused(400, "invalid_request", message, param="after") from None
+        following = page[limit - 1].id if len(page) > limit else None
+        keys = [key for key in listed(self._backend.config, page[:limit], time.time()) if key.tenant == tenant]
+        shown = [_shown(key) for key in keys if following is None or key.stored_in == "database"]
+        return web.json_response({"keys": shown, "next": following})
 
     @for_tenant_admins
     async def _create(self, request: web.Request) -> web.Response:
         tenant, now = self._tenant(request), time.time()
-        body = await read_object(request, label=str, expires=str, role=str, scopes=dict, labels=dict)
+        body = await read_object(request, label=str, expires=str, role=str, scopes=dict, labels=dict, team=str)
         label, ends = body.pop("label", ""), parse_end(body.pop("expires", None), now)
         check_label(label)
         grant = parse_grant(self._backend.config, body)
         self._check_role(request, grant.role)
         self._check_labels(request, grant.labels)
+        if grant.team is not None:
+            check_team_of_key(tenant, grant.team, await self._in_thread(self._backend.store.teams.read_all))
         create = partial(self._backend.store.create, tenant.name, label, by=visit(request).actor, now=now)
         key = await self._in_thread(partial(create, expires_at=ends, grant=grant))
         recorded(request)
@@ -110,10 +122,6 @@ class Tenants:
         await self._in_thread(partial(revoke, tenant=tenant.name))
         recorded(request)
         return web.json_response({"id": key_id, "tenant": tenant.name, "status": "revoked"})
-
-    async def _keys_of(self, tenant: str) -> list[ListedKey]:
-        issued = await self._in_thread(partial(self._backend.store.read_all, tenant))
-        return [key for key in listed(self._backend.config, issued, time.time()) if key.tenant == tenant]
 
     async def _check_key(self, request: web.Request, tenant: TenantConfig, key_id: str) -> None:
         """Check that the client may change a key. A key's role never changes, so the check before the change stays

@@ -1,22 +1,29 @@
 """`/admin/usage`: what tenants have used and spent, by label and period; and their invoices."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+import io
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from config.schema.money import format_amount
 from gateway.fronts.admin.backend import AdminBackend
+from gateway.fronts.admin.body import number_of
 from gateway.fronts.admin.guard import AdminRefused, for_tenant_admins, visit
+from gateway.usage.discounts import volumes_of
 from gateway.usage.export import csv_of, focus_of, invoice, month_of, shown
 from gateway.usage.labels import COUNTERS
+from gateway.usage.parquet import ParquetMissing, write_focus
 from gateway.usage.query import PARAMETERS, BadQuery, query_of
-from gateway.usage.report import PER_CHARGE, UsageQuery, groups_of
+from gateway.usage.report import PER_CHARGE, PER_LINE, UsageQuery, groups_of
 from gateway.usage.store import UsageStore
 
 T = TypeVar("T")
-_FORMATS = ("json", "csv", "focus")
+_MOST_ALERTS = 1000
+_FORMATS = ("json", "csv", "focus", "parquet")
 
 
 class UsageFront:
@@ -30,6 +37,7 @@ class UsageFront:
         return [
             web.get("/admin/usage", self._list),
             web.get("/admin/tenants/{tenant}/invoices/{month}", self._invoice),
+            web.get("/admin/tenants/{tenant}/alerts", self._alerts),
         ]
 
     @for_tenant_admins
@@ -45,7 +53,7 @@ class UsageFront:
         except BadQuery as error:
             status = 403 if error.name == "tenant" else 400
             raise AdminRefused(status, "bad_query", f"`{error.name}` {error}", param=error.name) from None
-        if form == "focus":
+        if form in ("focus", "parquet"):
             query = query._replace(by=PER_CHARGE, per="day")
         rows = await self._read(lambda store: store.report(query))
         groups = groups_of(query)
@@ -53,6 +61,10 @@ class UsageFront:
         following = {} if after is None else {"x-next": msgspec.json.encode(after).decode("latin-1")}
         if form == "json":
             return web.json_response({"usage": [shown(row) for row in rows], "next": after})
+        if form == "parquet":
+            headers = {**following, "content-disposition": 'attachment; filename="usage-focus.parquet"'}
+            body = await asyncio.to_thread(_parquet, rows)
+            return web.Response(body=body, content_type="application/vnd.apache.parquet", headers=headers)
         text = focus_of(rows) if form == "focus" else csv_of((*groups, *COUNTERS), rows)
         return web.Response(text=text, content_type="text/csv", headers=following)
 
@@ -63,8 +75,17 @@ class UsageFront:
             begin, end = month_of(month)
         except ValueError:
             raise AdminRefused(404, "no_such_month", "a month is written as 2026-11") from None
-        query = UsageQuery(begin, end, ("model",), None, tenant)
-        return web.json_response(invoice(tenant, month, await self._read(lambda store: store.report(query))))
+        query = UsageQuery(begin, end, PER_LINE, None, tenant)
+        rows = await self._read(lambda store: store.report(query))
+        return web.json_response(invoice(tenant, month, rows, volumes_of(self._backend.config)))
+
+    @for_tenant_admins
+    async def _alerts(self, request: web.Request) -> web.Response:
+        """The newest alerts of soft budgets."""
+        limit = min(number_of(request, "limit") or 100, _MOST_ALERTS)
+        store = await self._backend.alerts.store()
+        rows = await asyncio.to_thread(store.newest, request.match_info["tenant"], limit)
+        return web.json_response({"alerts": [_alert(row) for row in rows]})
 
     async def _read(self, work: Callable[[UsageStore], T]) -> T:
         if self._backend.config.usage is None:
@@ -73,3 +94,24 @@ class UsageFront:
         await writer.write()  # so that a report has what was used until now
         store = await writer.store()
         return await asyncio.to_thread(work, store)
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
+    file = io.BytesIO()
+    try:
+        write_focus(rows, file)
+    except ParquetMissing as error:
+        raise AdminRefused(501, "not_installed", str(error)) from None
+    return file.getvalue()
+
+
+def _alert(row: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {
+        name: row[name] for name in ("id", "tenant", "team", "budget", "threshold", "currency", "webhook") if row[name]
+    }
+    times = {"at": row["at"], "from": row["begin"], "to": row["end"]}
+    shown |= {
+        name: datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z") for name, at in times.items()
+    }
+    state = row["outcome"] or "waiting"
+    return {**shown, "spent": format_amount(int(row["spent"])), "state": state, "attempts": row["attempts"]}

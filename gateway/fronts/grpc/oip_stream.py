@@ -104,7 +104,7 @@ class InferStream:
 
     def _record(self) -> Record:
         record, principal = self._door.record(self._headers, "infer", self._call.peer), self._principal
-        record.tenant, record.key, record.roles = principal.tenant, principal.key_id, principal.roles
+        record.hold(principal)
         return record
 
     @asynccontextmanager

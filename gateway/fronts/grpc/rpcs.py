@@ -58,7 +58,9 @@ class Rpcs:
                 principal.scope.check_front(method.operation)
             call.charge_to(core.memory.of(principal.tenant))
             if not call.received_all and not method.streams:
-                record.early = core.ledger.reserve_early(principal.tenant, principal.key_id, core.clock())
+                record.early = core.ledger.reserve_early(
+                    principal.tenant, principal.key_id, principal.team, core.clock()
+                )
             await method.answer(principal, call, record)
         except InferenceError as error:
             core.end(record, error)

@@ -3,10 +3,8 @@
 build.py     compiles the nodes
 template.py  a text, or the messages of a chat, from values
 rerank.py    the best candidates, by embeddings or scores; ranking.py orders them
-judge.py     the best of several drafts, by the verdicts of a model
 decode.py    pictures and sound as tensors
 tokens.py    texts as tokens, and tokens as texts; served_tokens.py: by a model's servers; token_rows.py: rows of tokens
-agree.py     the answer on which most of several drafts agree; drafts.py writes drafts
 call.py      sends values to Python code in a process of the tensor runtime; functions.py: the models of Python files
 resources.py prepares what the nodes of a configuration need, before it is in force
 """

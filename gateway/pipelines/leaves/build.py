@@ -5,7 +5,7 @@ from __future__ import annotations
 from config.schema.pipelines.pipeline import NodeConfig
 from gateway.pipelines.scope import PipelineNode
 
-KINDS = frozenset(("template", "rerank", "judge", "decode", "tokenize", "detokenize", "call", "agree"))
+KINDS = frozenset(("template", "rerank", "decode", "tokenize", "detokenize", "call"))
 """The kinds of nodes that `compile_leaf` compiles: fields of `NodeConfig`."""
 
 
@@ -19,24 +19,16 @@ def compile_leaf(config: NodeConfig) -> PipelineNode:
         from gateway.pipelines.leaves.rerank import RerankNode
 
         return RerankNode(config.rerank)
-    if config.judge is not None:
-        from gateway.pipelines.leaves.judge import JudgeNode
-
-        return JudgeNode(config.judge)
     if config.decode is not None:
         from gateway.pipelines.leaves.decode import DecodeNode
 
         return DecodeNode(config.decode)
     if config.tokenize is not None or config.detokenize is not None:
         return _tokens(config)
-    if config.call is not None:
-        from gateway.pipelines.leaves.call import CallNode
+    from gateway.pipelines.leaves.call import CallNode
 
-        return CallNode(config.call)
-    from gateway.pipelines.leaves.agree import AgreeNode
-
-    assert config.agree is not None
-    return AgreeNode(config.agree)
+    assert config.call is not None
+    return CallNode(config.call)
 
 
 def _tokens(config: NodeConfig) -> PipelineNode:

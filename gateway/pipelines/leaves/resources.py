@@ -30,6 +30,9 @@ def prepare(config: Config) -> None:
             if kind in KINDS:
                 with _reported(config, (*placed.place, kind), kind):
                     _load(placed.node)
+        if placed.node.agree is not None and placed.node.agree.by == "edit":
+            with _reported(config, (*placed.place, "agree"), "`by: edit`"):
+                import rapidfuzz.distance  # noqa: F401 - an extra
 
 
 def _load(node: NodeConfig) -> None:

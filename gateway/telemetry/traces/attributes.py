@@ -4,9 +4,11 @@ Names are those of OpenTelemetry's conventions (HTTP, generative AI); others beg
 no answer and no credential in them; `content.py` adds texts on routes that opt in.
 """
 
-from adapters.spans import Attribute
+from adapters.spans import Attribute, SpanLog
 from gateway.telemetry.record import Record
-from gateway.traffic.spans import GENERATES, usage_attributes
+from gateway.traffic.span_attributes import GENERATES, request_attributes, usage_attributes
+
+_RESPONSE = ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.response.finish_reasons")
 
 
 def name_of(record: Record) -> str:
@@ -14,12 +16,13 @@ def name_of(record: Record) -> str:
     return f"{record.operation} {record.model}" if record.model else record.operation
 
 
-def attributes_of(record: Record) -> dict[str, Attribute]:
-    """All attributes; those that do not apply are absent."""
+def attributes_of(record: Record, spans: SpanLog) -> dict[str, Attribute]:
+    """All attributes; those that do not apply are absent. The spans are described already."""
     given: dict[str, Attribute | None] = {
         "headrace.operation": record.operation,
         "headrace.request_id": record.request_id,
         "headrace.tenant": record.tenant or None,
+        "headrace.team": record.team or None,
         "headrace.key": record.key or None,
         "headrace.model": record.model or None,
         "headrace.pool": record.pool or None,
@@ -33,6 +36,8 @@ def attributes_of(record: Record) -> dict[str, Attribute]:
         **usage_attributes(record.usage),
     }
     if record.operation in GENERATES:
+        given |= {} if spans.request is None else request_attributes(spans.request)
+        given |= _of_response(spans)
         given["gen_ai.operation.name"] = record.operation
         given["gen_ai.provider.name"] = "headrace"
         given["gen_ai.request.model"] = record.model or None
@@ -40,6 +45,14 @@ def attributes_of(record: Record) -> dict[str, Attribute]:
     if (error := record.error) is not None:
         given["error.type"] = error.code or error.kind
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _of_response(spans: SpanLog) -> dict[str, Attribute]:
+    """The response's own attributes: those of the last attempt that the request itself has made."""
+    own = spans.root_id
+    attempts = [span for span in spans.spans if span.kind == "client" and span.parent == own and not span.error]
+    last = attempts[-1].attributes if attempts else {}
+    return {name: last[name] for name in _RESPONSE if name in last}
 
 
 def _seconds(record: Record) -> dict[str, Attribute | None]:

@@ -10,7 +10,7 @@ from adapters import offload
 from adapters.answer import Answer
 from adapters.errors import InferenceError
 from adapters.requests import EmbeddingRequest, GenerateRequest, ModelRequest
-from adapters.spans import Attribute
+from adapters.spans import Attribute, Span, SpanLog
 from config.schema.telemetry.traces import TraceContentConfig
 from gateway.answer_tap import TappedAnswer
 from gateway.recording.redaction import compiled
@@ -79,11 +79,13 @@ class TraceContent:
             return {"headrace.content_omitted": True}
 
 
-def content_of(config: TraceContentConfig, request: ModelRequest) -> TraceContent | None:
-    """The content of a request; None for a request without texts of a conversation."""
+def traced_content(config: TraceContentConfig, request: ModelRequest, log: SpanLog, span: Span) -> TraceContent | None:
+    """Add the content of a request to a span of the log; None for a request without texts of a conversation."""
     if not isinstance(request, GenerateRequest) or isinstance(request, EmbeddingRequest):
         return None
-    return TraceContent(config, request)
+    content = TraceContent(config, request)
+    log.contents += ((span, content),)
+    return content
 
 
 def redacted(body: bytes, answer: bytes, streams: bool, redact: tuple[str, ...], most: int) -> dict[str, str]:

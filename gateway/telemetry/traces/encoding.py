@@ -38,9 +38,10 @@ def encode(resource: Mapping[str, str], traces: Iterable[EndedTrace]) -> bytes:
     spans: list[bytes] = []
     of_runtimes: dict[str, list[bytes]] = {}
     for trace in traces:
-        spans += [_span(span, trace) for span in trace.log.spans]
+        begin = b"\x0a\x10%b\x12\x08" % trace.log.trace_id
+        spans += [_span(span, trace, begin) for span in trace.log.spans]
         for pool, span in trace.log.reported:
-            of_runtimes.setdefault(pool, []).append(_span(span, trace))
+            of_runtimes.setdefault(pool, []).append(_span(span, trace, begin))
     groups = [_group(resource, spans)]
     for pool, reported in of_runtimes.items():
         service = f"{resource.get('service.name', SCOPE)}/{pool}"
@@ -56,11 +57,11 @@ def _group(resource: Mapping[str, str], spans: list[bytes]) -> bytes:
     return _field(b"\x0a", _field(b"\x0a", attributes) + _field(b"\x12", scoped))
 
 
-def _span(span: Span, trace: EndedTrace) -> bytes:
+def _span(span: Span, trace: EndedTrace, begin: bytes) -> bytes:
+    """A span, which begins with the field of its trace's id and the tag of its own id."""
     log, offset = trace.log, trace.offset
     parts = [
-        b"\x0a\x10", log.trace_id,
-        b"\x12\x08", span.id,
+        begin, span.id,
         _text(b"\x1a", log.state) if log.state else b"",
         b"\x22\x08" + span.parent if span.parent else b"",
         _text(b"\x2a", span.name),

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
 
-from adapters.spans import SpanContent
+from adapters.spans import SpanContent, SpanLog
 from gateway.telemetry.traces.collector import Collector, ExportError
 from gateway.telemetry.traces.encoding import EndedTrace, encode
 from gateway.telemetry.traces.runtime_spans import RuntimeSpans
@@ -41,13 +41,15 @@ class Exporter:
         max_queued: int,
         rng: Random,
         runtimes: RuntimeSpans | None = None,
+        ended: Callable[[SpanLog], None] = lambda _: None,
     ) -> None:
-        """`runtimes` completes the traces before they are encoded."""
+        """`runtimes` completes the traces before they are encoded; `ended` receives each that is exported or lost."""
         self.runtimes = runtimes or RuntimeSpans()
         self._collector = collector
         self._resource = resource
         self._max_queued = max_queued
         self._rng = rng
+        self._ended = ended
         self._queue: deque[EndedTrace] = deque()
         self._full = asyncio.Event()
         self._some = asyncio.Event()
@@ -70,8 +72,8 @@ class Exporter:
         if len(self._queue) >= self._max_queued:
             self.dropped += 1
             return False
-        if trace.log.content is not None:
-            self._hold(trace.log.content)
+        for _, content in trace.log.contents:
+            self._hold(content)
         self._queue.append(trace)
         self.runtimes.add(trace)
         self._some.set()
@@ -96,6 +98,8 @@ class Exporter:
                 while self._queue:
                     await self._export(1)
         self.dropped += len(self._queue)
+        for trace in self._queue:
+            self._ended(trace.log)
         self._queue.clear()
         self._held = 0
         await self._collector.aclose()
@@ -111,6 +115,8 @@ class Exporter:
             await self.runtimes.settle()
             await self._add_contents(batch)
             await self._send(batch, tries)
+            for trace in batch:
+                self._ended(trace.log)
         except asyncio.CancelledError:
             self._queue.extendleft(reversed(batch))
             raise
@@ -124,10 +130,11 @@ class Exporter:
     async def _add_contents(self, batch: list[EndedTrace]) -> None:
         """Add the redacted texts of requests to their spans."""
         for trace in batch:
-            if (content := trace.log.content) is not None:
-                trace.log.root.attributes |= await content.attributes()
+            while trace.log.contents:
+                (span, content), *rest = trace.log.contents
+                span.attributes |= await content.attributes()
                 self._held -= content.size
-                trace.log.content = None
+                trace.log.contents = tuple(rest)
 
     async def _send(self, batch: list[EndedTrace], tries: int) -> None:
         message, wait = await self._encoded(batch), FIRST_WAIT

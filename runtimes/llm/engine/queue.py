@@ -11,6 +11,7 @@ its share, and the newest of its requests. So a flood fills the places of the te
 
 from bisect import insort
 from collections.abc import Container, Iterator
+from math import inf
 
 from runtimes.llm.engine.fairness import ServedTokens
 from runtimes.llm.engine.sequence import Sequence
@@ -58,9 +59,15 @@ class SequenceQueue:
             del self._tenants[tenant]
             self._counter.leave(tenant)
 
-    def first(self, passed: Container[int]) -> Sequence | None:
-        """The next sequence whose id is not in `passed`."""
+    def has_above(self, priority: float) -> bool:
+        """Whether a sequence of a more urgent priority waits."""
+        return any(band < priority for band in self._bands)
+
+    def first(self, passed: Container[int], below: float = inf) -> Sequence | None:
+        """The next sequence whose id is not in `passed`, of a priority number below `below`."""
         for priority in sorted(self._bands):
+            if priority >= below:
+                return None
             lines = self._bands[priority].values()
             firsts = [first for line in lines if (first := next((s for s in line if s.id not in passed), None))]
             if firsts:

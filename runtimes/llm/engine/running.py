@@ -34,6 +34,20 @@ class Running:
         self.prompts.pop(sequence_id, None)
         self.decoding.pop(sequence_id, None)
 
+    def decoding_below(self, priority: float) -> list[Sequence]:
+        """The sequences that decode, of priority numbers below `priority`."""
+        return [sequence for sequence in self.decoding.values() if sequence.standing.priority < priority]
+
+    def turn(self, background: int, most: int) -> list[Sequence]:
+        """All live sequences that decode, and of the background, beside them, those that rested longest: `most` in
+        all, and at least one."""
+        live = self.decoding_below(background)
+        others = [sequence for sequence in self.decoding.values() if sequence.standing.priority >= background]
+        chosen = others[: max(1, most - len(live))]
+        for sequence in chosen if len(chosen) < len(others) else ():
+            self.decoding[sequence.id] = self.decoding.pop(sequence.id)
+        return live + chosen
+
     def last(self) -> Sequence:
         """The sequence to preempt first: of the lowest priority, of the tenant that has received most, the newest.
 

@@ -6,7 +6,8 @@ Every step selects the next prompt anew (`queue`), so a long prompt delays neith
 tenants' prompts. Beside sequences that decode, the chunks of a step fit into a time (`step_budget`).
 
 Within one priority no sequence starves: none begins before the selected one, and when pages run out, the preempted
-sequence belongs to the tenant that has received most. If several prompts have the same beginning, one prompt computes
+sequence belongs to the tenant that has received most. Background work, such as lines of batches, rests in a step while
+a live prompt waits for its first token. If several prompts have the same beginning, one prompt computes
 the shared part, and the others begin as soon as it is computed.
 """
 
@@ -22,7 +23,7 @@ from runtimes.llm.engine.outcomes import add_pooled, appended, finish_reason, po
 from runtimes.llm.engine.queue import SequenceQueue
 from runtimes.llm.engine.refusals import PromptTooLong, QueueFull, TooLate
 from runtimes.llm.engine.running import Running
-from runtimes.llm.engine.scheduler_config import SchedulerConfig
+from runtimes.llm.engine.scheduler_config import LIVE_SECONDS, SchedulerConfig
 from runtimes.llm.engine.sequence import Chunk, Sampled, Sequence, StepBatch, TokenOutput
 from runtimes.llm.engine.step_budget import StepBudget
 from runtimes.llm.engine.waits import shared_wait
@@ -56,6 +57,9 @@ class Scheduler:
         self._running = Running(self.served)
         self._failures: dict[int, InferenceError] = {}
         self._budget = StepBudget(config.max_num_batched_tokens, config.max_step_seconds)
+        self._live_until = -inf
+        """The time until which the next live request is expected."""
+        self._computes_prompts = False
         self._next_deadline = inf  # or earlier: a sequence with it may have ended since
 
     @property
@@ -82,6 +86,8 @@ class Scheduler:
         if sequence.standing.deadline <= now:
             raise TooLate()
         sequence.arrived = now
+        if sequence.standing.priority < self.config.background:
+            self._live_until = now + LIVE_SECONDS
         if self._waiting.size >= self.config.max_queue:
             self._make_place(sequence, now)
         self._sequences[sequence.id] = sequence
@@ -111,18 +117,43 @@ class Scheduler:
         """The next step's batch; empty only without work."""
         self._expire(now)
         self._make_room()
+        background = self.config.background
+        live = (sequence.standing.priority < background for sequence in self._running.prompts.values())
+        if any(live) or self._waiting.has_above(background):
+            batch = self._select(now, background)
+            if batch.chunks or batch.pooled:
+                return batch
+        return self._select(now, inf)
+
+    def _select(self, now: float, below: float) -> StepBatch:
+        """A step of sequences of priority numbers below `below`; the others rest."""
         running = self._running
-        budget = self._budget.prompt_tokens(len(running.decoding), shared_wait(self._waiting, running, now))
+        if below == inf and now < self._live_until:
+            decoding, budget = self._brief()
+        else:
+            decoding = running.decoding_below(below)
+            budget = self._budget.prompt_tokens(len(decoding), shared_wait(self._waiting, running, now))
         prompts: dict[int, Chunk] = {}
         passed: set[int] = set()
-        while budget and (sequence := self._next_prompt(passed, budget, now)) is not None:
+        while budget and (sequence := self._next_prompt(passed, budget, now, below)) is not None:
             passed.add(sequence.id)
             chunk = prompts[sequence.id] = sequence.chunk(budget)
             budget -= len(chunk.token_ids)
             self.served.charge_prompt(sequence, chunk)
-        decodes = [sequence.chunk(1) for sequence in running.decoding.values()]
+        decodes = [sequence.chunk(1) for sequence in decoding if sequence.id in running.decoding]
         # A prompt that was selected for another's sake may have been preempted for that other.
         return StepBatch.of(decodes, [chunk for id_, chunk in prompts.items() if id_ in running.prompts])
+
+    def _brief(self) -> tuple[list[Sequence], int]:
+        """The sequences that decode in a brief step, and its prompt tokens. Background work decodes in one step and
+        computes prompts in the next, so that a live prompt waits for one of them only."""
+        background, running = self.config.background, self._running
+        has_prompts = bool(running.prompts or self._waiting.size)
+        self._computes_prompts = has_prompts and not (self._computes_prompts and running.decoding)
+        decoding = running.decoding_below(background)
+        if self._computes_prompts:
+            return decoding, self._budget.brief_prompt_tokens(len(decoding))
+        return running.turn(background, self._budget.brief_decodes()), 0
 
     def measured(self, batch: StepBatch, seconds: float) -> None:
         """Report the duration of a step: it sets the chunk sizes of later steps."""
@@ -188,12 +219,15 @@ class Scheduler:
 
     # ── the next prompt ───────────────────────────────────────────────────────────────────────────────
 
-    def _next_prompt(self, passed: set[int], budget: int, now: float) -> Sequence | None:
-        """The next prompt to compute a chunk of, a running or a waiting one. `passed` are the ids that are in this
-        step already, or are excluded from it."""
+    def _next_prompt(self, passed: set[int], budget: int, now: float, below: float) -> Sequence | None:
+        """The next prompt to compute a chunk of, a running or a waiting one, of a priority number below `below`.
+        `passed` are the ids that are in this step already, or are excluded from it."""
         rank, prompts = self._waiting.rank, self._running.prompts
-        begun = min((s for s in prompts.values() if s.id not in passed), key=rank, default=None)
-        while (first := self._waiting.first(passed)) is not None and (begun is None or rank(first) < rank(begun)):
+        others = (s for s in prompts.values() if s.id not in passed and s.standing.priority < below)
+        begun = min(others, key=rank, default=None)
+        while (first := self._waiting.first(passed, below)) is not None and (
+            begun is None or rank(first) < rank(begun)
+        ):
             other = self.blocks.computed_by(first) if first.may_take_over else None
             if other is None:
                 return first if self._start(first, budget, now) else begun

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from adapters.wire.internal_headers import PRIORITIES
+
+LIVE_SECONDS = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConfig:
@@ -16,6 +20,9 @@ class SchedulerConfig:
     max_queue: int
     max_step_seconds: float = 0.05
     """The longest step in which sequences decode: the chunks of prompts fit into it (`StepBudget`)."""
+    background: int = PRIORITIES["batch"]
+    """The priority from which sequences are background work: they rest while a live prompt waits for its first token,
+    and their prompts are computed in brief steps for LIVE_SECONDS after a live request."""
     whole_prompts: bool = False
     """No prompt is cut into chunks: the model needs a whole text at once, and a step holds the longest."""
 

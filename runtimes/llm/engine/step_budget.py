@@ -17,6 +17,9 @@ WAIT_SHARE = 1 / 50
 LONGEST = 2
 """The longest step for that reason, in targets: ten tokens a second, faster than people read."""
 
+BRIEF_SHARE = 0.5
+"""The part of a step's time that background work takes while live requests come."""
+
 _RATE = 0.5
 _LONG = 64
 """Prompt tokens from which a step measures the cost of one: the cost of a shorter step is that of reading the weights.
@@ -35,6 +38,7 @@ class StepBudget:
         self._max_tokens = max_tokens
         self._seconds = seconds
         self._decode = 0.0  # seconds of a step without prompts
+        self._decodes = 0.0  # its sequences
         self._token = 0.0  # seconds that a prompt token adds to a step
 
     def prompt_tokens(self, decodes: int, waited: float = 0.0) -> int:
@@ -48,12 +52,27 @@ class StepBudget:
         least = max(1, self._max_tokens // SMALLEST_SHARE)
         return min(most, max(least, int(left / self._token)))
 
+    def brief_decodes(self) -> int:
+        """Sequences of background work that may decode in a brief step."""
+        if not self._decode:
+            return self._max_tokens
+        return max(1, int(BRIEF_SHARE * self._seconds * self._decodes / self._decode))
+
+    def brief_prompt_tokens(self, decodes: int) -> int:
+        """Prompt tokens of a step of background work, which a live prompt may have to wait for: the step takes no
+        longer than BRIEF_SHARE of the usual time, as far as the smallest chunk allows."""
+        most = self._max_tokens - decodes
+        left = BRIEF_SHARE * self._seconds - (self._decode if decodes else 0.0)
+        least = max(1, self._max_tokens // (2 * SMALLEST_SHARE))
+        return min(most, max(least, int(left / self._token) if self._token else least))
+
     def measured(self, decodes: int, prompt_tokens: int, seconds: float) -> None:
         """A step of so many sequences that decode and so many prompt tokens lasted `seconds`."""
         if seconds <= 0:
             return
         if not prompt_tokens:
             self._decode = _moved(self._decode, seconds, _RATE)
+            self._decodes = _moved(self._decodes, decodes, _RATE)
             return
         # The decode step was measured with other sequences: it never explains more than three quarters of this one.
         added = seconds - min(self._decode, 0.75 * seconds) if decodes else seconds

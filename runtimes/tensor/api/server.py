@@ -20,6 +20,7 @@ from adapters.http1.server import Server as HttpServer
 from adapters.http2.server import Limits as GrpcLimits
 from adapters.http2.server import Server as GrpcServer
 from adapters.open_files import MAX_CONNECTIONS, clients_that_fit, raise_limit
+from runtimes.access import keyed
 from runtimes.process import CannotStart, in_thread, stop_signal
 from runtimes.spans import SpanBuffer
 from runtimes.tensor.api.control import Control
@@ -76,6 +77,8 @@ class ServerOptions:
     trace_file: str = ""
     drain_seconds: float = 30.0
     exit_with_parent: bool = False
+    key: str = ""
+    """The key that HTTP requests need; none if empty."""
 
 
 def run(options: ServerOptions, logs: LogSettings) -> int:
@@ -173,7 +176,7 @@ class _Server:
         http = HttpDoor(service, self.control, Metrics(manager, services.metrics), restrictions)
         clients = clients_that_fit(MAX_CONNECTIONS, files_each=2)  # one of each listener
         budget = Budget(options.max_held)
-        traced = TracedHandler(http, SpanBuffer(clock(asyncio.get_running_loop())))
+        traced = keyed(TracedHandler(http, SpanBuffer(clock(asyncio.get_running_loop()))), options.key)
         self._http = HttpServer(traced, HttpLimits(max_body=size, max_connections=clients), http_refusal, budget)
         grpc_limits = GrpcLimits(max_message=size, max_connections=clients)
         self._grpc = GrpcServer(GrpcDoor(service, self.control, restrictions), grpc_limits, budget)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from math import inf
@@ -88,14 +89,13 @@ class EnsembleRun:
         self.request = request
         self.device_seconds = 0.0
         self._leases: dict[int, ServedModel] = {}
-        self._overrides = SequenceOverrides()
         self._clock = clock(asyncio.get_running_loop())
 
     async def infer(self) -> list[Tensor]:
         """Return the outputs of an ensemble without decoupled models."""
         with self:
             (stage,) = self.request.plan.stages
-            return self.answer(await self.advance(stage, self.inputs()))
+            return self.answer(await self.advance(stage, self.inputs(), SequenceOverrides()))
 
     def __enter__(self) -> EnsembleRun:
         calls, parameters = self.program.calls, self.request.inference.parameters
@@ -118,9 +118,9 @@ class EnsembleRun:
             return {tensor.name: tensor for tensor in tensors}
         return {tensor.name: passed(tensor, tensor.name, reshapes.get(tensor.name)) for tensor in tensors}
 
-    async def advance(self, stage: EnsembleStage, values: Mapping[str, Tensor]) -> Values:
-        """Run the steps of a stage. Returns all values after it."""
-        return (await run(stage.plan, values, self._step)).values
+    async def advance(self, stage: EnsembleStage, values: Mapping[str, Tensor], overrides: SequenceOverrides) -> Values:
+        """Run the steps of a stage, which add to `overrides`. Returns all values after it."""
+        return (await run(stage.plan, values, functools.partial(self._step, overrides))).values
 
     def answer(self, values: Mapping[str, Tensor]) -> list[Tensor]:
         """The response. Raises `BackendError` if a step was skipped for lack of an input."""
@@ -129,34 +129,35 @@ class EnsembleRun:
 
     # ── one step ──────────────────────────────────────────────────────────────────────────────────────
 
-    async def _step(self, graph_step: GraphStep, values: Values) -> Values:
+    async def _step(self, overrides: SequenceOverrides, graph_step: GraphStep, values: Values) -> Values:
         program, due = self.program, self.request.due
         step = program.stages.prepared[graph_step.name]
+        served = self._leases.get(step.index)
         try:
             if program.is_limited:
                 async with program.room(step, due):
-                    computed = await program.calls.infer(self.inference(step, values), due, self.leased(step))
+                    computed = await program.calls.infer(self.inference(step, values, overrides), due, served)
             else:
-                computed = await program.calls.infer(self.inference(step, values), due, self.leased(step))
+                computed = await program.calls.infer(self.inference(step, values, overrides), due, served)
+            overrides.add(step, computed.parameters)
         except InferenceError as error:
             raise program.failure(step, error) from None
         self.device_seconds += computed.device_seconds
-        self._overrides.add(step, computed.parameters)
         return renamed(step, computed.outputs)
 
-    def inference(self, step: PreparedStep, values: Mapping[str, Tensor]) -> Inference:
+    def inference(self, step: PreparedStep, values: Mapping[str, Tensor], overrides: SequenceOverrides) -> Inference:
         """The request for one step."""
         whole = self.request.inference
         tensors = [passed(values[tensor], name, reshape) for name, tensor, reshape in step.inputs if tensor in values]
         outputs: list[RequestedOutput] = list(step.requested)
-        return Inference(step.model, step.version, whole.id, self._parameters(step), tensors, outputs)
+        return Inference(step.model, step.version, whole.id, self._parameters(overrides.of(step)), tensors, outputs)
 
     def leased(self, step: PreparedStep) -> ServedModel | None:
         return self._leases.get(step.index)
 
-    def _parameters(self, step: PreparedStep) -> Parameters:
+    def _parameters(self, override: Parameters) -> Parameters:
         """The request's parameters. `timeout` is the remaining time; an earlier step may have set the sequence."""
-        parameters, override = self.request.inference.parameters, self._overrides.of(step)
+        parameters = self.request.inference.parameters
         if not (self.request.has_timeout or override):
             return parameters
         changed: dict[str, Any] = {**parameters, **override}

@@ -14,6 +14,7 @@ from adapters.errors import InferenceError
 from adapters.tensors import Tensor
 from runtimes.tensor.ensembles.execution import EnsembleRun, Values
 from runtimes.tensor.ensembles.outcomes import renamed
+from runtimes.tensor.ensembles.sequence_override import SequenceOverrides
 from runtimes.tensor.ensembles.stages import PreparedStep
 from runtimes.tensor.scheduling.responses import Responses
 
@@ -57,42 +58,47 @@ class StreamExecution:
         self.responses.begun(self._valve)
         with self._execution:
             try:
-                await self._stage(0, self._execution.inputs(), None)
+                await self._stage(0, self._execution.inputs(), SequenceOverrides(), None)
             except BaseExceptionGroup as group:
                 raise _first(group) from None
         return []
 
-    async def _stage(self, at: int, values: Mapping[str, Tensor], before: asyncio.Task[None] | None) -> None:
+    async def _stage(
+        self, at: int, values: Mapping[str, Tensor], overrides: SequenceOverrides, before: asyncio.Task[None] | None
+    ) -> None:
         """Run a stage for one response of the stage before it, and deliver the results.
 
         `before` delivers the previous response.
         """
         stage = self._stages[at]
         if stage.plan.steps:
-            values = await self._execution.advance(stage, values)
+            values = await self._execution.advance(stage, values, overrides)
         if stage.source is not None:
-            await self._spread(at, stage.source, values, before)
+            await self._spread(at, self._responses(stage.source, values, overrides), before)
             return
         if before is not None:
             await asyncio.wait((before,))
         await self._deliver(values)
 
     async def _spread(
-        self, at: int, source: PreparedStep, values: Mapping[str, Tensor], before: asyncio.Task[None] | None
+        self,
+        at: int,
+        computed: AsyncGenerator[tuple[Values, SequenceOverrides], None],
+        before: asyncio.Task[None] | None,
     ) -> None:
-        """Run a decoupled step, and the next stage for each of its responses."""
+        """Run the next stage for each response of a decoupled step."""
         window = asyncio.Semaphore(WINDOW - 1)
         following = self._stages[at + 1]
         is_last = following.source is None and not following.plan.steps
         if is_last and before is not None:
             await asyncio.wait((before,))
-        async with asyncio.TaskGroup() as group, aclosing(self._responses(source, values)) as responses:
+        async with asyncio.TaskGroup() as group, aclosing(computed) as responses:
             try:
-                async for outputs in responses:
+                async for outputs, overrides in responses:
                     if is_last:
                         await self._deliver(outputs)
                         continue
-                    before = group.create_task(self._stage(at + 1, outputs, before))
+                    before = group.create_task(self._stage(at + 1, outputs, overrides, before))
                     before.add_done_callback(lambda _: window.release())
                     await window.acquire()
             except InferenceError:
@@ -100,17 +106,20 @@ class StreamExecution:
                     await asyncio.wait((before,))
                 raise
 
-    async def _responses(self, source: PreparedStep, values: Mapping[str, Tensor]) -> AsyncGenerator[Values, None]:
-        """The responses of a decoupled step, by the names of the ensemble."""
+    async def _responses(
+        self, source: PreparedStep, values: Mapping[str, Tensor], overrides: SequenceOverrides
+    ) -> AsyncGenerator[tuple[Values, SequenceOverrides], None]:
+        """The responses of a decoupled step, by the names of the ensemble, each with the sequence that it names."""
         execution = self._execution
         program, due = execution.program, execution.request.due
         try:
             async with program.room(source, due):
-                stream = program.calls.stream(execution.inference(source, values), due, execution.leased(source))
+                inference = execution.inference(source, values, overrides)
+                stream = program.calls.stream(inference, due, execution.leased(source))
                 async with aclosing(stream):
                     async for computed in stream:
                         execution.device_seconds += computed.device_seconds
-                        yield renamed(source, computed.outputs)
+                        yield renamed(source, computed.outputs), overrides.behind(source, computed.parameters)
         except InferenceError as error:
             raise program.failure(source, error) from None
 

@@ -176,9 +176,9 @@ def _serve_ensemble(job: Job, channel: ProcessChannel, progress: int) -> None:
     from runtimes.tensor.ensembles.processes import loading as ensemble_loading  # not for other models
 
     started, before = time.monotonic(), resident_bytes()
-    steps = ensemble_loading.load(job)
-    _report(channel, started, before, {})
     assert process.connection is not None
+    steps = ensemble_loading.load(job, process.connection)
+    _report(channel, started, before, {})
     ensemble_loading.serve(steps, process.connection, progress)
     steps.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from math import inf
 from typing import Protocol, cast
 
@@ -59,7 +60,7 @@ class RequestCopy(Copy):
                 self._numbers = number = self._numbers + 1
             self._requests[number] = (request, on_end)
             request.executed_by(self, number)
-            head, data = message_of(number, request.inference, self._outputs)
+            head, data = message_of(number, request.inference, self._outputs, request.trace)
             heads.append(head)
             tensors += data
         try:
@@ -80,6 +81,13 @@ class RequestCopy(Copy):
     def latest_due(self) -> float:
         """The latest deadline of the requests that are open here."""
         return max((request.due for request, _ in self._requests.values()), default=inf)
+
+    def context_of(self, number: int) -> Context | None:
+        """The traces of an open request; for 0 those of the only open one. None if it has ended, or is unknown."""
+        if not number and len(self._requests) == 1:
+            (number,) = self._requests
+        entry = self._requests.get(number)
+        return None if entry is None else entry[0].context
 
     # Events of the worker.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextvars import Context
 from typing import Protocol
 
 import msgspec
@@ -38,6 +39,8 @@ class RequestListener(Listener, Protocol):
 
     def latest_due(self) -> float: ...
 
+    def context_of(self, number: int) -> Context | None: ...
+
 
 class RequestWorker(ProcessWorker):
     """The loop's side of one process."""
@@ -55,7 +58,7 @@ class RequestWorker(ProcessWorker):
     def _start_child(self) -> ChildProcess:
         child = ChildProcess(self._job, self._received, self._exited, with_files=True)
         self._outbox = Outbox(child.socket, child.kill)
-        self._calls = ModelCalls(self._services, self._outbox, self._job.config.name, self._requests.latest_due)
+        self._calls = ModelCalls(self._services, self._outbox, self._job.config.name, self._requests)
         return child
 
     # ── to the process ────────────────────────────────────────────────────────────────────────────────

@@ -59,12 +59,8 @@ class _Warmup:
 async def _run_whole(config: ModelConfig, instance: RequestInstance, inputs: Tensors, rows: int) -> None:
     """One request to a copy that receives requests whole."""
     loop = asyncio.get_running_loop()
-    datatypes = {spec.name: spec.datatype for spec in config.inputs}
-    tensors = [
-        tensor_of(name, datatypes.get(name) or datatype_of(array.dtype), array) for name, array in inputs.items()
-    ]
     prepared = PreparedRequest(inputs, rows, None)
-    request = OpenRequest(loop, _Warmup(), prepared, Inference(config.name, inputs=tensors), loop.time())
+    request = OpenRequest(loop, _Warmup(), prepared, _inference(config, inputs), loop.time())
     if config.decoupled:
         request.responses = Responses(request)
     returned = asyncio.Event()
@@ -77,6 +73,22 @@ async def _run_whole(config: ModelConfig, instance: RequestInstance, inputs: Ten
         await returned.wait()
     finally:
         request.cancel()
+
+
+def inference_of(config: ModelConfig, warmup: Warmup, model_folder: Path) -> Inference:
+    """One request as a client sends it. Raises `ModelLoadError`."""
+    try:
+        return _inference(config, inputs_of(config, warmup, model_folder)[0])
+    except (ModelLoadError, OSError) as error:
+        raise ModelLoadError(f"warm-up `{warmup.name}` failed: {error}") from error
+
+
+def _inference(config: ModelConfig, inputs: Tensors) -> Inference:
+    datatypes = {spec.name: spec.datatype for spec in config.inputs}
+    tensors = [
+        tensor_of(name, datatypes.get(name) or datatype_of(array.dtype), array) for name, array in inputs.items()
+    ]
+    return Inference(config.name, inputs=tensors)
 
 
 async def _run(config: ModelConfig, instance: Instance, inputs: Tensors, rows: int) -> None:

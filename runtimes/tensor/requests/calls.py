@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -34,14 +34,30 @@ class OpenCall:
     credit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WINDOW))
 
 
-class ModelCalls:
-    """The requests of one process. `latest_due` gives the deadline of the requests that the process executes."""
+class CallingRequests(Protocol):
+    """The requests that a process executes, which cause its own requests."""
 
-    def __init__(self, services: ModelServices, outbox: Outbox, model: str, latest_due: Callable[[], float]) -> None:
+    def latest_due(self) -> float:
+        """The latest deadline of them."""
+        ...
+
+    def context_of(self, number: int) -> Context | None:
+        """The traces of one of them, or of the only one for 0; None if it is not known."""
+        ...
+
+
+class ModelCalls:
+    """The requests of one process.
+
+    A request is a part of the trace that the model passes with it. Without one, it is a part of the trace of the only
+    request that the process executes, and of none among several.
+    """
+
+    def __init__(self, services: ModelServices, outbox: Outbox, model: str, causes: CallingRequests) -> None:
         self._services = services
         self._outbox = outbox
         self._model = model
-        self._latest_due = latest_due
+        self._causes = causes
         self._calls: dict[int, OpenCall] = {}
         services.blocked.add(model, self)
 
@@ -65,7 +81,9 @@ class ModelCalls:
         ]
         call = self._calls[number] = OpenCall()
         work = self._run(number, head, inputs, call)
-        call.task = asyncio.get_running_loop().create_task(work, context=Context())  # of no other request
+        context = self._causes.context_of(head.parent)
+        own = Context() if context is None else context.copy()  # not that of the turn, which may be another request's
+        call.task = asyncio.get_running_loop().create_task(work, context=own)
         call.task.add_done_callback(lambda _: self._ended(number, is_blocking=head.blocking))
 
     def _ended(self, number: int, *, is_blocking: bool) -> None:
@@ -92,9 +110,9 @@ class ModelCalls:
         try:
             inference = _inference(head, inputs)
             if head.decoupled:
-                await self._stream(number, self._services.stream(inference, self._latest_due()), call)
+                await self._stream(number, self._services.stream(inference, self._causes.latest_due()), call)
             else:
-                computed = await self._services.infer(inference, self._latest_due())
+                computed = await self._services.infer(inference, self._causes.latest_due())
                 self._send(number, computed, final=True)
         except InferenceError as error:
             if is_of_model(error):

@@ -76,6 +76,7 @@ class InferenceHead(InferenceFields, array_like=True, frozen=True, kw_only=True)
 
     number: int
     trace: str = ""
+    """The context of the request's span as JSON, in the headers of W3C Trace Context; empty if it is not traced."""
 
 
 class ResponseHead(msgspec.Struct, array_like=True, frozen=True):
@@ -105,6 +106,8 @@ class CallHead(InferenceFields, array_like=True, frozen=True, kw_only=True):
     decoupled: bool = False
     blocking: bool = False
     """Whether `execute` itself waits for the response."""
+    parent: int = 0
+    """The number of the request whose trace the model has passed; 0 for none."""
 
 
 class Query(msgspec.Struct, array_like=True, frozen=True):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Sequence
+from contextvars import copy_context
 from math import inf
 from typing import Any, Final, Protocol
 
 import numpy as np
 
 from adapters.tensors import Data, Inference, Tensor, join_bytes
+from runtimes import spans
 from runtimes.tensor.backends.base import Array
 from runtimes.tensor.requests.messages import WINDOW, InferenceHead, TensorHead, Value
 from runtimes.tensor.requests.outcomes import INTERNAL, NOT_ITERATIVE, ModelOutputs, error_of
@@ -41,7 +44,7 @@ class ExecutingCopy(Protocol):
 class OpenRequest(Pending):
     """The future of a request's outputs or, with `responses`, of its end. It is also the stream's source."""
 
-    __slots__ = ("_ended", "_executor", "_number", "_owed", "_paused", "delivery", "inference", "responses")
+    __slots__ = ("_ended", "_executor", "_number", "_owed", "_paused", "context", "delivery", "inference", "responses")
 
     def __init__(
         self,
@@ -54,6 +57,8 @@ class OpenRequest(Pending):
     ) -> None:
         super().__init__(loop, owner, prepared, arrived, due)
         self.inference = inference
+        self.context = copy_context()
+        """The traces that the request belongs to, for requests that the model makes."""
         self.delivery = _AT_ONCE
         self.responses: Responses | None = None
         self._executor: ExecutingCopy | None = None
@@ -68,6 +73,12 @@ class OpenRequest(Pending):
     def number(self) -> int:
         """The copy's number of the request; 0 before it is sent."""
         return self._number
+
+    @property
+    def trace(self) -> str:
+        """See `InferenceHead`."""
+        span = self.context.get(spans.around)
+        return "" if span is None else json.dumps(dict(span.log.fields(span)))
 
     def executed_by(self, executor: ExecutingCopy, number: int) -> None:
         """Record the copy that the request was sent to."""
@@ -147,16 +158,16 @@ def tensor_of(name: str, datatype: str, array: Array) -> Tensor:
 
 
 def message_of(
-    number: int, inference: Inference, requested: Sequence[str], extra: Mapping[str, Tensor] | None = None
+    number: int, inference: Inference, requested: Sequence[str], trace: str = ""
 ) -> tuple[InferenceHead, list[Data]]:
-    """The request as its message, with further inputs that the runtime makes."""
-    tensors = [*inference.inputs, *extra.values()] if extra else inference.inputs
+    """The request as its message."""
+    tensors = inference.inputs
     heads = tuple([TensorHead(t.name, t.datatype, t.shape, len(t.data)) for t in tensors])
     names = tuple([output.name for output in inference.outputs]) if inference.outputs else tuple(requested)
     data = [tensor.data for tensor in tensors]
     parameters = inference.parameters
     if not parameters:
-        return InferenceHead(heads, names, inference.id, number=number), data
+        return InferenceHead(heads, names, inference.id, number=number, trace=trace), data
     flags = SEQUENCE_START * bool(parameters.get("sequence_start")) | SEQUENCE_END * bool(
         parameters.get("sequence_end")
     )
@@ -172,5 +183,6 @@ def message_of(
         int(timeout) if isinstance(timeout, int | float) else 0,
         own,
         number=number,
+        trace=trace,
     )
     return head, data

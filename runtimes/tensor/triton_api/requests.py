@@ -26,12 +26,15 @@ class PreferredMemory:
 
 
 class InferenceTrace:
-    """The trace that a request belongs to."""
+    """The trace that a request belongs to. A request with the trace of another one is a part of it."""
 
-    def __init__(self, context: str = "") -> None:
+    def __init__(self, context: str = "", number: int = 0) -> None:
         self._context = context
+        self.number = number
+        """The number of the request; 0 for a trace that the model has made."""
 
     def get_context(self) -> str | None:
+        """The context of the request's span as JSON; None if the request is not traced."""
         return self._context or None
 
 
@@ -88,7 +91,7 @@ class BackendRequest:
         request._inputs, request._requested = inputs, list(head.requested if requested is None else requested)
         request._id, request._correlation = head.id, head.correlation
         request._flags, request._timeout = head.flags, head.timeout
-        request._parameters, request._trace = head.parameters, InferenceTrace(head.trace)
+        request._parameters, request._trace = head.parameters, InferenceTrace(head.trace, head.number)
         request._release_flags = RELEASE_ALL
         request._sender = sender
         return request
@@ -169,6 +172,7 @@ class BackendRequest:
             parameters=self._parameters,
             decoupled=decoupled,
             blocking=calls.is_blocking(),
+            parent=self._trace.number,
         )
 
 

@@ -32,6 +32,26 @@ async def test_all_sets_of_a_loop_are_looked_at_together() -> None:
     servers.clear()
 
 
+async def test_the_earliest_deadline_of_a_set_expires_first() -> None:
+    loop, order = asyncio.get_running_loop(), list[float]()
+
+    class Noted(Wait):
+        def expire(self) -> None:
+            order.append(self.at)
+            super().expire()
+
+        def __init__(self, at: float) -> None:
+            super().__init__(at)
+            self.at = at
+
+    waits = {Noted(loop.time() - at) for at in (3.0, 9.0, 1.0, 7.0, 5.0, 2.0, 8.0)}
+    sweeper(loop).watch(waits)
+    for wait in waits:
+        await asyncio.wait_for(wait.expired.wait(), 300)
+    assert order == sorted(order)
+    waits.clear()
+
+
 async def test_nothing_is_timed_while_every_set_is_empty() -> None:
     loop = asyncio.get_running_loop()
     mine, member = sweeper(loop), Wait(loop.time())

@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 
 
-def make_certificate(folder: Path) -> Path:
-    """A key and a self-signed certificate of 127.0.0.1 in `folder`."""
+def make_certificate(folder: Path, name: str = "IP:127.0.0.1") -> Path:
+    """A key and a self-signed certificate of a name in `folder`."""
     folder.mkdir()
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test"
     files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
-    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    names = ["-addext", f"subjectAltName={name}"]
     subprocess.run([*command.split(), *files, *names], check=True, capture_output=True)
     return folder
 

@@ -99,7 +99,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             "endpoints: [http://10.0.0.7:8000]",
             RUNTIME + "\n    balance: {by: round_robin}",
-            "7: pools[1].balance: has no effect on a runtime of the kind llm: remove it",
+            "7: pools[1].balance: has no effect on a runtime of one replica: remove it, or write `replicas`",
         ),
         (
             "endpoints: [http://10.0.0.7:8000]",
@@ -216,6 +216,11 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         ),
         (
             "name: spare",
+            "name: spare\n    balance: {locality: nearest}",
+            "6: pools[1].balance.locality: has no effect: the file does not set the gateway's `zone`",
+        ),
+        (
+            "name: spare",
             "name: spare\n    balance: {by: hash, key: user, zone_traffic: 50%}",
             "6: pools[1].balance.zone_traffic: has no effect: hash sends a key to the same endpoint from every zone",
         ),
@@ -232,7 +237,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             f"endpoints: {URL}",
             "discover: {dns: 'vllm:8000', srv: _http._tcp.vllm}",
-            "6: pools[1].discover: has one source: give dns, srv, file or kubernetes",
+            "6: pools[1].discover: has one source: give dns, srv, file, kubernetes or inference_pool",
         ),
         (
             f"endpoints: {URL}",
@@ -247,7 +252,7 @@ RUNTIME = "runtime: {kind: llm, model: 'bundled:smollm2-135m-instruct'}"
         (
             f"endpoints: {URL}",
             RUNTIME + "\n    outliers: {}",
-            "7: pools[1].outliers: has no effect on a runtime of the kind llm: remove it",
+            "7: pools[1].outliers: has no effect on a runtime of one replica: remove it, or write `replicas`",
         ),
         (
             "name: spare",

@@ -32,7 +32,7 @@ def test_limits_that_are_accepted(complaints: Complaints, limits: str) -> None:
         ),
         ("limits: {request: 5/s}", 'limits.request: unknown field (did you mean "requests"?)'),
         ("limits: [{request: 5/s}]", 'limits[0].request: unknown field (did you mean "requests"?)'),
-        ("limits: {per: keys, requests: 5/s}", "limits.per: expected tenant or key or model or user"),
+        ("limits: {per: keys, requests: 5/s}", "limits.per: expected tenant or team or key or model or user"),
         (
             "limits: {per: key}",
             f"limits: limits nothing: give one of {UNITS}",
@@ -67,6 +67,58 @@ def test_limits_that_are_refused(complaints: Complaints, limits: str, problem: s
     (line,) = complaints(f"{PRICED}    {limits}\n")
     assert line.startswith("16: tenants[0].")
     assert problem in line
+
+
+@pytest.mark.parametrize(
+    ("teams", "problem"),
+    [
+        (
+            "limits: {requests: 5/s}, teams: [{name: a, limits: {requests: 6/s}}]",
+            "teams[0].limits.requests: has no effect: tenants[0].limits.requests refuses sooner",
+        ),
+        ("teams: [{name: a, limits: {spend: 5 eur/day}}]", "is in eur and"),
+        ("teams: [{name: a, limits: {requests: 5/s, per: tenant}}]", "expected team or key or model or user"),
+        ("teams: [{name: a, limits: [{}]}]", "teams[0].limits[0]: limits nothing"),
+        ("teams: [{name: a}, {name: a}]", "teams[1].name: is given twice"),
+        (f"teams: [{{name: ads}}], keys: [{{id: {'a' * 12}, hash: '{'0' * 64}', team: adds}}]",
+         'no team of this tenant is named "adds" (did you mean "ads"?)'),
+    ],
+)  # fmt: skip
+def test_teams_that_are_refused(complaints: Complaints, teams: str, problem: str) -> None:
+    fields = teams.replace(", teams:", "\n    teams:").replace(", keys:", "\n    keys:")
+    (line,) = complaints(f"{PRICED.rstrip()}\n    {fields}\n")
+    assert problem in line
+
+
+HOOK = "webhooks: [{name: hook, url: 'https://hooks.example.com', secret: '${HOOK_SECRET}'}]"
+
+
+@pytest.mark.parametrize(
+    ("soft", "top", "problem"),
+    [
+        ("{spend: 5 usd/day, webhook: hok}", f"usage: {{}}\n{HOOK}", 'no webhook is named "hok" (did you'),
+        ("{spend: 5 usd/day, webhook: hook}", HOOK, "has no effect without `usage`"),
+        ("{spend: 5 eur/day, webhook: hook}", f"usage: {{}}\n{HOOK}", "is in eur and"),
+        ("{spend: 5 usd/day, webhook: hook, at: [80%, 80%]}", f"usage: {{}}\n{HOOK}", "each share is listed once"),
+        ("{spend: 5 usd/day, webhook: hook}", f"usage: {{}}\n{HOOK.replace('https', 'http')}", "is not encrypted"),
+        ("{spend: 5 usd/day, webhook: hook}", f"usage: {{}}\n{HOOK.replace('hooks.example.com', '10.0.0.7')}",
+         "is a private address"),
+        ("{spend: 5 usd/day, webhook: hook}", f"usage: {{}}\n{HOOK.replace('hooks.example.com', 'localhost:8443')}",
+         "is a private address"),
+    ],
+)  # fmt: skip
+def test_soft_budgets_that_are_refused(
+    complaints: Complaints, monkeypatch: pytest.MonkeyPatch, soft: str, top: str, problem: str
+) -> None:
+    monkeypatch.setenv("HOOK_SECRET", "s" * 32)
+    lines = complaints(f"{PRICED}    soft_budgets: [{soft}]\n{top}\n")
+    assert any(problem in line for line in lines), lines
+
+
+def test_a_webhook_without_use_is_refused(complaints: Complaints, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK_SECRET", "s" * 32)
+    (line,) = complaints(f"{PRICED}{HOOK}\n")
+    assert "has no effect: no soft budget names it" in line
 
 
 def test_a_budget_needs_a_price_on_every_model_it_covers(complaints: Complaints) -> None:
@@ -125,7 +177,7 @@ def test_the_counter_is_configured_at_the_limit(complaints: Complaints, text: st
             f"{PRICED}    limits: {{requests: 5/s, on_redis_failure: refuse}}\n",
             "16: tenants[0].limits.on_redis_failure: has no effect: Redis counts only `count: exact` and `leased`",
         ),
-        (REDIS, "2: state.redis: has no effect: no limit is `count: exact` or `leased`"),
+        (REDIS, "2: state.redis: has no effect: no limit is `count: exact` or `leased`, and there is no `listen.bus`"),
         (
             PRICED.replace("version: 1", "version: 1\nstate: {redis_timeout: 50ms}"),
             "2: state.redis_timeout: has no effect without state.redis",

@@ -9,10 +9,10 @@ import pytest
 from pydantic import SecretStr
 
 from config.schema.batches.batches import S3Config
-from gateway.batches import s3_client
-from gateway.batches.s3_client import ATTEMPTS
-from gateway.batches.s3_signature import S3Credentials, signed_headers
-from gateway.batches.s3_storage import S3Storage
+from gateway.batches.s3 import client as s3_client
+from gateway.batches.s3.client import ATTEMPTS
+from gateway.batches.s3.signature import S3Credentials, signed_headers
+from gateway.batches.s3.storage import S3Storage
 from gateway.batches.storage import NoObject, StorageError
 
 

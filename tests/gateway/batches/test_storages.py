@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.batches import s3_storage
 from gateway.batches.local_storage import LocalStorage
-from gateway.batches.s3_storage import S3Storage
+from gateway.batches.s3 import storage as s3_storage
+from gateway.batches.s3.storage import S3Storage
 from gateway.batches.storage import NoObject, Storage, StorageError
 from tests.support.s3 import BUCKET, s3_server
 

@@ -102,3 +102,13 @@ def test_a_frame_is_bounded_and_has_the_failing_endpoints() -> None:
 
 def test_a_frame_of_no_worker_is_empty() -> None:
     assert frame_of({}, 1.0) == {"at": 1.0, "accepting": False, "in_flight": 0, "pools": [], "workers": []}
+
+
+def test_a_frame_has_the_replicas_of_a_pool_at_zero_and_the_reason() -> None:
+    scale = {
+        "pool": "main", "replicas": 0, "ready": 0, "starting": 0, "desired": 0, "min": 0, "max": 2,
+        "reason": "no request for 600 s", "failure": "", "start_seconds": 3.5,
+    }  # fmt: skip
+    (pool,) = frame_of({"accepting": True, "endpoints": [], "replicas": [scale]}, 1.0)["pools"]
+    assert (pool["pool"], pool["size"], pool["endpoints"]) == ("main", 0, [])
+    assert (pool["replicas"]["desired"], pool["replicas"]["reason"]) == (0, "no request for 600 s")

@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 
 from tests.gateway.console.conftest import OpenConsole, settings
+from tests.gateway.console.test_start import until_stored
 from tests.support.browsing.axe import check_accessibility
 from tests.support.upstreams import upstream
 
@@ -49,3 +50,55 @@ async def test_a_person_follows_a_request_through_a_pipeline(console: OpenConsol
             await check_accessibility(c.page)
             await c.page.resize(360)
             assert await c.page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+CHOSEN: dict[str, Any] = {
+    "steps": [
+        {"name": "draft", "cascade": CASCADE},
+        {
+            "name": "last",
+            "in": {"draft": "draft.text"},
+            "switch": [
+                {"if": "draft.text == 'never'", "model": "small"},
+                {"else": True, "template": "Better: {{ draft }}"},
+            ],
+        },
+        {"name": "answer", "in": {"prompt": "last.text"}, "model": "large"},
+    ]
+}
+
+
+async def test_a_stored_request_shows_the_reasons_and_the_cost_of_its_steps(console: OpenConsole) -> None:
+    price = {"prompt": "3 usd/1M", "completion": "15 usd/1M"}
+    async with upstream() as up:
+        models = [{"name": name, "routes": [{"to": "main"}], "price": price} for name in ("small", "large")]
+        piped = {"name": "piped", "pipeline": CHOSEN}
+        tenants = [{"name": "acme", "models": ["*"]}]
+        async with console(
+            settings(up.url, requests={"flush": "100ms"}, models=[piped, *models], tenants=tenants)
+        ) as c:
+            key, operator = await c.issue(), await c.issue(role="operator")
+            async with aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as http:
+                body = {"model": "piped", "messages": [{"role": "user", "content": "hi"}]}
+                async with http.post(f"{c.g.url}/v1/chat/completions", json=body) as response:
+                    assert response.status == 200, await response.text()
+                    id = response.headers["x-request-id"]
+            await until_stored(c, 1, operator)
+            async with aiohttp.ClientSession(headers={"authorization": f"Bearer {operator}"}) as http:
+                steps = (await (await http.get(f"{c.g.admin}/admin/requests/{id}")).json())["steps"]
+            whys = {step["step"]: step.get("why") for step in steps}
+            assert whys["draft.small"] == "not accepted if finish == 'length'"
+            assert whys["last"] == "else"
+            assert all(step["at_ms"] >= 0 for step in steps)
+            assert sum(step.get("prompt_tokens", 0) for step in steps) == 15
+            await c.open(f"/requests/{id}")
+            await c.sign_in(operator)
+            await c.page.shows("The model is a pipeline")
+            await c.page.shows("not accepted if finish == 'length'")
+            await c.page.shows("Step draft.small")
+            await c.page.shows("0.00036 usd")
+            await check_accessibility(c.page)
+            await c.page.click("Its path in the graph")
+            await c.page.until("document.querySelectorAll('.graph .passed').length > 3")
+            await c.page.shows("not accepted if finish == 'length'")
+            await check_accessibility(c.page)

@@ -78,6 +78,49 @@ async def test_a_tenant_s_admin_issues_rotates_and_revokes_a_key(console: OpenCo
         assert "beta" not in await c.page.text("body")
 
 
+async def test_a_tenant_s_admin_manages_teams_within_its_budget(console: OpenConsole) -> None:
+    async with upstream() as up, console(configuration(up.url)) as c:
+        await c.open("/tenants")
+        await c.sign_in(await c.issue(role="tenant-admin"))
+        await c.page.click("Add a team")
+        await c.page.fill("Name", "search")
+        await c.page.fill("Spend", "51 usd/month")
+        await c.page.click("Add", "dialog button")
+        await c.page.shows("51 usd/month is beyond the 50 usd/month of the tenant acme")
+        await c.page.fill("Spend", "20 usd/month")
+        await c.page.fill("Requests", "1/h")
+        await check_accessibility(c.page)
+        await c.page.click("Add", "dialog button")
+        await c.page.shows("requests 1/h, spend 20 usd/month")
+        await c.page.click("Issue a key")
+        await c.page.choose("Team", "search")
+        await c.page.click("Issue", "dialog button")
+        await c.page.shows("it is shown once")
+        key = await c.page.text("dialog pre")
+        await c.page.click("Done")
+        await until_answered(c, key, 200)
+        await until_answered(c, key, 429)
+        await c.page.click("Change search")
+        await c.page.fill("Requests", "500/min")
+        await c.page.click("Change", "dialog button")
+        await c.page.shows("requests 500/min")
+        await until_answered(c, key, 200)
+        await c.page.click("Remove search")
+        await c.page.click("Remove", "dialog button")
+        await c.page.shows("1 valid keys are in the team search")
+        await c.page.click("Cancel", "dialog button")
+        await c.page.click(f"Move {key.split('-')[1]}")
+        await c.page.choose("Team", "none")
+        await c.page.click("Move", "dialog button")
+        await c.page.until("!document.querySelector('dialog')")
+        await c.page.choose("By", "team")
+        await c.page.until("[...document.querySelectorAll('th[scope=row]')].some((th) => th.innerText === 'search')")
+        await check_accessibility(c.page)
+        await c.page.click("Remove search")
+        await c.page.click("Remove", "dialog button")
+        await c.page.shows("No team.")
+
+
 async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console: OpenConsole) -> None:
     async with upstream() as up, console(configuration(up.url)) as c:
         await c.open("/tenants/beta")
@@ -96,3 +139,23 @@ async def test_an_operator_sees_all_tenants_and_a_tenant_s_admin_its_own(console
         await c.page.shows("600/min")
         await c.page.resize(360)
         await c.page.until("document.documentElement.scrollWidth <= 360")
+
+
+async def test_many_keys_are_read_page_by_page(console: OpenConsole) -> None:
+    rows = "document.querySelectorAll('[aria-label=Keys] tbody tr').length"
+    async with upstream() as up, console(configuration(up.url)) as c:
+        operator = await c.issue(role="operator")
+        headers = {"authorization": f"Bearer {operator}"}
+        async with aiohttp.ClientSession(headers=headers) as http:
+            for number in range(60):
+                body = {"label": f"application {number}"}
+                async with http.post(f"{c.g.admin}/admin/tenants/acme/keys", json=body) as response:
+                    assert response.status == 201
+        await c.open("/tenants/acme")
+        await c.sign_in(operator)
+        await c.page.until(f"{rows} === 50")
+        await c.page.shows("application 59")
+        await c.page.click("More")
+        await c.page.until(f"{rows} === 61")
+        await c.page.shows("application 0")
+        await check_accessibility(c.page)

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from config.schema.config import DiscoverConfig
-from gateway.discovery import kubernetes
+from gateway.discovery import cluster_api
+from gateway.discovery.cluster_api import ClusterApi
+from gateway.discovery.list_watch import ListWatch
 from gateway.discovery.target import DiscoveryError
 from tests.gateway.discovery.following import following, until, urls
 from tests.support.kubernetes import ApiServer, api_server, endpoint, slice_of
@@ -53,12 +55,12 @@ async def test_a_removal_that_was_missed_counts_with_the_next_list() -> None:
 async def test_an_ended_watch_continues_from_the_last_version(monkeypatch: pytest.MonkeyPatch) -> None:
     async with api_server() as api:
         await api.put(slice_of("a", endpoint("10.0.0.1")))
-        watch = kubernetes.EndpointSlices._watch
+        watch = ListWatch._watch
 
         async def short(self: Any, http: Any, seconds: float, report: Any) -> None:
             await watch(self, http, min(seconds, 1.0), report)
 
-        monkeypatch.setattr(kubernetes.EndpointSlices, "_watch", short)
+        monkeypatch.setattr(ListWatch, "_watch", short)
         async with following(config(api)) as endpoints:
             await until(lambda: api.watches == 1)
             await api.bookmark()
@@ -140,17 +142,17 @@ def test_outside_a_cluster_missing_settings_are_named(monkeypatch: pytest.Monkey
         ({"service": "vllm", "namespace": "models"}, "kubernetes.server"),
     ):
         with pytest.raises(DiscoveryError, match=missing):
-            kubernetes.Access(DiscoverConfig.model_validate({"kubernetes": section}).kubernetes)  # type: ignore[arg-type]
+            ClusterApi(DiscoverConfig.model_validate({"kubernetes": section}).kubernetes, "kubernetes")  # type: ignore[arg-type]
 
 
 def test_inside_a_cluster_the_service_account_provides_the_defaults(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(kubernetes, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(cluster_api, "ACCOUNT", tmp_path)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
     (tmp_path / "namespace").write_text("models")
     section = DiscoverConfig.model_validate({"kubernetes": {"service": "vllm"}}).kubernetes
     assert section is not None
     with pytest.raises(DiscoveryError, match=r"ca\.crt"):
-        kubernetes.Access(section)
+        ClusterApi(section, "kubernetes")

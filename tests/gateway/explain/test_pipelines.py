@@ -63,3 +63,35 @@ tenants: [{{name: acme, models: ["*"]}}]
     request = RequestConfig.model_validate({"tenant": "acme", "model": "whole", "front": "infer"})
     lines = written(Policy.of(load(tmp_path / "file.yaml")).explain_description(request, 0.0)).splitlines()
     assert lines[2] == "  post: call best of post.py ← a = request.a"
+
+
+def test_the_drafts_of_a_judge_are_drawn_below_it(tmp_path: Path) -> None:
+    (tmp_path / "file.yaml").write_text(
+        """\
+version: 1
+pools: [{name: gpu, endpoints: ["http://10.0.0.5:8000"]}]
+models:
+  - {name: small, routes: [{to: gpu}]}
+  - name: judged
+    pipeline:
+      judge:
+        model: small
+        n: 2
+        of:
+          - small
+          - {name: refined, steps: [{name: rough, model: small}, {name: last, model: small, in: {prompt: rough.text}}]}
+          - {name: agreed, agree: {of: small, n: 3}}
+tenants: [{name: acme, models: ["*"]}]
+"""
+    )
+    request = RequestConfig.model_validate({"tenant": "acme", "model": "judged"})
+    policy = Policy.of(load(tmp_path / "file.yaml"))
+    assert written(policy.explain_description(request, 0.0)).splitlines()[2:9] == [
+        "  judge of 6 drafts by small (gpu)",
+        "    model small (gpu)",
+        "    refined: steps",
+        "      rough: model small (gpu) ← the request",
+        "      last: model small (gpu) ← prompt = rough.text",
+        "    agreed: agree of 3 drafts",
+        "      model small (gpu)",
+    ]

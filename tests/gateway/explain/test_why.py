@@ -12,6 +12,7 @@ from config.cases import RequestConfig, described_request
 from gateway.auth.keys import Principal
 from gateway.auth.scope import Scope
 from gateway.explain.requests import headers_of, principal_of, request_of
+from gateway.explain.text import explained
 from gateway.explain.why import Policy
 from gateway.telemetry import Record
 from policies.routing.explain import Explanation
@@ -114,6 +115,24 @@ def test_the_sent_request_has_the_pools_own_name_of_the_model() -> None:
         "logprobs": None,
         "model": "llama",
     }
+
+
+def test_a_line_of_a_batch_has_the_price_the_band_and_the_bounds_of_batches() -> None:
+    batches = {"enqueued_tokens": 5000, "active": 3}
+    price = {"prompt": "1 usd/1M", "completion": "2 usd/1M", "batch": "50%"}
+    made = config(
+        pools=[{"name": name, "endpoints": ["http://127.0.0.1:9"]} for name in POOLS],
+        models=[{"name": "chat", "routes": ROUTES, "price": price}],
+        tenants=[{"name": "acme", "models": ["chat"], "batches": batches}],
+    )
+    question = {"tenant": "acme", "model": "chat", "prompt_tokens": 1000, "max_tokens": 50}
+    live = Policy.of(made).explain_description(described_request(question), 0.0)
+    line = Policy.of(made).explain_description(described_request({**question, "batch": True}), 0.0)
+    assert (live.band, line.band) == (None, "batch")
+    assert (live.cost, line.cost) == ("0.0011 usd", "0.00055 usd")
+    assert {"per": "tenant", "batches": batches} in line.limits
+    assert all("batches" not in limit for limit in live.limits)
+    assert "as a line of a batch: below all live requests" in explained(line)
 
 
 def test_the_cost_is_that_of_the_sent_request() -> None:

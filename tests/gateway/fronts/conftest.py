@@ -19,6 +19,7 @@ from prometheus_client.samples import Exemplar
 from adapters.types import Order
 from config.schema.config import Config
 from config.schema.identity import GrantConfig
+from gateway.alerts.writer import AlertWriter
 from gateway.auth.audit import Act, Actor
 from gateway.auth.certificates import Certificates, PeerCertificate
 from gateway.auth.credentials import Credentials
@@ -26,6 +27,7 @@ from gateway.auth.keys import ApiKey, Principal
 from gateway.auth.store import KeyStore
 from gateway.auth.table import KeyTable
 from gateway.auth.tokens import Tokens
+from gateway.batches.service import BatchService
 from gateway.fronts.admin.front import make_app
 from gateway.lifecycle import Lifecycle
 from gateway.requests.writer import RequestWriter
@@ -50,6 +52,8 @@ class StubBackend:
         self.decider = Decider(lambda: self.config, self._exchange, lambda: PEPPER)
         self.usage = UsageWriter(lambda: self.config, lambda: PEPPER)
         self.requests = RequestWriter(lambda: self.config)
+        self.batches: BatchService | None = None
+        self.alerts = AlertWriter(lambda: self.config, lambda: PEPPER, self.usage)
         self.http_address = ("127.0.0.1", 8080)
         self.demo: ApiKey | None = None
         self.acts: list[Act] = []

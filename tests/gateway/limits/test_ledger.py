@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.errors import LimitExceeded
+from config.schema.config import ClientModelConfig
 from config.schema.money import PICOS
 from gateway.limits.account import OTHER_KEYS
 from gateway.limits.ledger import Reservation
-from tests.gateway.limits.timed_ledger import TimedLedger, dollars, ledger, used
+from policies.routing.facts import Facts
+from tests.gateway.limits.timed_ledger import TimedLedger, dollars, ledger, tenant, used
 
 
 @pytest.fixture(params=["memory", "shared"], autouse=True, scope="module")
@@ -225,3 +227,36 @@ def test_no_interleaving_spends_more_than_the_budget_and_the_last_underestimate(
             under += max(0, truth - reserved)
         assert spent <= 100 + under
     assert timed.left("spend") == max(0, 100 - spent - sum(reserved for _, reserved in held))
+
+
+PER = st.sampled_from(("tenant", "key", "model", "user"))
+MODELS = st.sampled_from((None, ["chat"], ["chat", "embed"]))
+LIMITS = st.lists(st.tuples(PER, MODELS), min_size=1, max_size=4)
+
+
+@given(LIMITS, st.booleans())
+def test_the_calls_of_a_request_need_no_other_allowances_if_the_key_determines_them(
+    limits: list[tuple[str, list[str] | None]], limited_model: bool
+) -> None:
+    written = [
+        {"per": per, "requests": f"{at + 1}/min", **({} if models is None else {"models": models})}
+        for at, (per, models) in enumerate(limits)
+    ]
+    timed = TimedLedger(written)
+    if limited_model:
+        fields = {"name": "embed", "routes": [{"to": "p"}], "limits": {"requests": "9/min"}}
+        timed.ledger.configure([tenant(written)], 0.0, [ClientModelConfig.model_validate(fields)])
+
+    def allowances(model: str, user: str | None) -> set[int]:
+        facts = Facts("acme", "k1", model, {}, False, 1, user, "r")
+        return {id(each) for each in timed.ledger.allowances(facts, model, 0.0)}
+
+    of_request = allowances("chat", "ann")
+    for model in ("chat", "embed", "other"):
+        facts = Facts("acme", "k1", model, {}, False, 1, "bob", "r")
+        if timed.ledger.is_for_each_request(facts, model):
+            assert allowances(model, "bob") == of_request
+        else:
+            assert (limited_model and model == "embed") or any(
+                per in ("model", "user") or models is not None for per, models in limits
+            )

@@ -122,8 +122,12 @@ def test_the_next_owner_of_a_slot_begins_at_zero(table: SharedTable) -> None:
 @pytest.mark.parametrize("operation", ["reserve", "settle", "undo"])
 def test_a_worker_killed_at_any_line_leaves_all_or_nothing(operation: str) -> None:
     """Only the request itself can be lost, which stays counted, and no lock stays shut."""
-    # It forks some hundred times. A new process is small, and pytest's process, with all modules of all tests, is not.
-    program = f"from tests.gateway.limits.test_shared import kill_at_each_line as kill; kill({operation!r})"
+    in_a_small_process(f"kill_at_each_line({operation!r})")
+
+
+def in_a_small_process(work: str) -> None:
+    """Run work that forks a hundred times: pytest's process, with all modules of all tests, is large."""
+    program = f"from tests.gateway.limits.test_shared import *; {work}"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
@@ -159,7 +163,12 @@ def kill_at_each_line(operation: str) -> None:
     raise AssertionError("it never came to its end")
 
 
-def test_many_workers_killed_at_random_moments_lose_nothing(table: SharedTable) -> None:
+def test_many_workers_killed_at_random_moments_lose_nothing() -> None:
+    in_a_small_process("kill_at_random_moments()")
+
+
+def kill_at_random_moments() -> None:
+    table = SharedTable.create(4, few=64, many=64)
     limits = {"tokens": "1000/month", "spend": "100 usd/month", "concurrency": 3}
     chance = random.Random(7)
 

@@ -1,6 +1,7 @@
 """Random pipelines over scripted servers on virtual time, and the invariants at the end of a request."""
 
 import asyncio
+import json
 import random
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,15 @@ from adapters.errors import (
 from adapters.fake import FakeAdapter, Script
 from adapters.requests import ModelQuery, ModelRequest
 from adapters.tensors import Inferred, Tensor
-from adapters.types import Form, Usage
+from adapters.types import OPENAI, Form, Usage
 from adapters.wire.oip import responses as oip_responses
 from tests.gateway.pipelines.rigs import chat_script, chunks, floats, infer
 from tests.support.gateways import Rig, chat, config
 
 MODELS = "abcdef"
+VECTORS = "v"
+"""The model of embeddings, of stories with texts."""
+DOCUMENTS = ["yes", "no"]
 HANGS = 1e6
 AFTERWARDS = 0.05
 """Seconds after the end of a request within which all of its work has ended."""
@@ -80,6 +84,8 @@ class Story:
         self.tensors = self.rng.random() < 0.5
         self.is_stream = not self.tensors and self.rng.random() < 0.5
         self.fakes = {name: MeteredFake(*self._scripts()) for name in MODELS}
+        if not self.tensors:
+            self.fakes[VECTORS] = MeteredFake(*[self._vectors() for _ in range(2)])
         self._names = 0
         self.nested = [{"name": f"inner{i}", "pipeline": self._pipeline(2, MODELS)} for i in range(2)]
         self.pipeline = self._pipeline(3, [*MODELS, "inner0", "inner1"])
@@ -113,6 +119,14 @@ class Story:
         made = chat_script(text, rng.choice(("stop", "length", "tool_calls", "strange")), latency=latency, fault=fault)
         return replace(made, usage=usage)
 
+    def _vectors(self) -> Script:
+        """The embeddings of a query and the documents, now and then too few."""
+        rng = self.rng
+        rows = rng.choice((1, 2, 2, 2, 2)) + 1
+        data = [{"object": "embedding", "index": row, "embedding": [rng.random(), 1.0]} for row in range(rows)]
+        body = json.dumps({"object": "list", "data": data, "usage": {}}).encode()
+        return replace(self._script(), chunks=(body,), form=OPENAI)
+
     # ── graphs ────────────────────────────────────────────────────────────────────────────────────────
 
     def _pipeline(self, depth: int, models: Any) -> dict[str, Any]:
@@ -123,6 +137,7 @@ class Story:
 
     def _node(self, depth: int, models: list[str], earlier: list[str]) -> dict[str, Any]:
         kinds = ["model"] if depth <= 0 else ["model", "steps", "steps", "ensemble", "switch", "cascade"]
+        kinds += ["judge", "agree"] if depth > 0 and not self.tensors else []
         kind = self.rng.choice(kinds)
         if kind == "model":
             return {"model": self.rng.choice(models)}
@@ -149,6 +164,9 @@ class Story:
                 step["at_least"] = "200ms"
             steps.append(step)
             own.append(name)
+            if not self.tensors and rng.random() < 0.3:
+                steps += self._texts([*earlier, *own])
+                own.append(steps[-1]["name"])
         made: dict[str, Any] = {"steps": steps}
         if not self.tensors and rng.random() < 0.3:
             steps.insert(0, self._guard("request", models))
@@ -158,6 +176,20 @@ class Story:
             field = "y" if self.tensors else "text"
             made["out"] = {field: f"{rng.choice(own)}.{field}"}
         return made
+
+    def _texts(self, earlier: list[str]) -> list[dict[str, Any]]:
+        """A text from a template, of an earlier text or of the best of the request's documents."""
+        rng, name = self.rng, self._name()
+        source = f"{rng.choice(('request', rng.choice(earlier)))}.text"
+        if rng.random() < 0.3:
+            return [{"name": name, "in": {"text": source}, "template": "{{ text }}"}]
+        best = self._name()
+        inputs = {"query": source, "candidates": "request.documents"}
+        reranked: dict[str, Any] = {"name": best, "in": inputs, "rerank": {"embed": VECTORS, "top": 2}}
+        if rng.random() < 0.3:
+            reranked["on_error"] = rng.choice(("skip", {"use": {"candidates": ["no"]}}))
+        text = {"name": name, "in": {"found": f"{best}.candidates"}, "template": "{{ found | join }}"}
+        return [reranked, text]
 
     def _guard(self, on: str, models: list[str]) -> dict[str, Any]:
         rng = self.rng
@@ -219,13 +251,26 @@ class Story:
             stages.append(stage)
         return {"cascade": [*stages, {"name": self._name(), **self._node(min(depth, 1), models, earlier)}]}
 
+    def _judge(self, depth: int, models: list[str], earlier: list[str]) -> dict[str, Any]:
+        rng = self.rng
+        made = {**self._drafts(depth, models, earlier), "model": rng.choice(models), "both_orders": rng.random() < 0.5}
+        return {"judge": {**made, "else": rng.choice(("first", "fail"))}}
+
+    def _agree(self, depth: int, models: list[str], earlier: list[str]) -> dict[str, Any]:
+        return {"agree": {**self._drafts(depth, models, earlier), "by": self.rng.choice(("text", "number", "edit"))}}
+
+    def _drafts(self, depth: int, models: list[str], earlier: list[str]) -> dict[str, Any]:
+        count = self.rng.randint(1, 3)
+        of = [{"name": self._name(), **self._node(min(depth, 1), models, earlier)} for _ in range(count)]
+        return {"of": of, "n": 2 if count == 1 else self.rng.choice((1, 1, 2))}
+
     # ── the request ───────────────────────────────────────────────────────────────────────────────────
 
     def configuration(self) -> dict[str, Any]:
         """The sections of the file, apart from the version."""
         rng = self.rng
         pools: list[dict[str, Any]] = []
-        for name in MODELS:
+        for name in self.fakes:
             pool: dict[str, Any] = {"name": name, "endpoints": ["http://127.0.0.1:9"]}
             if self.tensors:
                 pool["protocol"] = "oip-http"
@@ -233,7 +278,9 @@ class Story:
                 pool |= {"queue": {"max_in_flight": 1, "timeout": "1s"}}
             pools.append(pool)
         route = {"retry": {"attempts": rng.choice((1, 2))}, "timeout": {"first_byte": "5s", "idle": "2s"}}
-        models = [{"name": name, "routes": [{"to": name, **route}], "price": {"request": "1 usd"}} for name in MODELS]
+        models = [
+            {"name": name, "routes": [{"to": name, **route}], "price": {"request": "1 usd"}} for name in self.fakes
+        ]
         limits = [{"tokens": f"{LIMIT}/d"}, {"requests": "2/d", "models": ["a"], "per": "tenant"}]
         return {
             "pools": pools,
@@ -268,7 +315,7 @@ class Story:
         self.ends = {step.outcome for step in record.trace.steps}
 
     async def _client(self, one: Rig, record: Any) -> None:
-        chats = chat("whole", stream=self.is_stream, max_tokens=10)
+        chats = chat("whole", stream=self.is_stream, max_tokens=10, documents=DOCUMENTS)
         request = infer(floats("x", 0.7, 0.2)) if self.tensors else chats
         try:
             answer = await one.core.handle(one.principal, request, {}, record)

@@ -123,3 +123,34 @@ async def test_a_client_that_leaves_between_steps_ends_the_pipeline() -> None:
         await one.until_idle()
         assert one.adapters["b"][0].calls[0].end == "cancelled"
         assert [record.status for record in one.log.records] == [499]
+
+
+DECLARED = {"inputs": [], "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (floats("y", 1, 2, 3), "FP32 [1, 3]"),
+        (Tensor("y", "FP32", (2,), floats("", 1, 2).data), "FP32 [2]"),
+        (Tensor("y", "INT32", (1, 2), floats("", 1, 2).data), "INT32 [1, 2]"),
+        (floats("y", 1, 2), ""),
+        (Tensor("y", "FP32", (3, 2), floats("", 1, 2, 3, 4, 5, 6).data), ""),
+    ],
+)
+async def test_an_output_that_does_not_fit_its_signature_fails_its_step(answer: Tensor, shown: str) -> None:
+    first = {"name": "first", "model": "typed", "in": {"x": "request.x"}}
+    second = {"name": "second", "model": "b", "in": {"x": "first.y"}}
+    typed = {"name": "typed", "routes": [{"to": "a"}], "signature": DECLARED}
+    servers = {"a": infers(answer), "b": infers(floats("z", 1))}
+    one = rig({"steps": [first, second]}, servers, tensors="ab", models=[typed])
+    async with opened(one) as (url, http), http.post(f"{url}/v2/models/whole/infer", json=tensors(1)) as response:
+        body = await response.json()
+        if not shown:
+            assert response.status == 200
+        else:
+            assert (response.status, list(body)) == (502, ["error"])
+            message = f"the output `y` of `typed` is {shown}, and its signature has FP32 [-1, 2]."
+            assert body["error"] == f"The step `first` failed: {message}"
+    assert len(one.adapters["b"][0].calls) == (not shown)
+    one.assert_idle()

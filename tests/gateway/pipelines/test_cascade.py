@@ -134,3 +134,24 @@ async def test_outputs_of_tensors_are_accepted_by_name() -> None:
         answer = await one.core.handle(one.principal, infer(floats("x", 1)), {}, one.record())
         assert (await outputs(answer))["score"].data == floats("", 0.1, expected).data
         one.assert_idle()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("verdict", "result"), [("yes", "a draft"), ("no", "the answer"), ("unsure", "the answer")])
+async def test_a_validating_model_accepts_or_rejects_a_draft(verdict: str, result: str) -> None:
+    checked = {
+        "name": "checked",
+        "steps": [
+            {"name": "draft", "model": "small"},
+            {"name": "prompt", "in": {"d": "draft.text"}, "template": "Is this right? {{ d }}"},
+            {"name": "check", "model": "validator", "in": {"prompt": "prompt.text"}},
+        ],
+        "out": {"text": "draft.text", "verdict": "check.text"},
+        "accept_if": 'verdict == "yes"',
+    }
+    fakes = {"small": chat_fake("a draft"), "validator": chat_fake(verdict), "large": chat_fake("the answer")}
+    one = rig({"cascade": [checked, {"model": "large"}]}, fakes)
+    assert await text(one) == result
+    assert sent(one, "validator")["messages"][0]["content"] == "Is this right? a draft"
+    assert len(one.adapters["large"][0].calls) == (result == "the answer")
+    one.assert_idle()

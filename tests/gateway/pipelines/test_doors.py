@@ -51,7 +51,37 @@ async def test_the_metadata_of_a_pipeline_is_that_of_its_graph() -> None:
         assert [output["name"] for output in described["outputs"]] == ["total", "part"]
         assert (await door.get("/v2/models/whole/ready")).status == 200
         assert "whole" in (await (await door.get("/v2/models")).json())["models"]
-        assert (await door.get("/v2/models/whole/stats")).status == 400
+
+
+async def test_the_configuration_and_the_statistics_of_a_pipeline() -> None:
+    """perf_analyzer reads both."""
+    async with sums() as door:
+        client = triton.InferenceServerClient(door.grpc)
+        config = await (await door.get("/v2/models/whole/config")).json()
+        assert (config["name"], config["max_batch_size"]) == ("whole", 0)
+        assert config["input"] == [
+            {"name": "left", "data_type": "TYPE_INT32", "dims": [-1, 2]},
+            {"name": "right", "data_type": "TYPE_INT32", "dims": [-1, 2]},
+        ]
+        reported = (await client.get_model_config("whole", headers=door.keyed)).config
+        assert [(one.name, one.data_type, list(one.dims)) for one in reported.input] == [
+            ("left", 8, [-1, 2]), ("right", 8, [-1, 2]),
+        ]  # fmt: skip
+        pair = [
+            {"name": "left", "datatype": "INT32", "shape": [3, 2], "data": [1, 2, 3, 4, 5, 6]},
+            {"name": "right", "datatype": "INT32", "shape": [3, 2], "data": [3, 4, 5, 6, 7, 8]},
+        ]
+        assert (await door.post("/v2/models/whole/infer", {"inputs": pair})).status == 200
+        assert (await door.post("/v2/models/whole/infer", {"inputs": pair[:1]})).status == 400
+        (entry,) = (await (await door.get("/v2/models/whole/stats")).json())["model_stats"]
+        counts = {name: part["count"] for name, part in entry["inference_stats"].items()}
+        assert (counts["success"], counts["fail"], counts["queue"], counts["compute_infer"]) == (1, 1, 1, 1)
+        assert (entry["inference_count"], entry["execution_count"]) == (3, 1)
+        assert entry["inference_stats"]["success"]["ns"] > 0
+        (same,) = (await client.get_inference_statistics("whole", headers=door.keyed)).model_stats
+        assert (same.name, same.version, same.inference_stats.success.count) == ("whole", "1", 1)
+        assert same.last_inference == entry["last_inference"]
+        await client.close()
 
 
 async def test_triton_s_clients_over_http_and_grpc() -> None:

@@ -15,8 +15,14 @@ from tests.support.turns import Turns, most_seconds
 
 MiB = 1024 * 1024
 ALPHABETS = {"ascii": "needl ", "wide": "é世 ", "astral": "😀a"}
-SIZES = (MiB, pytest.param(6 * MiB, marks=pytest.mark.nightly), 30 * MiB)
-"""Bytes of UTF-8: the largest is nearly the largest legal body."""
+TEXTS = [
+    pytest.param(size, alphabet, marks=[] if often else [pytest.mark.nightly])
+    for size, alphabets in ((MiB, {"ascii", "astral"}), (6 * MiB, set()), (30 * MiB, {"wide"}))
+    for alphabet in ALPHABETS
+    for often in (alphabet in alphabets,)
+]
+"""Bytes of UTF-8: the largest is nearly the largest legal body. A letter has one, two or four bytes in memory; every
+night, each size has each."""
 READ = {"name": "f", "model": "a"}
 
 
@@ -78,8 +84,7 @@ async def ended(graph: dict[str, Any], answer: str, **fields: Any) -> InferenceE
     return failure
 
 
-@pytest.mark.parametrize("alphabet", ALPHABETS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "alphabet"), TEXTS)
 @pytest.mark.parametrize("kind", OF_REQUESTS)
 async def test_no_turn_reads_a_long_request(kind: str, size: int, alphabet: str) -> None:
     letters = ALPHABETS[alphabet]
@@ -94,8 +99,7 @@ async def test_no_turn_reads_a_long_request(kind: str, size: int, alphabet: str)
         assert failure is None
 
 
-@pytest.mark.parametrize("alphabet", ALPHABETS)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "alphabet"), TEXTS)
 @pytest.mark.parametrize("kind", OF_ANSWERS)
 async def test_no_turn_reads_a_long_answer(kind: str, size: int, alphabet: str) -> None:
     letters = ALPHABETS[alphabet]

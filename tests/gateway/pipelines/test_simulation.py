@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.gateway.pipelines.stories import Story
+from tests.gateway.pipelines.stories import VECTORS, Story
 
 SEEDS = int(os.environ.get("HEADRACE_PIPELINE_SEEDS", "400"))
 ONE = os.environ.get("HEADRACE_SEED")
@@ -27,11 +27,13 @@ async def test_every_pipeline_ends_once_and_leaves_nothing_behind(chunk: int) ->
 
 @pytest.mark.looptime
 async def test_the_stories_reach_every_outcome() -> None:
-    outcomes, ends = Counter[str](), Counter[str]()
+    outcomes, ends, vectors = Counter[str](), Counter[str](), Counter[str]()
     for seed in range(100):
         story = Story(seed)
         await story.play()
         outcomes[story.outcome] += 1
         ends.update(story.ends)
+        vectors.update(call.end for name, fake in story.fakes.items() if name == VECTORS for call in fake.calls)
     assert {"whole", "left", "DeadlineError", "StepFailed", "BackendError", "CallerError"} <= outcomes.keys()
     assert {"ok", "failed", "cancelled", "skipped", "used", "rejected"} <= ends.keys()
+    assert {"whole", "failed", "cancelled"} <= vectors.keys()

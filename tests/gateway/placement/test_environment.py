@@ -10,7 +10,7 @@ import pytest
 
 from config.schema.config import CommandRuntime, LlmRuntime, RuntimeConfig, TensorRuntime
 from gateway.placement.environment import environment
-from gateway.placement.local import LocalRuntimes
+from gateway.placement.local import LocalRuntime, LocalRuntimes
 from tests.adapters.test_environment import NEEDED, SECRETS
 
 
@@ -48,6 +48,7 @@ async def test_no_process_of_a_runtime_has_the_gateway_s_secrets(
     runtime = runtimes.make("one", kinds[written["kind"]].model_validate(written), lambda reason: None)
     script = f"import json, os, time; json.dump(dict(os.environ), open({str(dump)!r} + '~', 'w'))"
     script += f"; os.rename({str(dump)!r} + '~', {str(dump)!r}); time.sleep(1000)"
+    assert isinstance(runtime, LocalRuntime)
     command = runtime._launch.command
     command[-2 if written["kind"] == "command" else 0 :] = [sys.executable, "-c", script]
     runtime.start()

@@ -5,7 +5,7 @@ CONFIG = LlmRuntime(kind="llm", model="bundled:m")
 
 
 async def test_a_lent_runtime_is_in_use_until_its_last_user_returns_it() -> None:
-    lent = LentRuntimes({"small": "unix:/run/one.sock"})
+    lent = LentRuntimes({"small": {0: "unix:/run/one.sock"}})
     exits: list[str] = []
     first = lent.make("small", CONFIG, exits.append)
     second = lent.make("small", CONFIG, exits.append)
@@ -16,7 +16,7 @@ async def test_a_lent_runtime_is_in_use_until_its_last_user_returns_it() -> None
     await first.stop()
     assert lent.in_use() == ["unix:/run/one.sock"]
 
-    lent.addresses = {"small": "unix:/run/two.sock"}  # a new configuration
+    lent.addresses = {"small": {0: "unix:/run/two.sock"}}  # a new configuration
     third = lent.make("small", CONFIG, exits.append)
     third.start()
     assert lent.in_use() == ["unix:/run/one.sock", "unix:/run/two.sock"]

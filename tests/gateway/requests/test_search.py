@@ -41,6 +41,8 @@ lines = st.builds(
     trace=st.sampled_from(["", "ab" * 16]),
     tenant=st.sampled_from(["acme", "beta"]),
     model=st.sampled_from(["m", "n", ""]),
+    key=st.sampled_from(["k", "l"]),
+    currency=st.sampled_from(["usd", "usd", ""]),
     status=st.sampled_from([200, 404, 429, 502, 503]),
     error=st.sampled_from(["", "capacity", "backend"]),
     picos=st.integers(0, 2**62),
@@ -49,7 +51,10 @@ tests = st.lists(
     st.one_of(
         st.builds(LabelTest, st.just("tenant"), st.sampled_from(["acme", "beta", "none"]), st.none()),
         st.builds(LabelTest, st.just("model"), st.sampled_from(["m", "n"]), st.none()),
+        st.builds(LabelTest, st.just("key"), st.sampled_from(["k", "l"]), st.none()),
         st.just(LabelTest("error", None)),
+        st.just(LabelTest("code", "")),
+        st.just(LabelTest("status", 400, 499)),
         st.just(LabelTest("status", 500, 599)),
         st.just(LabelTest("status", 429)),
     ),
@@ -135,14 +140,34 @@ def test_pages_are_a_filter_over_all_requests(
     assert sorted((row["at"], row["id"], *[row[n] for n in LABELS], row["picos"], *[row[n] for n in NUMBERS])
                   for row in rows) == plain  # fmt: skip
     if query.begin < query.end:
-        totals = {row["currency"]: row for row in store.totals(query._replace(id=None, trace=None))}
-        summed = [one for one in stored if matches(query, one, hours=True)]
-        if summed:
-            assert totals["usd"]["requests"] == len(summed)
-            assert totals["usd"]["picos"] == sum(one.picos for one in summed)
-        else:
-            assert totals == {}
+        whole = query._replace(id=None, trace=None)
+        assert store.totals(whole) == sums_of([one for one in stored if matches(query, one, hours=True)])
+        forget_totals(store.days)
+        earlier = open_store(any_database, tmp_path / "days")
+        assert earlier.totals(whole) == store.totals(whole)
+        earlier.close()
     store.close()
+
+
+def sums_of(requests: list[RequestLine]) -> list[dict[str, Any]]:
+    """The totals of requests by currency."""
+    totals = []
+    for currency in sorted({one.currency for one in requests}):
+        group = [one for one in requests if one.currency == currency]
+        usage = {name: sum(one.usage[at] for one in group) for at, name in enumerate(NUMBERS)}
+        made = {"currency": currency, "requests": len(group), "picos": sum(one.picos for one in group)}
+        totals.append({**made, **usage})
+    return totals
+
+
+def forget_totals(days: RequestDays) -> None:
+    """Remove the tables that an earlier release did not have."""
+    for number, day in enumerate(days.sizes()):
+        with days.writing(day) as (connection, _):
+            if connection.dialect.name == "sqlite":
+                connection.exec_driver_sql("DROP TABLE request_totals")
+            elif number == 0:
+                connection.exec_driver_sql("DROP TABLE request_totals CASCADE")
 
 
 def test_a_day_is_dropped_at_once(any_database: str, tmp_path: Path) -> None:

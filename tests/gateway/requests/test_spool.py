@@ -86,6 +86,8 @@ def crash(sink: RequestSink) -> None:
     if sink._flushing is not None:
         sink._flushing.cancel()
     sink._close()
+    if sink._mark is not None:
+        sink._mark.close()
 
 
 steps = st.lists(

@@ -266,3 +266,42 @@ async def test_an_arm_is_another_prompt_template() -> None:
         assert (first["content"] if first["role"] == "system" else None) == system
         assert tally(one).ended == ([0, 1] if weight else [1, 0])
     one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_a_hedge_that_wins_is_the_assigned_arm_s_one_answer() -> None:
+    """The first endpoint of `to` never answers. The hedge is no event, and the time is the client's."""
+    slow, quick = FakeAdapter(Script(latency=100.0)), FakeAdapter(Script(latency=1.5))
+    pool = {"endpoints": ["http://127.0.0.1:9", "http://127.0.0.1:10"], "balance": {"by": "round_robin"}}
+    steps = [{"weight": "50%", "for": "10m"}]
+    rollout = {"name": "r", "from": "v1", "to": "v2", "steps": steps, "back_if": BACK_IF}
+    route = {"rollout": rollout, "retry": {"attempts": 1}, "hedge": {"after": "1600ms", "budget": "100%"}}
+    one = Rig(
+        config(
+            pools=[{"name": "v1", "endpoints": ["http://127.0.0.1:8"]}, {"name": "v2", **pool}],
+            models=[{"name": "chat", "routes": [route]}],
+        ),
+        {"v1": [FakeAdapter()], "v2": [slow, quick]},
+    )
+    share(one, 1.0)
+    for _ in range(4):
+        await ask(one)
+    counted = tally(one)
+    assert len(slow.calls) == 2
+    assert (counted.assigned, counted.ended) == ([0, 4], [0, 4])
+    assert counted.events == {"first_byte>2s": [0, 2]}
+    one.assert_idle()
+
+
+@pytest.mark.looptime
+async def test_an_arm_without_its_servers_fails_and_the_fallback_answers() -> None:
+    """A pool that discovery has emptied is as bad as one that fails: each of its requests is an event."""
+    one = rig(FakeAdapter(), v2 := FakeAdapter(), {"fallback": ["v1"]})
+    share(one, 1.0)
+    one.pools["v2"].endpoints = []
+    for _ in range(10):
+        await ask(one)
+    assert {record.status for record in one.log.records} == {200}
+    counted = tally(one)
+    assert (v2.calls, counted.ended, counted.events) == ([], [0, 10], {"failures": [0, 10]})
+    one.assert_idle()

@@ -36,6 +36,23 @@ async def test_a_reload_without_changes_preserves_the_connections() -> None:
     assert (trimmed, rig.copied["next"].closed) == (False, True)
 
 
+async def test_a_copy_to_a_pool_that_a_reload_has_removed_is_dropped() -> None:
+    """Of a request that a snapshot before the reload has routed."""
+    rig = ShadowRig(shadowing())
+    pools = rig.core.snapshot.config.pools
+    rig.copy_pools.configure([pool for pool in pools if pool.name != "next"], None)
+    await rig.send(chat())
+    await rig.until_compared()
+    assert rig.shadow.copies == {"unavailable": 1}
+    rig.copy_pools.configure(pools, None)
+    copy_pool = rig.copy_pools["next"]
+    del rig.pools["next"]
+    await rig.send(chat())
+    await rig.until_compared()
+    assert rig.shadow.copies == {"unavailable": 2}
+    assert (copy_pool.in_flight, rig.copied["next"].calls) == (0, [])
+
+
 async def test_a_protocol_that_is_not_detected_drops_the_copy() -> None:
     """With `protocol: auto` copies detect it once, by a health check of their own."""
     rig = ShadowRig(shadowing(protocol="auto"))

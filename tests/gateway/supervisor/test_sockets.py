@@ -23,7 +23,7 @@ def test_every_slot_has_a_socket_of_its_own_on_one_port() -> None:
 
 def test_grpc_has_sockets_beside_those_of_http() -> None:
     sockets = Sockets(HostPort("127.0.0.1", 0), HostPort("127.0.0.1", 0))
-    assert sockets.grpc_from == 1
+    assert sockets.kinds == ["http", "grpc"]
     sockets.grow(3)
     assert [len(slot) for slot in sockets.slots] == [2, 2, 2]
     ports = [[one.getsockname()[1] for one in slot] for slot in sockets.slots]

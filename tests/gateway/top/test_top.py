@@ -90,3 +90,14 @@ def test_no_name_controls_the_terminal(name: str) -> None:
     text = printed(one, Rates(one, one))
     assert not set(text) & {chr(code) for code in (*range(0x0A), *range(0x0B, 0x20), *range(0x7F, 0xA0))}
     assert "[bold]" in text
+
+
+def test_replicas_have_their_reason_and_a_failure_comes_first() -> None:
+    scale = {"pool": "llm", "replicas": 2, "ready": 1, "desired": 3, "max": 4, "failure": "", "reason": "12.0 at 4"}
+    rates = Rates(sample(1.0), sample(2.0))
+    shown = printed(sample(2.0, {**STATE, "replicas": [scale]}), rates)
+    assert "Replicas" in shown
+    assert "12.0 at 4" in shown
+    failing = {**scale, "failure": "replica 1 ended with status 3"}
+    assert "failing: replica 1 ended with status 3" in printed(sample(2.0, {**STATE, "replicas": [failing]}), rates)
+    assert "Replicas" not in printed(sample(2.0, {**STATE, "replicas": [{**scale, "max": 1}]}), rates)

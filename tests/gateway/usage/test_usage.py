@@ -24,7 +24,7 @@ from gateway.usage.export import FOCUS, csv_of, focus_of, invoice, month_of
 from gateway.usage.files import CounterFile, read_files
 from gateway.usage.labels import HOUR, LABELS, OTHERS, UsageLabels, day_of
 from gateway.usage.query import BadQuery, query_of
-from gateway.usage.report import UsageQuery
+from gateway.usage.report import PER_LINE, UsageQuery
 from gateway.usage.writer import UsageWriter, folder_of, prepare_folder
 from tests.support.gateways import PEPPER, config
 
@@ -147,7 +147,7 @@ async def test_bills_are_the_sum_of_the_requests_over_any_schedule(
     assert {(row["tenant"], row["month"]): row["picos"] for row in rows} == dict(billed)
     for tenant, month in billed:
         store = await one.writer.store()
-        lines = store.report(UsageQuery(*month_of(month), ("model",), None, tenant))
+        lines = store.report(UsageQuery(*month_of(month), PER_LINE, None, tenant))
         assert invoice(tenant, month, lines)["totals"] == [
             {"currency": "usd", "amount": format_amount(billed[tenant, month])}
         ]
@@ -306,7 +306,7 @@ def test_files_are_read_as_written(
     tmp_path_factory: pytest.TempPathFactory, counted: dict[UsageLabels, list[int]]
 ) -> None:
     folder = tmp_path_factory.mktemp("counts")
-    file = CounterFile(folder, 5)
+    file = CounterFile(folder, 5, "p" * 32)
     for each, numbers in counted.items():
         slot = file.add_slot(each)
         for at, number in enumerate(numbers):
@@ -366,7 +366,7 @@ def test_queries_that_are_refused(texts: dict[str, str], name: str) -> None:
 
 
 ROW = {
-    "day": "2026-11-30", "tenant": "=HYPERLINK(1)", "key": "k", "model": "m", "arm": "", "currency": "usd",
+    "day": "2026-11-30", "tenant": "=HYPERLINK(1)", "key": "k", "model": "m", "arm": "", "currency": "usd", "team": "",
     "picos": 1_500_000_000_001, "requests": 3, "failures": 0, "prompt_tokens": 5, "completion_tokens": 6, "rows": 0,
 }  # fmt: skip
 
@@ -380,7 +380,9 @@ def test_a_focus_file_has_exact_charges_and_no_formula() -> None:
     assert times == ["2026-11-01", "2026-12-01", "2026-11-30", "2026-12-01"]
     assert charge["SubAccountId"] == "k"
     assert charge["BillingAccountId"] == "'=HYPERLINK(1)"
-    assert csv_of(LABELS, [ROW]).splitlines()[1] == "'=HYPERLINK(1),k,m,,usd"
+    assert charge["Tags"] == "{}"
+    assert focus_of([{**ROW, "team": "search"}]).splitlines()[1].count('"{""team"": ""search""}"') == 1
+    assert csv_of(LABELS, [ROW]).splitlines()[1] == "'=HYPERLINK(1),k,m,,usd,"
 
 
 def test_lines_of_an_invoice_add_up() -> None:
@@ -389,6 +391,10 @@ def test_lines_of_an_invoice_add_up() -> None:
     assert made["totals"] == [
         {"currency": "usd", "amount": "3.000000000002"},
         {"currency": "eur", "amount": "1.500000000001"},
+    ]
+    assert made["teams"] == [
+        {"team": None, "amount": "1.500000000001", "currency": "eur"},
+        {"team": None, "amount": "3.000000000002", "currency": "usd"},
     ]
     assert made["lines"][0]["quantities"] == {"prompt tokens": 5, "completion tokens": 6}
     assert json.dumps(made)
@@ -410,4 +416,26 @@ async def test_files_of_other_users_are_no_usage_and_deleted_files_are_not_remem
     assert one.writer._stored == {}
     assert [row["requests"] for row in await one.rows()] == [1]
     counter.close()
+    await one.writer.aclose()
+
+
+@pytest.mark.parametrize("picos", [2**62, 2**63, 10**21, 7 * 10**19 + 3])
+async def test_amounts_of_any_currency_are_exact_from_the_request_to_the_year(
+    tmp_path: Path, any_database: str, picos: int
+) -> None:
+    """A slot, a row of an hour and a day exceed 63 bits, such as in rupiahs."""
+    one = Host(tmp_path / "counts", any_database)
+    for hour in range(3):
+        counter = UsageCounter(one.folder)
+        for _ in range(3):
+            counter.count(record(at=NOVEMBER + hour * HOUR, picos=picos, cost=Money(picos, "idr")))
+        counter.close()
+    await one.writer.write()
+    assert [(row["picos"], row["requests"]) for row in await one.rows()] == [(9 * picos, 9)]
+    one.now += 2 * 86400
+    one.writer._summed_at = 0.0
+    await one.writer.write()
+    store = await one.writer.store()
+    day = store.report(UsageQuery(NOVEMBER // HOUR, NOVEMBER // HOUR + 24, ("tenant",), "day"))
+    assert [(row["day"], row["picos"], row["requests"]) for row in day] == [("2026-11-01", 9 * picos, 9)]
     await one.writer.aclose()

@@ -36,10 +36,17 @@ LISTED: dict[str, Any] = {
     "prompt": "3 usd/1M",
     "completion": "15 usd/1M",
     "cached": "0.3 usd/1M",
+    "cache_write": "3.75 usd/1M",
     "reasoning": "20 usd/1M",
     "request": "0.01 usd",
     "tiers": [
-        {"above": 200_000, "prompt": "6 usd/1M", "completion": "22.5 usd/1M", "cached": "0.6 usd/1M"},
+        {
+            "above": 200_000,
+            "prompt": "6 usd/1M",
+            "completion": "22.5 usd/1M",
+            "cached": "0.6 usd/1M",
+            "cache_write": "7.5 usd/1M",
+        },
         {"above": 100_000, "prompt": "4 usd/1M", "completion": "16 usd/1M"},
     ],
     "changes": [
@@ -49,17 +56,21 @@ LISTED: dict[str, Any] = {
 }
 
 
-@given(st.integers(0, 400_000), st.integers(0, 10**5), st.integers(0, 10**6), st.integers(0, 10**6))
+_RATES = ((100_000, (3, 15, 0.3, 3.75, 20)), (200_000, (4, 16, 4, 4, 16)), (10**9, (6, 22.5, 0.6, 7.5, 22.5)))
+_counts = st.integers(0, 10**6)
+
+
+@given(st.integers(0, 400_000), st.integers(0, 10**5), _counts, _counts, _counts)
 def test_a_bill_can_be_computed_again_from_tokens_and_prices(
-    prompt: int, completion: int, cached: int, reasoning: int
+    prompt: int, completion: int, cached: int, reasoning: int, written: int
 ) -> None:
-    """Also for a server that reports more cached tokens than the prompt has."""
+    """Also for a server that reports more tokens of a cache than the prompt has."""
     read, thought = min(cached, prompt), min(reasoning, completion)
-    rates = (3, 15, 0.3, 20) if prompt <= 100_000 else (4, 16, 4, 16) if prompt <= 200_000 else (6, 22.5, 0.6, 22.5)
-    picos = [round(rate * 10**6) for rate in rates]
-    parts = (prompt - read, completion - thought, read, thought)
+    stored = min(written, prompt - read)
+    picos = [round(rate * 10**6) for rate in next(rates for most, rates in _RATES if prompt <= most)]
+    parts = (prompt - read - stored, completion - thought, read, stored, thought)
     expected = PICOS // 100 + sum(part * rate for part, rate in zip(parts, picos, strict=True))
-    assert price(**LISTED).cost(prompt, completion, cached, reasoning).picos == expected
+    assert price(**LISTED).cost(prompt, completion, cached, reasoning, written).picos == expected
 
 
 @pytest.mark.parametrize(
@@ -85,6 +96,7 @@ def test_a_batch_costs_its_share_of_every_part() -> None:
     ("parts", "message"),
     [
         ({"cached": "1 usd/1M", "request": "1 usd"}, "parts of the others"),
+        ({"cache_write": "1 usd/1M", "request": "1 usd"}, "parts of the others"),
         ({"request": "1 usd", "tiers": [{"above": 5, "prompt": "1 usd/1M", "completion": "1 usd/1M"}]}, "tiers are"),
         ({"prompt": "1 usd/1M"}, "go together"),
         ({**LISTED, "tiers": [{"above": 5}]}, "names no price"),

@@ -226,6 +226,22 @@ def test_the_report_has_the_evidence_that_times_differ() -> None:
     assert times["from"]["p50"]["seconds"] < times["to"]["p50"]["seconds"]
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_an_order_after_a_reload_with_fewer_steps(paused: bool) -> None:
+    """It comes before the first decision about the new file."""
+    three = plan(steps=[*STEPS, {"weight": "90%", "for": "10m"}])
+    progress = ordered(three, ordered(three, begun(three), "on"), "on")
+    if paused:
+        progress = ordered(three, progress, "pause")
+    assert (progress.step, progress.share) == (2, 0.9)
+    one = plan(steps=STEPS[:1])
+    after = ordered(one, progress, "on")
+    if paused:
+        assert (after.status, advance(one, after, 1.0).step, advance(one, after, 1.0).share) == ("running", 0, 0.05)
+    else:
+        assert (after.status, after.share) == ("done", 1.0)
+
+
 def test_the_answers_of_copies_agree_before_the_first_step() -> None:
     config = plan(shadow_first={"share": "5%"})
     waiting = advance(config, RolloutProgress("r", "f"), 5.0)

@@ -226,8 +226,26 @@ def test_long_subjects_are_not_cached() -> None:
         request = facts(user=f"{i}" * 1000)
         assert rollout.choose(request, Random(0)) == rollout.choose(request, Random(1))
         assert rollout.assign(0, request) is not None
-    assert rollout._chosen == {}
+    assert not rollout._chosen
+    assert not rollout._assignments
     assert live._cached_number.cache_info().currsize == before
+
+
+def test_a_subject_counts_once_under_all_shares_and_ends_under_its_own() -> None:
+    """Its assignment is remembered, but not beyond its shares and its arm."""
+    rollout, user = running(0.5, plan(sticky="user")), facts(user="ann")
+    first = rollout.assign(0, user)
+    assert first is not None
+    assert rollout.assign(0, user) is first
+    other = rollout.assign(1, user)
+    assert other is not None
+    assert (other.count.arm, first.count.arm) == (1, 0)
+    rollout.apply(order(0.6, 1))
+    later = rollout.assign(1, user)
+    assert later is not None
+    assert (later.count.stratum.number, other.count.stratum.number) == (1, 0)
+    counted = {taken.stratum: taken.tally.subjects.get("") for taken in rollout.take()}
+    assert counted == {0: {other.subject: 1}}
 
 
 def test_a_subject_moves_only_with_the_shares() -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from policies.routing.facts import Facts
-from policies.routing.split import LONGEST, Arms, arm_for, choose, drawn, steady_subject
+from policies.routing.split import LONGEST, Arms, arm_choice, choose, steady_subject, upper_ends
 
 SUBJECTS = [f"user-{i}" for i in range(4000)]
 weights = st.integers(0, 100)
@@ -16,6 +16,10 @@ shares = st.lists(weights, min_size=2, max_size=4).filter(any)
 
 def assign(arms: Arms, salt: str = "chat#0") -> list[str]:
     return [choose(subject, salt, arms) for subject in SUBJECTS]
+
+
+def arm_for(sticky: str, request_facts: Facts, salt: str, arms: Arms, rng: Random) -> str:
+    return arms[arm_choice(sticky, salt, arms)(request_facts, request_facts, rng)][0]
 
 
 def arms_of(values: list[int]) -> Arms:
@@ -119,7 +123,7 @@ def test_a_missing_user_or_header_falls_back_to_the_key() -> None:
 
 def test_request_draws_anew_each_time() -> None:
     rng, arms = Random(1), (("off", 0.0), ("a", 3.0), ("b", 1.0))
-    counts = Counter(arm_for("request", facts(), facts(), "s", arms, rng) for _ in range(4000))
+    counts = Counter(arm_for("request", facts(), "s", arms, rng) for _ in range(4000))
     assert counts.keys() == {"a", "b"}
     assert abs(counts["a"] / 4000 - 0.75) < 0.03
 
@@ -128,12 +132,22 @@ def test_the_requests_of_one_sequence_share_an_arm() -> None:
     rng, arms = Random(1), (("a", 1.0), ("b", 1.0))
     for sequence in ("1", "2", "3"):
         request_facts = facts(sequence=sequence)
-        assert len({arm_for("request", request_facts, request_facts, "s", arms, rng) for _ in range(30)}) == 1
+        assert len({arm_for("request", request_facts, "s", arms, rng) for _ in range(30)}) == 1
 
 
 def test_no_random_arm_without_a_weight() -> None:
     with pytest.raises(ValueError, match="weight above 0"):
-        drawn((("a", 0.0),), Random(1))
+        upper_ends([0.0])
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=5).filter(lambda values: sum(values) > 0.01), st.integers())
+def test_a_point_falls_into_the_part_of_one_arm(values: list[float], seed: int) -> None:
+    """The parts of arms lie side by side in the order of the file. A part begins where the ones before end."""
+    point, arms = Random(seed).random(), tuple((f"arm-{i}", value) for i, value in enumerate(values))
+    chosen = arm_for("request", facts(), "s", arms, Random(seed))
+    before, weight = sum(values[: (i := int(chosen[4:]))]) / sum(values), values[i] / sum(values)
+    assert weight > 0
+    assert before - 1e-9 <= point <= before + weight + 1e-9
 
 
 @given(st.text(max_size=2 * LONGEST))
@@ -141,16 +155,14 @@ def test_a_cached_arm_equals_the_drawn_arm(user: str) -> None:
     arms = (("a", 1.0), ("b", 1.0))
     facts_of_user = facts(user=user)
     expected = choose(subject("user", facts_of_user), "s", arms)
-    arms_of_user = [arm_for("user", facts_of_user, facts_of_user, "s", arms, Random(1)) for _ in range(2)]
+    choice = arm_choice("user", "s", arms)
+    arms_of_user = [arms[choice(facts_of_user, facts_of_user, Random(1))][0] for _ in range(2)]
     assert arms_of_user == [expected, expected]
 
 
 def test_other_weights_and_other_splits_are_cached_separately() -> None:
     facts_of_user = facts()
-    assert arm_for("key", facts_of_user, facts_of_user, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
-    assert arm_for("key", facts_of_user, facts_of_user, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
-    places = {
-        arm_for("key", facts_of_user, facts_of_user, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1))
-        for i in range(20)
-    }
+    assert arm_for("key", facts_of_user, "s", (("a", 1.0), ("b", 0.0)), Random(1)) == "a"
+    assert arm_for("key", facts_of_user, "s", (("a", 0.0), ("b", 1.0)), Random(1)) == "b"
+    places = {arm_for("key", facts_of_user, f"split-{i}", (("a", 1.0), ("b", 1.0)), Random(1)) for i in range(20)}
     assert places == {"a", "b"}

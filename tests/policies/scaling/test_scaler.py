@@ -1,5 +1,6 @@
 """The number of replicas: bounds, reasons, and properties over all sequences of measurements."""
 
+from collections.abc import Callable
 from math import ceil
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from policies.scaling.demand import LEAST, MOST, Demand
 from policies.scaling.facts import ScalingFacts
 from policies.scaling.rules import ScalingRules
-from policies.scaling.scaler import Scaler
+from policies.scaling.scaler import Scaler, ScalingDecision
 
 RULES = ScalingRules(places=8, least=0, most=20)
 
@@ -52,7 +53,7 @@ def test_a_decision_is_within_its_bounds_and_has_a_reason(
         decision = scaler.desired(facts, now)
         assert max(rules.least, min(facts.floor, rules.most)) <= decision.replicas <= rules.most
         assert decision.reason
-        assert LEAST <= scaler.margin <= MOST
+        assert LEAST <= scaler.margin <= scaler.largest_margin
         if facts.waiting:
             assert decision.replicas >= min(1, rules.most)
 
@@ -92,8 +93,9 @@ def test_a_replica_is_removed_after_the_hold_and_the_last_after_idle() -> None:
 
 def test_a_waiting_request_starts_a_replica_of_a_pool_at_zero() -> None:
     scaler = Scaler(RULES)
+    assert scaler.desired(ScalingFacts(0.0), 0.0) == ScalingDecision(0, "no request so far")
     for now in range(0, 1200, 10):
-        decision = scaler.desired(ScalingFacts(0.0), float(now))
+        decision = scaler.desired(ScalingFacts(0.0, ready=1), float(now))
     assert decision.replicas == 0
     assert "600 s" in decision.reason
     assert scaler.desired(ScalingFacts(0.02, waiting=1), 1200.0).replicas == 1
@@ -139,3 +141,31 @@ def test_new_rules_apply_to_the_measurements_so_far() -> None:
 def test_impossible_rules_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="`"):
         ScalingRules(**{"places": 8, **fields})  # type: ignore[arg-type]
+
+
+def late_share(demand_of: Callable[[int], float], minutes: int) -> list[float]:
+    """The margins of a pool all of whose requests are late."""
+    demand, margins = Demand(0.01), []
+    for second in range(minutes * 60):
+        demand.observe(demand_of(second), 1.0)
+        demand.adapt(50, 50)
+        margins.append(demand.margin)
+    return margins
+
+
+def test_the_margin_of_independent_clients_is_bounded() -> None:
+    assert late_share(lambda second: 400.0, 60)[-1] == MOST
+
+
+def test_the_margin_of_bursty_clients_covers_their_deviation() -> None:
+    """A minute in ten has six times the demand: its deviation is 15 times that of independent clients."""
+    margins = late_share(lambda second: 1200.0 if second // 60 % 10 == 9 else 200.0, 120)
+    assert margins[-1] * 300**0.5 > 900
+
+
+def test_a_burst_is_forgotten() -> None:
+    demand = Demand(0.01)
+    for second in range(8 * 3600):
+        demand.observe(5000.0 if 600 <= second < 660 else 100.0, 1.0)
+        demand.adapt(100, 100 if 600 <= second < 660 else 0)
+    assert demand.largest_margin < 1.5 * MOST

@@ -46,12 +46,12 @@ def test_agreement_needs_answers_and_a_bound() -> None:
     assert verdict(config, PairTally(compared=20_000, differing=800)).judgement == "differs"
 
 
-@pytest.mark.parametrize(("noise", "most"), [(0.0, 0), (0.05, 12), (0.5, 12)])
+@pytest.mark.parametrize(("noise", "most"), [(0.0, 0), (0.05, 6), (0.5, 6)])
 def test_equal_answers_are_not_judged_at_any_look(noise: float, most: int) -> None:
-    """400 shadows of 1,000 copies, each looked at after every discordant pair; 1 % may be judged: 4, and 12 with three
+    """150 shadows of 1,000 copies, each looked at after every discordant pair; 1 % may be judged: 2, and 6 with three
     standard deviations and some."""
     rng, config, alarms = random.Random(5), shadow(noise="100%"), 0
-    for _ in range(400):
+    for _ in range(150):
         tally, last = PairTally(), 0
         for _ in range(1000):
             tally.count(("text",) if rng.random() < noise else (), rng.random() < noise)
@@ -66,9 +66,12 @@ def test_equal_answers_are_not_judged_at_any_look(noise: float, most: int) -> No
 def test_a_fault_in_one_of_a_hundred_answers_is_detected() -> None:
     rng, config, needed = random.Random(6), shadow(noise="100%"), list[int]()
     for _ in range(40):
-        tally = PairTally()
-        while verdict(config, tally).judgement != "differs":
+        tally, judgement = PairTally(), ""
+        while judgement != "differs":
+            before = tally.shadow_only, tally.repeat_only
             tally.count(("text",) if rng.random() < 0.02 else (), rng.random() < 0.01)
+            if (tally.shadow_only, tally.repeat_only) != before:  # only such a pair changes the verdict
+                judgement = verdict(config, tally).judgement
             assert tally.repeated < 30_000
         needed.append(tally.repeated)
     assert sorted(needed)[20] < 6000

@@ -11,8 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from loadtests import networks
-from loadtests.peers import kserve_router
+from loadtests.peers import kserve_router, networks
 from loadtests.servers import REPOSITORY
 from tests.servers.graphs import models
 from tests.servers.graphs.cases import WRITTEN, GraphCase, random_case

@@ -1,4 +1,5 @@
-"""Two applications of Ray Serve: one over HTTP with a behaviour for each path and two replicas, and one over gRPC.
+"""Applications of Ray Serve: over HTTP with a behaviour for each path and two replicas, over gRPC, and over HTTP with a
+number of replicas that others set.
 
 Run as a program in Ray's own environment: it starts a cluster, with its dashboard, and serves until it is ended.
 """
@@ -85,6 +86,14 @@ class Paths:
                 self._counter.add.remote("cancelled")
 
 
+class Scaled:
+    """Requests that take as long as they ask for, one at a time."""
+
+    async def __call__(self, request: Request) -> Response:
+        await asyncio.sleep(float(request.query_params["seconds"]))
+        return JSONResponse("done")
+
+
 class Messages:
     """The service whose messages are part of Ray."""
 
@@ -118,9 +127,12 @@ if __name__ == "__main__":
     two = serve.deployment(
         num_replicas=2, max_ongoing_requests=2, max_queued_requests=4, ray_actor_options={"num_cpus": 0}
     )
+    alone = serve.deployment(max_ongoing_requests=1, ray_actor_options={"num_cpus": 0})
+    scaled: Any = alone(Scaled)
     messages: Any = one(Messages)
     paths: Any = two(Paths)
     serve.run(messages.bind(), name="messages", route_prefix="/messages")
+    serve.run(scaled.bind(), name="scaled", route_prefix="/scaled", external_scaler_enabled=True)
     serve.run(paths.bind(counter), name="paths", route_prefix="/paths")
     while True:
         time.sleep(3600)

@@ -5,7 +5,6 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from tests.support.browsing.devtools import DevTools, DevToolsError, connected
@@ -147,9 +146,10 @@ class Page:
         """`dark` or `light`, as the system's preference."""
         await self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    async def screenshot(self, path: Path) -> None:
-        shot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=False)
-        await asyncio.to_thread(path.write_bytes, base64.b64decode(shot["data"]))
+    async def picture(self, *, full: bool = False) -> bytes:
+        """A PNG of the visible part, or of the full page."""
+        shot = await self.send("Page.captureScreenshot", format="png", captureBeyondViewport=full)
+        return base64.b64decode(shot["data"])
 
 
 @asynccontextmanager

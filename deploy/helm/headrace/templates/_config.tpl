@@ -1,5 +1,5 @@
 {{- /* What the chart reads from the gateway's file, as YAML: http, admin, grpc (ports), scheme, drain (seconds),
-       services (discovered in Kubernetes). It refuses a file with which the gateway cannot serve in a pod. */ -}}
+       endpoint_picker (port), services and inferencePools (discovered in Kubernetes). It refuses a file with which the gateway cannot serve in a pod. */ -}}
 {{- define "headrace.facts" -}}
 {{- if not .Values.config -}}
 {{- fail "config: is empty. Give the gateway's file: --set-file config=headrace.yaml (deploy/helm/headrace/examples has values to start from)" -}}
@@ -14,8 +14,8 @@
 {{- fail (printf "config: listen.%s is missing, and its default is on loopback, where no other pod reaches it: listen on 0.0.0.0" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- $facts := dict "services" list -}}
-{{- range $name := list "http" "admin" "grpc" -}}
+{{- $facts := dict "services" list "inferencePools" list -}}
+{{- range $name := list "http" "admin" "grpc" "endpoint_picker" -}}
 {{- with get $listen $name -}}
 {{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\]):[1-9][0-9]{0,4}$" .) -}}
 {{- fail (printf "config: listen.%s is %s: the chart needs 0.0.0.0:PORT or [::]:PORT" $name .) -}}
@@ -40,6 +40,10 @@
 {{- range $pool := $file.pools -}}
 {{- with dig "discover" "kubernetes" dict $pool -}}
 {{- $_ := set $facts "services" (append $facts.services (dict "namespace" (.namespace | default $.Release.Namespace))) -}}
+{{- end -}}
+{{- with dig "discover" "inference_pool" "" $pool -}}
+{{- $named := kindIs "map" . | ternary . dict -}}
+{{- $_ := set $facts "inferencePools" (append $facts.inferencePools (dict "namespace" (get $named "namespace" | default $.Release.Namespace))) -}}
 {{- end -}}
 {{- end -}}
 {{- include "headrace.variablesExist" (dict "root" . "file" $file) -}}

@@ -109,9 +109,12 @@ function Pool({ pool, rate }) {
     queue && `${count(queue.waiting)} waiting`,
     queue?.served_per_second && `queue serves ${count(queue.served_per_second)}/s`,
   ].filter(Boolean);
+  const { replicas } = pool;
   const omitted = pool.size - pool.endpoints.length;
   return html`<h2>${pool.pool}</h2>
     <p class="dim">${facts.join(" · ")}</p>
+    ${replicas && html`<p class="dim">${count(replicas.ready)} of ${count(replicas.replicas)} replicas ready, ${count(replicas.desired)} needed: ${replicas.reason}</p>`}
+    ${replicas?.failure && html`<p><${Badge} kind="bad">failing<//> ${replicas.failure}</p>`}
     <${Table} caption=${`Endpoints of ${pool.pool}`} columns=${columns} rows=${pool.endpoints} id=${(endpoint) => endpoint.endpoint} />
     ${omitted > 0 && html`<p class="dim">${count(omitted)} more endpoints.</p>`}`;
 }

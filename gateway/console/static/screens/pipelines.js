@@ -3,6 +3,7 @@ import { html, useEffect } from "../html.js";
 import { get, path } from "../api.js";
 import { Field, Loading, Notice, To, count, seconds, useLoaded } from "../parts.js";
 import { Table } from "../table.js";
+import { recorded } from "./requests/record.js";
 
 const PERIOD = 2000;
 const WIDTH = 190, HEIGHT = 52, GAP_X = 60, GAP_Y = 18, LONGEST = 24;
@@ -22,8 +23,8 @@ export default function Pipelines({ parts: [model, id], go }) {
 }
 
 function Pipeline({ pipeline, id, go }) {
-  const outcome = useLoaded((signal) => (id ? get(path("admin", "playground", "outcomes", id), {}, { signal }) : Promise.resolve(null)), [id]);
-  const steps = (outcome.value?.steps ?? []).filter((step) => step.pipeline === pipeline.model);
+  const passed = useLoaded((signal) => (id ? stepsOf(id, signal) : Promise.resolve(null)), [id]);
+  const steps = (passed.value ?? []).filter((step) => step.pipeline === pipeline.model);
   const submit = (event) => {
     event.preventDefault();
     go("pipelines", pipeline.model, new FormData(event.target).get("id").trim());
@@ -43,11 +44,22 @@ function Pipeline({ pipeline, id, go }) {
     <${Table} caption=${`Steps of ${pipeline.model}`} columns=${columns} rows=${pipeline.nodes} id=${(node) => node.id} />
     <h2>Path of a request</h2>
     <form class="row" onSubmit=${submit}>
-      <${Field} label="Id of a request of the playground" name="id" required maxlength="64" defaultValue=${id ?? ""} />
+      <${Field} label="Id of a request" name="id" required maxlength="256" defaultValue=${id ?? ""} />
       <button>Show its path</button>
     </form>
-    <${Notice} error=${outcome.error} />
-    ${outcome.value && html`<${Path} steps=${outcome.value.steps} />`}`;
+    <${Notice} error=${passed.error} />
+    ${passed.value && html`<${Path} steps=${passed.value} />`}`;
+}
+
+// The steps of a request: of its record, or, without a record, of the outcome of a recent request of the playground.
+async function stepsOf(id, signal) {
+  try {
+    return (await recorded(id, undefined, signal)).steps ?? [];
+  } catch (error) {
+    if (error.status !== 404) throw error;
+  }
+  const outcome = await get(path("admin", "playground", "outcomes", id), {}, { signal });
+  return outcome.steps.map((step) => ({ ...step, ms: step.seconds * 1000 }));
 }
 
 const Path = ({ steps }) => html`<${Table} caption="Path of the request" rows=${steps.map((step, at) => ({ ...step, at }))} id=${(step) => step.at}
@@ -55,7 +67,9 @@ const Path = ({ steps }) => html`<${Table} caption="Path of the request" rows=${
     { title: "Step", cell: (step) => step.step },
     { title: "Pipeline", cell: (step) => step.pipeline },
     { title: "Outcome", cell: (step) => step.outcome },
-    { title: "Time", number: true, cell: (step) => seconds(step.seconds) },
+    { title: "Why", cell: (step) => step.why ?? "" },
+    { title: "Time", number: true, cell: (step) => seconds(step.ms / 1000) },
+    { title: "Tokens", number: true, cell: (step) => (step.prompt_tokens === undefined ? "–" : count(step.prompt_tokens + step.completion_tokens)) },
     { title: "Endpoint", cell: (step) => step.endpoint ?? "–" },
     { title: "Cost", cell: (step) => step.cost ?? "–" },
     { title: "Error", cell: (step) => step.error || "–" },

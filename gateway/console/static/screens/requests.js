@@ -1,8 +1,9 @@
 // Requests: a search that pages by key, and the timeline of one request.
 import { html, useState } from "../html.js";
-import { get, path } from "../api.js";
+import { get } from "../api.js";
 import { Badge, Field, Loading, Notice, Time, To, count, money, seconds, useLoaded } from "../parts.js";
 import { Pages } from "../table.js";
+import { recorded } from "./requests/record.js";
 import { Timeline } from "./requests/timeline.js";
 
 const HOUR = 3600000;
@@ -68,7 +69,7 @@ const columns = (session) => [
 ];
 
 function One({ id, at }) {
-  const { value, error, again } = useLoaded((signal) => get(path("admin", "requests", id), { at }, { signal }), [id, at]);
+  const { value, error, again } = useLoaded((signal) => recorded(id, at, signal), [id, at]);
   return html`<p><${To} to=${["requests"]}>Search<//></p>
     <${Notice} error=${error} />
     ${error && html`<button type="button" onClick=${again}>Try again</button>`}

@@ -74,6 +74,8 @@ function Chat({ tenant, model }) {
     setError(null);
     let id;
     try {
+      await untilStarted(model, control.current.signal, () => setText("The model is still starting …"));
+      setText("");
       id = await stream({ tenant, model, content, signal: control.current.signal, show: setText });
     } catch (failure) {
       if (failure.name !== "AbortError") setError(failure);
@@ -91,6 +93,16 @@ function Chat({ tenant, model }) {
     <${Notice} error=${error} />
     <div class="answer" aria-live="polite" aria-busy=${busy}>${text}</div>
     ${outcome && html`<${Outcome} outcome=${outcome} />`}`;
+}
+
+// Waits until a model has an endpoint: a bundled one loads for some seconds after the start of the gateway.
+async function untilStarted(model, signal, waits) {
+  for (;;) {
+    const { models_without_endpoint: missing } = await get("/readyz", { models: "ignored" }, { signal });
+    if (!missing?.includes(model)) return;
+    waits();
+    await new Promise((done) => setTimeout(done, 500));
+  }
 }
 
 // Sends a chat as the session; `show` receives the text so far. Returns the id of the request.

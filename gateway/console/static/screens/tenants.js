@@ -1,4 +1,4 @@
-// Tenants: limits with the remaining amounts, spend, keys.
+// Tenants: limits with the remaining amounts, spend, teams, keys.
 import { html, useState } from "../html.js";
 import { get, path } from "../api.js";
 import { Loading, Notice, To, count, money, useLoaded } from "../parts.js";
@@ -6,6 +6,7 @@ import { Table } from "../table.js";
 import { Keys } from "./tenants/keys.js";
 import { Limits, tightest } from "./tenants/limits.js";
 import { Spend } from "./tenants/spend.js";
+import { Teams } from "./tenants/teams.js";
 
 const MOST_ROWS = 500;
 
@@ -46,7 +47,11 @@ function List() {
 
 function Tenant({ name, session }) {
   const url = path("admin", "tenants", name);
-  const { value, error, again } = useLoaded((signal) => get(url, {}, { signal }), [url]);
+  const load = async (signal) => {
+    const [tenant, { teams }] = await Promise.all([get(url, {}, { signal }), get(`${url}/teams`, {}, { signal })]);
+    return { ...tenant, teams };
+  };
+  const { value, error, again } = useLoaded(load, [url]);
   if (!value) return html`<${Notice} error=${error} />${!error && html`<${Loading} />`}`;
   return html`${!session.tenant && html`<p><${To} to=${["tenants"]}>All tenants<//></p>`}
     <h2>${name}</h2>
@@ -60,6 +65,8 @@ function Tenant({ name, session }) {
     <${Limits} limits=${value.limits ?? []} />
     <h3>Spend and usage</h3>
     <${Spend} tenant=${name} />
+    <h3>Teams</h3>
+    <${Teams} url=${url} teams=${value.teams} again=${again} />
     <h3>Keys</h3>
-    <${Keys} url=${url} keys=${value.keys} session=${session} again=${again} />`;
+    <${Keys} url=${url} teams=${value.teams} session=${session} again=${again} />`;
 }

@@ -7,7 +7,7 @@ scheduler.py   the scheduler: requests for the processes, and such as run step b
 messages.py    the result of an execution, as it is sent
 
 In the process:
-loading.py     loads the members
+loading.py     loads the members; warming.py: warms them up
 execution.py   executes requests, step by step; steps.py: one step, and one request
 arrays.py      a member that receives joined arrays; requests.py: one that receives requests whole
 joined.py      values of all requests of an execution, joined

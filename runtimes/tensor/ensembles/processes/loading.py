@@ -14,6 +14,7 @@ from runtimes.tensor.ensembles.processes.calls import MemberModel
 from runtimes.tensor.ensembles.processes.execution import EnsembleSteps
 from runtimes.tensor.ensembles.processes.progress import Progress
 from runtimes.tensor.ensembles.processes.requests import RequestMember
+from runtimes.tensor.ensembles.processes.warming import warm_up
 from runtimes.tensor.instances.quantization import loaded
 from runtimes.tensor.instances.worker import Job, MemberJob
 from runtimes.tensor.requests import messages
@@ -22,8 +23,8 @@ from runtimes.tensor.triton_api.channel import RequestChannel
 from runtimes.tensor.triton_api.model import TritonModel
 
 
-def load(job: Job) -> EnsembleSteps:
-    """The steps of the job's ensemble, ready to execute. Raises `ModelLoadError`, or the exception of a model."""
+def load(job: Job, channel: RequestChannel) -> EnsembleSteps:
+    """The steps of the job's ensemble, warmed up. Raises `ModelLoadError`, or the exception of a model."""
     ensemble = job.config.ensemble
     assert ensemble is not None
     _check_modules(job.members)
@@ -36,16 +37,26 @@ def load(job: Job) -> EnsembleSteps:
             raise ModelLoadError(f"its model `{member.config.name}` cannot be loaded: {error}") from error
         models.update(dict.fromkeys(member.steps, model))
         configs.update(dict.fromkeys(member.steps, member.config))
+    _connect(channel)
+    for member in job.members:
+        try:
+            warm_up(member, models[member.steps[0]])
+        except ModelLoadError as error:
+            raise ModelLoadError(f"its model `{member.config.name}`: {error}") from error
     members = [Member(index, step, configs[index]) for index, step in enumerate(ensemble.steps)]
     return EnsembleSteps(job.config, members, [models[member.index] for member in members])
 
 
 def serve(steps: EnsembleSteps, channel: RequestChannel, fd: int) -> None:
     """Execute requests until the server closes the connection. `fd` is the file of the progress."""
+    steps.serve(channel, Progress(fd))
+
+
+def _connect(channel: RequestChannel) -> None:
+    """Let the members call models of the server."""
     channel.handlers[messages.CALL_RESPONSE] = calls.arrived
     process.executing = True
     process.executor = threading.get_ident()
-    steps.serve(channel, Progress(fd))
 
 
 def _loaded(job: Job, member: MemberJob) -> MemberModel:

@@ -74,5 +74,9 @@ def settle(local: LocalStep, request: OpenExecution, call: StepCall) -> None:
     if call.error is not None:
         request.failure = local.step.index, call.error
         return
+    try:
+        request.overrides.add(local.step, call.parameters)
+    except InferenceError as error:
+        request.failure = local.step.index, error
+        return
     request.values.update(renamed(local.step, call.outputs))
-    request.overrides.add(local.step, call.parameters)

@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from adapters.wire.anthropic.chunks import ChatChunks, read_event
 from adapters.wire.anthropic.events import MessageEvents
 from adapters.wire.anthropic.open_blocks import MAX_ARGUMENTS, MAX_CALLS, OpenBlocks
 from adapters.wire.anthropic.usage import MessageUsage
+from adapters.wire.openai.chat_usage import ChatUsage
 
 Object = dict[str, Any]
 OWN = Usage(5, 6)
@@ -255,3 +257,9 @@ def test_parts_that_a_chat_lacks_are_omitted() -> None:
     assert completion["choices"][0]["message"]["content"] == "a"
     assert completion["choices"][0]["finish_reason"] == "stop"
     assert completion["usage"]["total_tokens"] == 0
+
+
+def test_tokens_of_the_cache_are_parts_of_the_prompt() -> None:
+    reported = MessageUsage(5, 2, 3, 4)
+    assert reported.usage == Usage(12, 2, exact=True, cached_tokens=3, cache_write_tokens=4)
+    assert msgspec.convert(reported.fields(), ChatUsage).counted == reported.usage

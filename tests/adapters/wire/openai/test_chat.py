@@ -276,6 +276,10 @@ def test_no_malformed_value_raises_anything_else(name: str, value: bytes) -> Non
         ({}, Usage(0, 0, exact=True)),
         ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": 2}}, Usage(3, 0, exact=True, cached_tokens=2)),
         (
+            {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 5}},
+            Usage(9, 0, exact=True, cached_tokens=2, cache_write_tokens=5),
+        ),
+        (
             {"completion_tokens": 3, "completion_tokens_details": {"reasoning_tokens": 1}},
             Usage(0, 3, exact=True, reasoning_tokens=1),
         ),

@@ -24,7 +24,7 @@ models:
         - {name: prompt, in: {found: best.candidates}, template: "{{ found | join }}"}
         - {name: answer, model: small, in: {prompt: prompt.text}}
   - name: judged
-    pipeline: {judge: {of: [small, small], n: 2, model: small}}
+    pipeline: {judge: {of: [small, {name: again, model: small}], n: 2, model: small}}
   - name: pictures
     pipeline:
       steps:
@@ -82,10 +82,20 @@ def test_the_file_is_right(complaints: Complaints) -> None:
             "prompt.messages",
             '18: models[4].pipeline.steps[2].in.prompt: the step "prompt" has',
         ),
-        ("of: [small, small], n: 2", "of: small", "20: models[5].pipeline.judge: one draft has no other"),
+        (
+            "of: [small, {name: again, model: small}], n: 2",
+            "of: small",
+            "20: models[5].pipeline.judge: one draft has no other",
+        ),
         ("n: 2", "n: 9", "20: models[5].pipeline.judge: 18 drafts are too many: 16 are the most"),
         ("of: [small,", "of: [scorer,", '20: models[5].pipeline.judge.of[0]: "scorer" takes tensors'),
-        ("of: [small,", "of: [smal,", '20: models[5].pipeline.judge.of[0]: no model is named "smal"'),
+        (
+            "of: [small,",
+            "of: [smal,",
+            '20: models[5].pipeline.judge.of[0].model: no model is named "smal" (did you mean "small"?)',
+        ),
+        ("name: again, ", "", '20: models[5].pipeline.judge.of[1]: the name "small" is given twice, first on line 20'),
+        ("model: small}], n: 2", "modl: small}], n: 2", "20: models[5].pipeline.judge.of[1].modl: unknown"),
         ("in: {image: request.image}, ", "", "24: models[6].pipeline.steps[0].decode: needs `in`"),
         ("height: 8,", "fit: crop,", "`fit` needs `height` and `width`"),
         ("height: 8,", "datatype: UINT8, scale: 2,", "`scale` has no effect on UINT8"),
@@ -106,7 +116,7 @@ def test_the_file_is_right(complaints: Complaints) -> None:
         ("agreement > 0.5", "agrement > 0.5", "agreement"),
         ("of: small, n: 3", "of: small", "one draft has no other"),
         ("of: small, n: 3", "of: scorer, n: 3", '"scorer" takes tensors'),
-        ("of: [small,", "of: [judged,", "20: models[5].pipeline.judge.of[0]: calls itself"),
+        ("of: [small,", "of: [judged,", "20: models[5].pipeline.judge.of[0].model: calls itself"),
     ],
 )
 def test_a_mistake_has_its_line(complaints: Complaints, old: str, new: str, problem: str) -> None:

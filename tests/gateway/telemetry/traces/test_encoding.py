@@ -79,15 +79,16 @@ def test_an_export_is_that_of_protobuf(
     traces: list[EndedTrace] = []
     for context, own, reported in requests:
         log = SpanLog(context, 1.0, lambda: 2.0)
+        assert log.root
         for name, kind, start, end, error, about, moments in own:
             span = log.begin(name, kind, None, start)
             span.finish(end, error)
-            span.attributes, span.events = about, moments
+            span.attributes, span.events = about, tuple(moments)
         for name, kind, start, end, error, about, moments in reported:
             span = Span(log, name, kind, b"", start)
             span.finish(end, error)
-            span.attributes, span.events = about, moments
-            log.reported.append(("pool", span))
+            span.attributes, span.events = about, tuple(moments)
+            log.reported += (("pool", span),)
         traces.append(EndedTrace(log, offset, 3.0))
     received = ExportTraceServiceRequest.FromString(encode(resource, traces))
     scope_version = received.resource_spans[0].scope_spans[0].scope.version

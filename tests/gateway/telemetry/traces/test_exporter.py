@@ -39,6 +39,7 @@ class Scripted:
 
 def trace(spans: int = 1) -> EndedTrace:
     log = SpanLog(None, 1.0, lambda: 2.0)
+    assert log.root
     for _ in range(spans - 1):
         log.begin("step", "internal", None, 1.0)
     return EndedTrace(log, 1e9, 3.0)

@@ -175,19 +175,27 @@ def test_company_and_cuts_change_no_bit(
                 del done[one.sequence_id]
 
 
-@pytest.mark.parametrize("cuts", [(420,), (7, 129, 256, 28), (64,) * 6 + (36,), (128, 1, 127, 164)])
-def test_a_long_prompt_is_equal_however_it_is_cut(executor: NativeExecutor, cuts: tuple[int, ...]) -> None:
-    """Spans have 128 positions, tiles up to 96 queries: the cuts meet and cross both."""
-    prompt, table, neighbour = tokens(420), pages(420), [pages(PAGES * BLOCK)[-1]]
-    expected = torch.cat(
+@pytest.fixture(scope="module")
+def one_by_one(executor: NativeExecutor) -> torch.Tensor:
+    """The logits after each token of a long prompt, computed one token at a time."""
+    prompt, table = tokens(420), pages(420)
+    return torch.cat(
         [executor.logits([chunk(0, prompt[i : i + 1], table, i)], [0]).clone() for i in range(len(prompt))]
     )
+
+
+@pytest.mark.parametrize("cuts", [(420,), (7, 129, 256, 28), (64,) * 6 + (36,), (128, 1, 127, 164)])
+def test_a_long_prompt_is_equal_however_it_is_cut(
+    executor: NativeExecutor, one_by_one: torch.Tensor, cuts: tuple[int, ...]
+) -> None:
+    """Spans have 128 positions, tiles up to 96 queries: the cuts meet and cross both."""
+    prompt, table, neighbour = tokens(420), pages(420), [pages(PAGES * BLOCK)[-1]]
     begin, given = 0, []
     for count in cuts:
         step = [chunk(1, tokens(3), neighbour), chunk(0, prompt[begin : begin + count], table, begin)]
         given.append(executor.logits(step, range(3, 3 + count)).clone())
         begin += count
-    assert torch.equal(torch.cat(given), expected)
+    assert torch.equal(torch.cat(given), one_by_one)
 
 
 def test_threads_change_no_bit(target: str) -> None:

@@ -18,7 +18,9 @@ import pytest
 from onnx import TensorProto
 
 from adapters.errors import BackendError, CallerError, CapacityError, DeadlineError, InferenceError
-from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes
+from adapters.spans import SpanLog, TraceContext
+from adapters.tensors import Inference, RequestedOutput, Tensor, join_bytes, split_bytes
+from runtimes import spans
 from runtimes.tensor.api.log_settings import LogSettings
 from runtimes.tensor.api.trace import Tracer
 from runtimes.tensor.api.trace_settings import TraceSettings
@@ -380,7 +382,7 @@ async def test_responses_by_sender_and_by_a_thread(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("processes", [0, 1])
 async def test_a_response_names_the_sequence_of_the_steps_behind_it(tmp_path: Path, processes: int) -> None:
-    """As Triton's ensembles have it: each step reports the sequence that it sees."""
+    """As in Triton, the flags of the request do not stay beside an override. Each step returns its id and flags."""
     choose = """
     def execute(self, requests):
         return [
@@ -399,8 +401,74 @@ async def test_a_response_names_the_sequence_of_the_steps_behind_it(tmp_path: Pa
         await server.load("ensemble", "first")
         place = {"sequence_id": 3, "sequence_start": True}
         assert (await server.infer("first", [0, 0], **place)).tolist() == [[3, 1]]
-        assert (await server.infer("ensemble", [0, 0], **place)).tolist() == [[7, 3]]
+        assert (await server.infer("ensemble", [0, 0], **place)).tolist() == [[7, 2]]
         assert (await server.infer("ensemble", [0, 0], sequence_id=5)).tolist() == [[5, 0]]
+
+
+SEQUENCES = """
+def execute(self, requests):
+    for one in requests:
+        sender = one.get_response_sender()
+        for named in {named!r}:
+            made = pb_utils.Tensor("y", np.float32([[0, 0]]))
+            sender.send(pb_utils.InferenceResponse([made], parameters=named))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+SEES = """
+def execute(self, requests):
+    return [response([[one.correlation_id(), one.flags()]]) for one in requests]
+"""
+NAMED: tuple[tuple[dict[str, Any], list[int]], ...] = (
+    ({}, [3, 1]),
+    ({"sequence_id": 7}, [7, 0]),
+    ({"sequence_end": True}, [3, 2]),
+    ({"sequence_id": 9, "sequence_start": True, "sequence_end": True}, [9, 3]),
+    ({"sequence_start": False}, [3, 0]),
+    ({"other": 1}, [3, 1]),
+)
+"""Parameters of responses, and the id and flags that the next step then has for a request with 3 and `start`."""
+
+
+async def test_each_response_of_a_decoupled_model_names_its_own_sequence(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        decoupled = (
+            "backend: python\nmax_batch_size: 8\ndecoupled: true\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+            "outputs: [{name: y, datatype: FP32, dims: [2]}]\n"
+        )
+        server.add("many", SEQUENCES.format(named=[named for named, _ in NAMED] * 3), UTILS, decoupled)
+        server.add("same", "def infer(self, inputs):\n    return {'y': inputs['x']}")
+        server.add("see", SEES, UTILS)
+        server.add("wrong", SEQUENCES.format(named=[{}, {"sequence_id": True}]), UTILS, decoupled)
+        for name, steps in (("near", ["many", "see"]), ("far", ["many", "same", "see"]), ("bad", ["wrong", "see"])):
+            server.add_ensemble(name, steps, processes=0)
+        await server.load("near", "far", "bad")
+        place = {"sequence_id": 3, "sequence_start": True}
+        for name in ("near", "far"):
+            stream = server.service.stream(request(name, [0, 0], **place))
+            seen = [floats(one.outputs[0]).tolist() async for one in stream]
+            assert seen == [[expected] for _, expected in NAMED] * 3
+        stream = server.service.stream(request("bad", [0, 0], **place))
+        assert floats((await anext(stream)).outputs[0]).tolist() == [[3, 1]], "it precedes the mistake"
+        with pytest.raises(BackendError, match=r"step 0 \(`wrong`\): the response parameter `sequence_id` is of"):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.parametrize("named", [{"sequence_id": 1.5}, {"sequence_id": True}, {"sequence_end": "yes"}])
+async def test_a_sequence_of_another_type_fails_the_step(tmp_path: Path, processes: int, named: Any) -> None:
+    body = f"""
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("y", value(one))], parameters={named!r}) for one in requests
+        ]
+    """
+    async with serving(tmp_path) as server:
+        server.add("wrong", body, UTILS)
+        server.add("see", SEES, UTILS)
+        server.add_ensemble("ensemble", ["wrong", "see"], processes)
+        await server.load("ensemble")
+        with pytest.raises(BackendError, match=r"step 0 \(`wrong`\): the response parameter `sequence_"):
+            await server.infer("ensemble", [0, 0])
 
 
 async def test_a_member_calls_another_model(tmp_path: Path) -> None:
@@ -592,6 +660,95 @@ async def test_traces_of_steps_name_the_trace_of_their_ensemble(tmp_path: Path) 
         assert {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads} == {
             (1, "outer", 0), (2, "inner", 1), (3, "double", 2), (4, "double", 1),
         }  # fmt: skip
+
+
+CALLER = """
+def execute(self, requests):
+    return [response([[0, 0]]) for one in requests if not self.calls(one).has_error()]
+
+def calls(self, one):
+    x = [pb_utils.Tensor("x", value(one))]
+    return pb_utils.InferenceRequest(model_name="double", requested_output_names=["y"], inputs=x{more}).exec()
+"""
+CALLERS = {
+    "without its trace": "",
+    "with its trace": ", trace=one.trace()",
+    "with an id": ", trace=one.trace(), request_id='of ' + one.request_id()",
+}
+
+
+@pytest.mark.parametrize("more", CALLERS.values(), ids=CALLERS)
+async def test_the_trace_of_a_call_names_the_trace_of_its_cause(tmp_path: Path, more: str) -> None:
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        server.add("caller", CALLER.format(more=more), UTILS)
+        server.add_ensemble("outer", ["caller", "double"], processes=0)
+        await server.load("outer")
+        server.tracer.update({"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}, "outer")
+        inference = request("outer", [1, 1])
+        inference.id = "id-7"
+        await server.service.infer(inference)
+        await server.tracer.aclose()
+        heads = [entry for entry in json.loads((tmp_path / "traces.json").read_text()) if "model_name" in entry]
+        assert {(one["id"], one["model_name"], one.get("parent_id", 0)) for one in heads} == {
+            (1, "outer", 0), (2, "caller", 1), (3, "double", 2), (4, "double", 1),
+        }  # fmt: skip
+        ids = {one["id"]: one.get("request_id", "") for one in heads}
+        assert ids == {1: "id-7", 2: "id-7", 3: "of id-7" if "request_id" in more else "", 4: "id-7"}
+
+
+async def test_the_trace_of_a_call_selects_its_request_in_a_batch(tmp_path: Path) -> None:
+    """Two requests are executed at once: a call without a trace then belongs to neither."""
+    async with serving(tmp_path) as server:
+        server.add("double", DOUBLE)
+        for name, more in (("named", CALLERS["with an id"]), ("unnamed", "")):
+            server.add(name, CALLER.format(more=more), UTILS)
+        await server.load("double", "named", "unnamed")
+        logs = [SpanLog(TraceContext(bytes([at]) * 16, b"p" * 8, True, ""), 1.0, lambda: 2.0) for at in (1, 2)]
+
+        async def call(name: str, log: SpanLog) -> None:
+            array = np.ones((1, 2), np.float32)
+            inference = Inference(name, id=f"{log.trace_id[0]}", inputs=[Tensor("x", "FP32", (1, 2), array.tobytes())])
+            with spans.within(log.root):
+                await server.service.infer(inference)
+
+        for name in ("named", "unnamed"):
+            await asyncio.gather(*(call(name, log) for log in logs))
+        assert server.counts("named")[1] == server.counts("unnamed")[1] == 1, "both requests are one batch"
+        for number, log in enumerate(logs, 1):
+            names = {span.id: span.name for span in log.spans}
+            calls = [span for span in log.spans if span.name == "infer double"]
+            assert [names[span.parent] for span in calls] == ["infer named"]
+            assert calls[0].attributes["headrace.inference_id"] == f"of {number}"
+
+
+async def test_a_model_reads_the_context_of_its_span(tmp_path: Path) -> None:
+    body = """
+    def execute(self, requests):
+        return [response([[len(one.trace().get_context() or ""), 0]]) for one in requests]
+    """
+    returns = """
+    def execute(self, requests):
+        text = [(one.trace().get_context() or "") for one in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([[each]], object))]) for each in text]
+    """
+    config = (
+        "backend: python\nmax_batch_size: 8\ninputs: [{name: x, datatype: FP32, dims: [2]}]\n"
+        "outputs: [{name: y, datatype: BYTES, dims: [1]}]\n"
+    )
+    async with serving(tmp_path) as server:
+        server.add("length", body, UTILS)
+        server.add("context", returns, UTILS, config)
+        await server.load("length", "context")
+        x = Tensor("x", "FP32", (1, 2), bytes(8))
+        untraced = await server.service.infer(Inference("length", inputs=[x]))
+        assert floats(untraced.outputs[0])[0, 0] == 0
+        log = SpanLog(TraceContext(b"t" * 16, b"p" * 8, True, "vendor=1"), 1.0, lambda: 2.0)
+        with spans.within(log.root):
+            traced = await server.service.infer(Inference("context", inputs=[x]))
+        (own,) = [span for span in log.spans if span.name == "infer context"]
+        context = json.loads(split_bytes(bytes(traced.outputs[0].data), 1, "y")[0])
+        assert context == {"traceparent": f"00-{log.trace_id.hex()}-{own.id.hex()}-01", "tracestate": "vendor=1"}
 
 
 # ── loading ───────────────────────────────────────────────────────────────────────────────────────────

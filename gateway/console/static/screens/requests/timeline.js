@@ -1,6 +1,6 @@
 // One request: why it went where it went, and what happened when.
 import { html } from "../../html.js";
-import { Badge, Code, Time, count, seconds } from "../../parts.js";
+import { Badge, Code, Time, To, count, seconds } from "../../parts.js";
 import { Table } from "../../table.js";
 
 export function Timeline({ request, cost, kind }) {
@@ -17,7 +17,8 @@ export function Timeline({ request, cost, kind }) {
     </div>
     <h3>Timeline</h3>
     <${Moments} request=${request} />
-    ${request.steps && html`<h3>Steps of the pipeline</h3><${Table} caption="Steps" columns=${STEPS} rows=${request.steps} id=${(step) => `${step.pipeline} ${step.step}`} />`}
+    ${request.steps && html`<h3>Steps of the pipeline</h3><${Table} caption="Steps" columns=${STEPS} rows=${request.steps.map((step, at) => ({ ...step, at }))} id=${(step) => step.at} />
+      <p><${To} to=${["pipelines", request.model, request.id]}>Its path in the graph<//></p>`}
     <details>
       <summary>Record</summary>
       <${Code} text=${JSON.stringify(request, null, 2)} label="record" />
@@ -47,6 +48,7 @@ const facts = (request, cost) => [
 function Why({ request }) {
   const { decision } = request;
   if (!decision) return html`<p>The request ended before a route was selected${request.code ? html`: <code>${request.code}</code>` : ""}.</p>`;
+  if (decision.pipeline) return html`<p>The model is a pipeline: each step is below, with its reason.</p>`;
   const line = decision.line ? `, line ${decision.line} of the file` : "";
   return html`<${Facts}
     facts=${[
@@ -68,7 +70,9 @@ const STEPS = [
   { title: "Step", cell: (step) => step.step },
   { title: "Pipeline", cell: (step) => step.pipeline },
   { title: "Outcome", cell: (step) => `${step.outcome}${step.error ? `: ${step.error}` : ""}` },
+  { title: "Why", cell: (step) => step.why ?? "" },
   { title: "Time", number: true, cell: (step) => seconds(step.ms / 1000) },
+  { title: "Tokens", number: true, cell: (step) => count((step.prompt_tokens ?? 0) + (step.completion_tokens ?? 0)) },
   { title: "Endpoint", cell: (step) => step.endpoint ?? "" },
   { title: "Cost", number: true, cell: (step) => step.cost ?? "–" },
 ];
@@ -85,6 +89,9 @@ function moments(request) {
       at,
       attempts[number + 1]?.at_ms ?? first ?? end,
     ]),
+    ...(request.steps ?? [])
+      .filter((step) => step.at_ms !== undefined)
+      .map((step) => [`Step ${step.step}`, step.at_ms, step.at_ms + step.ms]),
     first === undefined ? null : ["Answer", first, end],
     ["Whole request", 0, end],
   ].filter(Boolean);
@@ -99,7 +106,7 @@ function Moments({ request }) {
     { title: "Time", cell: ([, from, until]) => html`<${Bar} from=${from / whole} until=${until / whole} />` },
   ];
   const events = (request.events ?? []).map(({ event, of }) => `${event} ${of}`);
-  return html`<${Table} caption="Timeline" columns=${columns} rows=${moments(request)} id=${([name]) => name} />
+  return html`<${Table} caption="Timeline" columns=${columns} rows=${moments(request)} id=${(row) => row.join(" ")} />
     ${events.length > 0 && html`<p>Events: ${events.join(", ")}</p>`}
     ${request.overhead_ms !== undefined && html`<p class="dim">The gateway's own part before the first chunk: ${seconds(request.overhead_ms / 1000)}.</p>`}`;
 }

@@ -1,36 +1,43 @@
 // The keys of a tenant: issue, rotate, revoke. The plaintext of a new key is on the page once and nowhere else.
 import { html, useState } from "../../html.js";
-import { post, remove } from "../../api.js";
-import { Badge, Code, Dialog, Field, Notice, Time } from "../../parts.js";
-import { Table } from "../../table.js";
+import { get, post, put, remove } from "../../api.js";
+import { Badge, Field, Notice, Time } from "../../parts.js";
+import { Pages } from "../../table.js";
+import { Form, only } from "./form.js";
 
 const STATES = { active: "good", expired: "warn", revoked: "bad", replaced: "warn" };
-const MOST_ROWS = 1000;
+const PAGE = 50;
 
-export function Keys({ url, keys, session, again }) {
+export function Keys({ url, teams, session, again }) {
   const [dialog, setDialog] = useState(null);
+  const [changes, setChanges] = useState(0);
   const close = () => {
     setDialog(null);
+    setChanges(changes + 1);
     again();
   };
-  const newest = keys.slice().reverse().slice(0, MOST_ROWS);
+  const load = async (after, signal) => {
+    const { keys, next } = await get(`${url}/keys`, { limit: PAGE, after }, { signal });
+    return { rows: keys, next };
+  };
   return html`<p><button type="button" class="primary" onClick=${() => setDialog({ kind: "issue" })}>Issue a key</button></p>
-    ${keys.length > MOST_ROWS && html`<${Notice}>Only the newest ${MOST_ROWS} keys are shown: <code>headrace keys list</code> prints all.<//>`}
-    <${Table} caption="Keys" columns=${columns(setDialog)} rows=${newest} id=${(key) => key.id} empty="No key." />
-    ${dialog?.kind === "issue" && html`<${Issue} url=${url} session=${session} close=${close} />`}
+    <${Pages} caption="Keys" load=${load} keys=${[url, changes]} columns=${columns(setDialog, teams)} id=${(key) => key.id} empty="No key." />
+    ${dialog?.kind === "issue" && html`<${Issue} url=${url} teams=${teams} session=${session} close=${close} />`}
     ${dialog?.kind === "rotate" && html`<${Rotate} url=${url} id=${dialog.id} close=${close} />`}
+    ${dialog?.kind === "move" && html`<${Move} url=${url} id=${dialog.id} teams=${teams} close=${close} />`}
     ${dialog?.kind === "revoke" && html`<${Revoke} url=${url} id=${dialog.id} close=${close} />`}`;
 }
 
-const columns = (open) => [
+const columns = (open, teams) => [
   { title: "Id", cell: (key) => html`<code>${key.id}</code>` },
   { title: "Label", cell: (key) => key.label ?? "" },
   { title: "Status", cell: (key) => html`<${Badge} kind=${STATES[key.status]}>${key.status}<//>` },
   { title: "Role", cell: (key) => key.role ?? "user" },
+  { title: "Team", cell: (key) => key.team ?? "" },
   { title: "Restrictions", cell: (key) => notes(key) },
   { title: "Created", cell: (key) => html`<${Time} at=${key.created} />` },
   { title: "Expires", cell: (key) => html`<${Time} at=${key.expires} />` },
-  { title: "Change", cell: (key) => html`<${Changes} stored=${key} open=${open} />` },
+  { title: "Change", cell: (key) => html`<${Changes} stored=${key} open=${open} teams=${teams} />` },
 ];
 
 const notes = (key) =>
@@ -39,62 +46,42 @@ const notes = (key) =>
     ...Object.entries(key.labels ?? {}).map(([name, value]) => `${name}=${value}`),
   ].join(", ");
 
-function Changes({ stored, open }) {
+function Changes({ stored, open, teams }) {
   if (stored.stored_in === "file") return html`<span class="dim">in the file</span>`;
   if (stored.status === "revoked" || stored.status === "expired") return "";
   const button = (kind, title, look) =>
     html`<button type="button" class=${look} aria-label=${`${title} ${stored.id}`} onClick=${() => open({ kind, id: stored.id })}>${title}</button>`;
-  return html`${!stored.replaced_by && button("rotate", "Rotate", "small")} ${button("revoke", "Revoke", "small danger")}`;
+  return html`${!stored.replaced_by && button("rotate", "Rotate", "small")}
+    ${teams.length > 0 && button("move", "Move", "small")} ${button("revoke", "Revoke", "small danger")}`;
 }
 
-// A dialog with a form. `send(form)` returns the reply; a reply with a key shows the key once.
-function Form({ title, button, send, close, children, danger }) {
-  const [error, setError] = useState(null);
-  const [issued, setIssued] = useState(null);
-  const submit = async (event) => {
-    event.preventDefault();
-    setError(null);
-    try {
-      const reply = await send(new FormData(event.target));
-      if (reply.key) setIssued(reply.key);
-      else close();
-    } catch (refused) {
-      setError(refused);
-    }
-  };
-  if (issued) {
-    return html`<${Dialog} title="The new key" onClose=${close}>
-      <p>Copy the key now: it is shown once and stored nowhere.</p>
-      <${Code} text=${issued} label="key" />
-      <p><button type="button" onClick=${close}>Done</button></p>
-    <//>`;
-  }
-  return html`<${Dialog} title=${title} onClose=${close}>
-    <form onSubmit=${submit}>
-      ${children}
-      <${Notice} error=${error} />
-      <p class="row">
-        <button class=${danger ? "danger" : "primary"}>${button}</button>
-        <button type="button" onClick=${close}>Cancel</button>
-      </p>
-    </form>
-  <//>`;
-}
+const Team = ({ teams }) => html`<${Field} label="Team" name="team">
+  <option value="">none</option>
+  ${teams.map(({ team }) => html`<option key=${team} value=${team}>${team}</option>`)}
+<//>`;
 
-const only = (form, ...names) =>
-  Object.fromEntries(names.map((name) => [name, form.get(name)?.trim()]).filter(([, value]) => value));
+const Move = ({ url, id, teams, close }) => html`<${Form}
+  title=${`Move key ${id}`}
+  button="Move"
+  send=${(form) => put(`${url}/keys/${encodeURIComponent(id)}/team`, { team: form.get("team") })}
+  close=${close}
+>
+  <p>The limits of the team apply to the requests of the key from then on.</p>
+  <${Team} teams=${teams} />
+<//>`;
 
-function Issue({ url, session, close }) {
+function Issue({ url, teams, session, close }) {
   const send = (form) => {
     const models = form.get("models").split(/[\s,]+/).filter(Boolean);
     const scopes = models.length ? { scopes: { models } } : {};
-    return post(`${url}/keys`, { ...only(form, "label", "expires", "role"), ...scopes });
+    return post(`${url}/keys`, { ...only(form, "label", "expires", "role", "team"), ...scopes });
   };
   const roles = session.role === "operator" ? ["user", "tenant-admin", "operator"] : ["user", "tenant-admin"];
   return html`<${Form} title="Issue a key" button="Issue" send=${send} close=${close}>
     <${Field} label="Label" name="label" maxlength="100" autocomplete="off" hint="Shown in lists, such as the name of the application." />
     <${Field} label="Expires" name="expires" autocomplete="off" hint="A day such as 2027-06-30, or a time from now such as 90d. Empty: never." />
     <${Field} label="Role" name="role">${roles.map((role) => html`<option key=${role}>${role}</option>`)}<//>
+    ${teams.length > 0 && html`<${Team} teams=${teams} />`}
     <${Field} label="Models" name="models" autocomplete="off" hint="Names or globs, separated by spaces. Empty: all models of the tenant." />
   <//>`;
 }

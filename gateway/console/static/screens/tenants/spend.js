@@ -8,7 +8,7 @@ import { Table } from "../../table.js";
 const DAY = 86400;
 const PERIODS = { 7: "7 days", 30: "30 days", 90: "90 days", 365: "a year" };
 const MOST_ROWS = 200;
-const LABELS = { model: "model", key: "key", arm: "arm" };
+const LABELS = { model: "model", team: "team", key: "key", arm: "arm" };
 
 const day = (daysAgo) => new Date(Date.now() - daysAgo * DAY * 1000).toISOString().slice(0, 10);
 
@@ -28,7 +28,7 @@ export function Spend({ tenant }) {
   );
   if (error?.code === "usage_not_recorded")
     return html`<${Notice}>The configuration has no section <code>usage</code>, so no usage is recorded.<//>`;
-  const query = (format) => `/admin/usage?${new URLSearchParams({ ...span, by: "key,model", per: "day", format })}`;
+  const query = (format) => `/admin/usage?${new URLSearchParams({ ...span, by: "team,key,model", per: "day", format })}`;
   const month = new Date().toISOString().slice(0, 7);
   return html`<div class="row">
       <${Field} label="Period" value=${days} onChange=${(event) => setDays(event.target.value)}>
@@ -39,6 +39,7 @@ export function Spend({ tenant }) {
       <//>
       <a class="button" href=${query("csv")} download="usage.csv">CSV</a>
       <a class="button" href=${query("focus")} download="usage-focus.csv">FOCUS</a>
+      <a class="button" href=${query("parquet")} download="usage-focus.parquet">Parquet</a>
       <a class="button" href=${path("admin", "tenants", tenant, "invoices", month)} download=${`invoice-${month}.json`}>Invoice of ${month}</a>
     </div>
     <${Notice} error=${error} />

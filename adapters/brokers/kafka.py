@@ -1,0 +1,263 @@
+"""Kafka, by aiokafka.
+
+A member that is full does not read: its heartbeats continue, so that the group is not rebalanced, and the library
+buffers at most one fetch of each partition. The offset of a partition is committed up to the first message in work.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import (
+    CommitFailedError,
+    IllegalStateError,
+    InvalidMessageError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+)
+
+from adapters.brokers.base import (
+    BrokerDelivery,
+    BrokerMessage,
+    BrokerUnavailable,
+    MessageRejected,
+    SubscriptionPlan,
+)
+from adapters.brokers.offsets import OffsetWindow
+from adapters.brokers.settings import credentials_of, servers_of, tls_of
+from config.schema.bus.broker import BrokerConfig
+
+MOST_AHEAD = 10_000
+"""Messages of a partition that may be received beyond its oldest unfinished message."""
+LONGEST_PAUSE = 7 * 86400_000
+"""Milliseconds without a read after which the member leaves the group: a stuck model is no reason to leave."""
+ANSWERS_WITHIN = 30.0
+MAX_REQUEST = 16 * 1024**2
+_REJECTED = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidMessageError)
+
+
+class _Place(NamedTuple):
+    """The partition of a delivery, under the assignment of its time."""
+
+    partition: TopicPartition
+    window: OffsetWindow
+    offset: int
+
+
+def make(config: BrokerConfig) -> "KafkaClient":
+    """The client of one cluster."""
+    return KafkaClient(config)
+
+
+class KafkaClient:
+    """A producer, and the consumers of its subscriptions."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._producer: AIOKafkaProducer | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments of consumers and producers."""
+        user, password = credentials_of(self._config)
+        context = tls_of(self._config)
+        protocol = ("SASL_" if user else "") + ("SSL" if context else "PLAINTEXT")
+        made = {"bootstrap_servers": servers_of(self._config), "security_protocol": protocol, "ssl_context": context}
+        if user:
+            made |= {
+                "sasl_mechanism": self._config.mechanism,
+                "sasl_plain_username": user,
+                "sasl_plain_password": password,
+            }
+        return made
+
+    async def open(self) -> None:
+        if self._producer is not None:
+            return
+        producer = AIOKafkaProducer(**self.settings(), acks="all", max_request_size=MAX_REQUEST)
+        try:
+            await producer.start()
+        except BaseException as error:
+            await producer.stop()
+            raise unavailable(error) from None
+        self._producer = producer
+
+    async def subscribe(self, plan: SubscriptionPlan) -> "KafkaSubscription":
+        made = KafkaSubscription(self, plan)
+        await made.open()
+        return made
+
+    async def listen(self, topic: str) -> "KafkaInbox":
+        made = KafkaInbox(self, topic)
+        await made.open()
+        return made
+
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+        producer = self._producer
+        if producer is None:
+            raise BrokerUnavailable("Kafka: not connected")
+        ends: list[MessageRejected | None] = [None] * len(messages)
+        sent: list[tuple[int, Any]] = []
+        try:
+            for at, message in enumerate(messages):
+                try:
+                    fields = [(name, value.encode()) for name, value in message.headers.items()]
+                    sent.append(
+                        (at, await producer.send(message.topic, message.body, message.key or None, headers=fields))
+                    )
+                except _REJECTED as error:
+                    ends[at] = MessageRejected(f"Kafka: {error}")
+            results = await asyncio.gather(*(future for _, future in sent), return_exceptions=True)
+        except (KafkaError, OSError) as error:
+            raise unavailable(error) from None
+        for (at, _), result in zip(sent, results, strict=True):
+            if isinstance(result, _REJECTED):
+                ends[at] = MessageRejected(f"Kafka: {result}")
+            elif isinstance(result, BaseException):
+                raise unavailable(result) from None
+        return ends
+
+    async def aclose(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+
+class KafkaSubscription(ConsumerRebalanceListener):  # type: ignore[misc]
+    """One member of a group."""
+
+    def __init__(self, client: KafkaClient, plan: SubscriptionPlan) -> None:
+        self._plan = plan
+        self._windows: dict[TopicPartition, OffsetWindow] = {}
+        self._consumer = AIOKafkaConsumer(
+            **client.settings(),
+            group_id=plan.group,
+            enable_auto_commit=False,
+            auto_offset_reset=plan.start,
+            max_poll_interval_ms=LONGEST_PAUSE,
+        )
+
+    async def open(self) -> None:
+        """Join the group. Raises `BrokerUnavailable`."""
+        try:
+            await self._consumer.start()
+            self._consumer.subscribe([self._plan.topic], listener=self)
+        except BaseException as error:
+            await self._consumer.stop()
+            raise unavailable(error) from None
+
+    # ── membership ────────────────────────────────────────────────────────────────────────────────────
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Forget the partitions: the messages in work are delivered to another member, which waits for them."""
+        for partition in revoked:
+            self._windows.pop(partition, None)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Begin at the committed offsets."""
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def receive(self, most: int, patience: float) -> list[BrokerDelivery]:
+        full = {partition for partition, window in self._windows.items() if window.size >= MOST_AHEAD}
+        partitions = self._consumer.assignment() - full if full else set()
+        if not most or (full and not partitions):
+            await asyncio.sleep(patience)  # the heartbeats of the member continue
+            return []
+        try:
+            records = await self._consumer.getmany(*partitions, timeout_ms=int(patience * 1000), max_records=most)
+        except (KafkaError, OSError) as error:
+            raise unavailable(error) from None
+        return [self._delivery(partition, record) for partition, batch in records.items() for record in batch]
+
+    def _delivery(self, partition: TopicPartition, record: Any) -> BrokerDelivery:
+        window = self._windows.get(partition)
+        if window is None:
+            window = self._windows[partition] = OffsetWindow(record.offset)
+        window.begin(record.offset)
+        return _delivery(partition, record, _Place(partition, window, record.offset))
+
+    async def settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        moved = dict[TopicPartition, int]()
+        for delivery in deliveries:
+            place: _Place = delivery.handle
+            is_current = self._windows.get(place.partition) is place.window
+            if place.window.end(place.offset) and is_current:
+                moved[place.partition] = place.window.next
+        if not moved:
+            return
+        try:
+            await self._consumer.commit(moved)
+        except (CommitFailedError, IllegalStateError):
+            return  # the group is being rebalanced: the messages are delivered again, and recognised
+        except (KafkaError, OSError) as error:
+            raise unavailable(error) from None
+
+    async def renew(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """The heartbeats of the member are those of its messages."""
+
+    async def release(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """Messages that are not committed are delivered to the next member."""
+
+    async def lag(self) -> int | None:
+        try:
+            ends = await self._consumer.end_offsets(self._consumer.assignment())
+            begun = {partition: window.next for partition, window in self._windows.items()}
+            positions = {
+                partition: begun[partition] if partition in begun else await self._consumer.committed(partition) or 0
+                for partition in ends
+            }
+        except (KafkaError, OSError):
+            return None
+        return sum(max(0, int(end) - positions[partition]) for partition, end in ends.items())
+
+    async def aclose(self) -> None:
+        await self._consumer.stop()
+
+
+class KafkaInbox:
+    """All partitions of a topic, without a group."""
+
+    def __init__(self, client: KafkaClient, topic: str) -> None:
+        self._consumer = AIOKafkaConsumer(topic, **client.settings(), group_id=None, auto_offset_reset="latest")
+
+    async def open(self) -> None:
+        """Begin at the ends of the partitions. Raises `BrokerUnavailable`."""
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN):
+                await self._consumer.start()
+                await self._consumer.seek_to_end()
+                for partition in self._consumer.assignment():
+                    await self._consumer.position(partition)
+        except BaseException as error:
+            await self._consumer.stop()
+            raise unavailable(error) from None
+
+    async def receive(self, patience: float) -> list[BrokerDelivery]:
+        try:
+            records = await self._consumer.getmany(timeout_ms=int(patience * 1000))
+        except (KafkaError, OSError) as error:
+            raise unavailable(error) from None
+        return [_delivery(partition, record, None) for partition, batch in records.items() for record in batch]
+
+    async def aclose(self) -> None:
+        await self._consumer.stop()
+
+
+def _delivery(partition: TopicPartition, record: Any, handle: _Place | None) -> BrokerDelivery:
+    return BrokerDelivery(
+        record.topic,
+        record.value or b"",
+        {name.lower(): value.decode(errors="replace") for name, value in record.headers if value is not None},
+        key=record.key or b"",
+        place=f"{partition.partition}/{record.offset}",
+        handle=handle,
+    )
+
+
+def unavailable(error: BaseException) -> BaseException:
+    """The error for callers; an end of the task stays what it is."""
+    if isinstance(error, KafkaError | OSError | TimeoutError):
+        return BrokerUnavailable(f"Kafka: {type(error).__name__}: {error}"[:300])
+    return error

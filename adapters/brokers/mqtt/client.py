@@ -1,0 +1,138 @@
+"""The client of an MQTT 5 broker.
+
+A connection publishes; each subscription and each topic that is read without a group has connections of its own.
+"""
+
+import asyncio
+import struct
+from collections.abc import Sequence
+
+from paho.mqtt import MQTTException
+from paho.mqtt.client import MQTTMessage
+
+from adapters.brokers.base import (
+    BrokerDelivery,
+    BrokerInbox,
+    BrokerMessage,
+    BrokerSubscription,
+    BrokerUnavailable,
+    MessageRejected,
+    MessageUnroutable,
+    SubscriptionPlan,
+)
+from adapters.brokers.mqtt.connection import Connection, ConnectionPlan
+from adapters.brokers.mqtt.member import MqttMember
+from adapters.brokers.mqtt.properties import headers_of, properties_of
+from config.schema.bus.broker import BrokerConfig
+
+NO_SUBSCRIBERS = 0x10
+TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID = 0x90, 0x95, 0x99
+_REJECTED = (TOPIC_INVALID, PACKET_TOO_LARGE, PAYLOAD_INVALID)
+_FAILED = 0x80
+HEADER = 16
+"""Bytes of a packet beside the topic, the properties and the body, at most."""
+
+
+def make(config: BrokerConfig) -> "MqttClient":
+    """The client of one broker."""
+    return MqttClient(config)
+
+
+class MqttClient:
+    """A publishing connection, and those of its subscriptions."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._publisher: Connection | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        async with self._opening:
+            if self._publisher is not None and not self._publisher.lost.is_set():
+                return
+            connection = Connection(self._config, ConnectionPlan(), _ignore)
+            await connection.open()
+            self._publisher = connection
+
+    async def subscribe(self, plan: SubscriptionPlan) -> BrokerSubscription:
+        made = MqttMember(self._config, plan)
+        await made.open()
+        return made
+
+    async def listen(self, topic: str) -> BrokerInbox:
+        made = MqttInbox(self._config)
+        await made.open(topic)
+        return made
+
+    async def publish(self, messages: Sequence[BrokerMessage]) -> list[MessageRejected | None]:
+        await self.open()
+        connection = self._publisher
+        assert connection is not None
+        ends = await asyncio.gather(
+            *(self._publish(connection, message) for message in messages), return_exceptions=True
+        )
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, MessageRejected):
+                raise end
+        return [end if isinstance(end, MessageRejected) else None for end in ends]
+
+    async def _publish(self, connection: Connection, message: BrokerMessage) -> MessageRejected | None:
+        try:
+            properties = properties_of(message)
+            size = len(message.topic) + len(properties.pack()) + len(message.body) + HEADER
+            if connection.largest is not None and size > connection.largest:
+                return MessageRejected(f"MQTT: the broker accepts packets of {connection.largest} bytes")
+            code = await connection.publish(message.topic, message.body, properties)
+        except (ValueError, struct.error, MQTTException) as error:
+            return MessageRejected(f"MQTT: {error}"[:300])
+        if code.value in _REJECTED:
+            return MessageRejected(f"MQTT: {code}")
+        if code.value >= _FAILED:  # not authorized, or a full quota: an operator can help
+            raise BrokerUnavailable(f"MQTT: the broker refuses a message for {message.topic}: {code}")
+        if code.value == NO_SUBSCRIBERS:
+            return MessageUnroutable(f"MQTT: nothing subscribes to {message.topic}")
+        return None
+
+    async def aclose(self) -> None:
+        publisher, self._publisher = self._publisher, None
+        if publisher is not None:
+            await publisher.close()
+
+
+class MqttInbox:
+    """A subscription of this connection only, acknowledged when messages arrive."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._arrived: asyncio.Queue[MQTTMessage] = asyncio.Queue()
+        self._connection = Connection(config, ConnectionPlan(), self._arrived.put_nowait)
+
+    async def open(self, topic: str) -> None:
+        """Connect and subscribe. Raises `BrokerUnavailable`."""
+        await self._connection.open()
+        try:
+            await self._connection.subscribe(topic)
+        except BaseException:
+            await self._connection.close()
+            raise
+
+    async def receive(self, patience: float) -> list[BrokerDelivery]:
+        if self._arrived.empty() and self._connection.lost.is_set():
+            raise BrokerUnavailable(f"MQTT: {self._connection.reason}")
+        try:
+            async with asyncio.timeout(patience):
+                messages = [await self._arrived.get()]
+        except TimeoutError:
+            return []
+        while not self._arrived.empty():
+            messages.append(self._arrived.get_nowait())
+        return [
+            BrokerDelivery(each.topic, bytes(each.payload), headers_of(each), place="", handle=None)
+            for each in messages
+        ]
+
+    async def aclose(self) -> None:
+        await self._connection.close()
+
+
+def _ignore(message: MQTTMessage) -> None:
+    """The publishing connection subscribes to nothing."""

@@ -1,0 +1,173 @@
+"""One member of a group: its own session, and those of members that are gone, until their messages are done."""
+
+import asyncio
+import logging
+import secrets
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+
+from adapters.brokers.base import BrokerDelivery, BrokerUnavailable, SubscriptionPlan
+from adapters.brokers.mqtt.records import HERE, LEFT, NONE, MemberRecords
+from adapters.brokers.mqtt.session import MqttSession, Unsettled
+from config.schema.bus.broker import BrokerConfig
+
+log = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+
+
+class MqttMember:
+    """`open`, then the methods of a subscription."""
+
+    def __init__(self, config: BrokerConfig, plan: SubscriptionPlan) -> None:
+        self._config = config
+        self._plan = plan
+        self._shared = f"$share/{plan.group.replace('/', '_')}/{plan.topic}"
+        self._records = MemberRecords(config, plan)
+        self._received = deque[BrokerDelivery]()
+        self._arrived = asyncio.Event()
+        self._own = self._session(self._new_id())
+        self._tasks = set[asyncio.Task[None]]()
+        self._problem = "not connected"
+
+    def _new_id(self) -> str:
+        return f"headrace-{secrets.token_hex(8)}"
+
+    def _session(self, client_id: str) -> MqttSession:
+        return MqttSession(self._config, client_id, self._plan.ahead, self._deliver)
+
+    def _deliver(self, delivery: BrokerDelivery) -> None:
+        self._received.append(delivery)
+        self._arrived.set()
+
+    # ── life ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def open(self) -> None:
+        """Begin a session. Raises `BrokerUnavailable`."""
+        try:
+            await self._join()
+        except BaseException:
+            await self._disconnect()
+            raise
+        self._spawn(self._stay())
+        self._spawn(self._watch())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self) -> None:
+        """Connect the own session. Its record comes first: no session is without one."""
+        await self._records.open()
+        self._records.mine.add(self._own.client_id)
+        await self._records.write([self._own.client_id], HERE)
+        await self._own.connect()
+        assert self._own.connection is not None
+        await self._own.connection.subscribe(self._shared)
+
+    async def _stay(self) -> None:
+        """Connect again whenever the connection is lost."""
+        pause = FIRST_PAUSE
+        while True:
+            if self._own.connected:
+                pause = FIRST_PAUSE
+                assert self._own.connection is not None
+                await self._own.connection.lost.wait()
+                self._problem = self._own.connection.reason
+                if self._own.connection.taken_over:  # this member was taken for dead
+                    self._records.mine.discard(self._own.client_id)
+                    self._own.abandon()
+                    self._own = self._session(self._new_id())
+            try:
+                await self._join()
+            except BrokerUnavailable as error:
+                self._problem = str(error)
+                await self._own_closed()
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+
+    async def _own_closed(self) -> None:
+        if self._own.connection is not None:
+            await self._own.connection.close()
+
+    async def _watch(self) -> None:
+        """Publish the records of this member's sessions, and continue the sessions of members that are gone."""
+        while True:
+            with suppress(BrokerUnavailable):
+                await self._records.open()
+                await self._records.write(list(self._records.mine), HERE)
+                for client_id in self._records.gone():
+                    self._records.mine.add(client_id)
+                    self._spawn(self._continue(client_id))
+            await asyncio.sleep(self._records.beat)
+
+    async def _continue(self, client_id: str) -> None:
+        """Receive the messages of a session whose member is gone, then end the session."""
+        session = self._session(client_id)
+        try:
+            await self._records.write([client_id], HERE)
+            if await session.connect():
+                assert session.connection is not None
+                await session.connection.unsubscribe(self._shared)
+                await session.ended(self._records.publish, self._plan.ack_wait)
+            if session.connected:
+                assert session.connection is not None
+                await session.connection.close(forget=True)
+                await self._records.write([client_id], NONE)
+        except BrokerUnavailable as error:
+            log.info("the session %s of a member that is gone is continued later: %s", client_id, error)
+        finally:
+            session.abandon()
+            self._records.mine.discard(client_id)
+            if session.connection is not None:
+                await session.connection.close()
+
+    async def aclose(self) -> None:
+        """Leave: the other members continue the session, with all messages that are not acknowledged."""
+        for task in (tasks := list(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        await self._own_closed()
+        with suppress(BrokerUnavailable):
+            await self._records.write([self._own.client_id], LEFT)
+        await self._records.aclose()
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────────────
+
+    async def receive(self, most: int, patience: float) -> list[BrokerDelivery]:
+        if not most:
+            await asyncio.sleep(patience)
+            return []
+        if not self._received:
+            self._arrived.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._arrived.wait()
+        made = list[BrokerDelivery]()
+        while self._received and len(made) < most:
+            delivery = self._received.popleft()
+            entry: Unsettled = delivery.handle
+            if entry.session.has(entry):  # otherwise the broker sends it again, to this member or to another one
+                made.append(delivery)
+        if not made and not self._own.connected:
+            raise BrokerUnavailable(f"MQTT: {self._problem}")
+        return made
+
+    async def settle(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        for delivery in deliveries:
+            entry: Unsettled = delivery.handle
+            entry.session.settle([entry])
+
+    async def renew(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """The records of the member are those of its messages."""
+
+    async def release(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        """Messages that are not acknowledged are received by the member that continues the session."""
+
+    async def lag(self) -> int | None:
+        """MQTT does not report it."""
+        return None

@@ -1,0 +1,149 @@
+"""The client of RabbitMQ: publishes with confirmations, and opens subscriptions and inboxes."""
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+
+from aiormq import Channel, ChannelPreconditionFailed, DeliveryError, PublishError
+
+from adapters.brokers.base import (
+    BrokerMessage,
+    BrokerUnavailable,
+    MessageRejected,
+    MessageUnroutable,
+    SubscriptionPlan,
+)
+from adapters.brokers.rabbitmq.connection import UNAVAILABLE, RabbitConnection, answering, close, unavailable
+from adapters.brokers.rabbitmq.inbox import RabbitInbox
+from adapters.brokers.rabbitmq.messages import properties_of
+from adapters.brokers.rabbitmq.queues import EXCHANGE, declare, queue_of
+from adapters.brokers.rabbitmq.subscription import RabbitSubscription
+from config.schema.bus.broker import BrokerConfig
+
+Ends = list[MessageRejected | None]
+
+
+def make(config: BrokerConfig) -> "RabbitClient":
+    """The client of one cluster."""
+    return RabbitClient(config)
+
+
+class RabbitClient:
+    """Two connections: a broker without memory blocks those that publish, but acknowledgements must still arrive."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._publishing = RabbitConnection(config, "publisher")
+        self._reading = RabbitConnection(config, "reader")
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+        self._retained = set[str]()
+        self._ids = set[str]()
+        """The ids of the publications in flight: the library assigns returned messages by them."""
+
+    async def open(self) -> None:
+        await self._publisher()
+
+    async def subscribe(self, plan: SubscriptionPlan) -> RabbitSubscription:
+        self._retained.update(plan.retained)
+        made = RabbitSubscription(self._reading, plan)
+        await made.open()
+        return made
+
+    async def listen(self, topic: str) -> RabbitInbox:
+        made = RabbitInbox(self._reading, topic)
+        await made.open()
+        return made
+
+    async def publish(self, messages: Sequence[BrokerMessage]) -> Ends:
+        """To the queues that are bound to a topic; without any, to the queue that has its name."""
+        ends = await self._publish_all(messages, EXCHANGE)
+        ends = await self._again(messages, ends, "")
+        absent = {message.topic for message, end in zip(messages, ends, strict=True) if _is_unroutable(end)}
+        for topic in absent & self._retained:
+            await declare(self._publishing, topic, queue_of(topic))
+        return await self._again(messages, ends, "") if absent & self._retained else ends
+
+    async def _again(self, messages: Sequence[BrokerMessage], ends: Ends, exchange: str) -> Ends:
+        """Publish the messages that no queue has taken."""
+        places = [at for at, end in enumerate(ends) if _is_unroutable(end)]
+        if places:
+            results = await self._publish_all([messages[at] for at in places], exchange)
+            for at, result in zip(places, results, strict=True):
+                ends[at] = result
+        return ends
+
+    async def _publish_all(self, messages: Sequence[BrokerMessage], exchange: str) -> Ends:
+        """Publish together. A message that is too large closes the channel: the others are published once more."""
+        results = await self._together(messages, exchange)
+        ends = Ends()
+        for message, result in zip(messages, results, strict=True):
+            if _is_too_large(result) and len(messages) > 1:
+                (result,) = await self._together([message], exchange)
+            if _is_too_large(result):
+                result = MessageRejected(f"RabbitMQ: {result}")
+            if result is not None and not isinstance(result, MessageRejected):
+                raise _failure(result)
+            ends.append(result)
+        return ends
+
+    async def _together(
+        self, messages: Sequence[BrokerMessage], exchange: str
+    ) -> list[MessageRejected | BaseException | None]:
+        channel = await self._publisher()
+        try:
+            async with answering():
+                calls = (self._publish(channel, message, exchange) for message in messages)
+                return list(await asyncio.gather(*calls, return_exceptions=True))
+        except BrokerUnavailable:
+            await self._publishing.aclose()  # too late for its confirmations
+            raise
+
+    async def _publish(self, channel: Channel, message: BrokerMessage, exchange: str) -> MessageRejected | None:
+        id_ = message.id if message.id and message.id not in self._ids else secrets.token_hex(16)
+        properties = properties_of(message, id_)
+        if isinstance(properties, MessageRejected):
+            return properties
+        self._ids.add(id_)
+        try:
+            await channel.basic_publish(
+                message.body,
+                exchange=exchange,
+                routing_key=message.topic,
+                properties=properties,
+                mandatory=True,
+                wait=False,
+            )
+        except PublishError:
+            return MessageUnroutable(f"RabbitMQ: no queue is bound to the topic {message.topic}")
+        except DeliveryError:
+            raise BrokerUnavailable(f"RabbitMQ: a queue of the topic {message.topic} accepts no message") from None
+        finally:
+            self._ids.discard(id_)
+        return None
+
+    async def _publisher(self) -> Channel:
+        async with self._opening:
+            if self._channel is None or self._channel.is_closed:
+                channel = await self._publishing.channel(confirms=True)
+                assert isinstance(channel, Channel)
+                self._channel = channel
+            return self._channel
+
+    async def aclose(self) -> None:
+        if self._channel is not None:
+            await close(self._channel)
+        await self._publishing.aclose()
+        await self._reading.aclose()
+
+
+def _is_unroutable(end: MessageRejected | None) -> bool:
+    return isinstance(end, MessageUnroutable)
+
+
+def _is_too_large(result: BaseException | None) -> bool:
+    return isinstance(result, ChannelPreconditionFailed) and "message size" in str(result)
+
+
+def _failure(result: BaseException) -> BaseException:
+    """The error of a publication that may be stored or not. The library cancels those of a lost channel."""
+    return unavailable(result) if isinstance(result, (*UNAVAILABLE, asyncio.CancelledError)) else result

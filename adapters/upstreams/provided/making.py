@@ -1,0 +1,20 @@
+"""The provider of a pool's batches."""
+
+from adapters.registry import Address
+from adapters.upstreams import tls
+from adapters.upstreams.dial import plain_client
+from adapters.upstreams.provided.anthropic import AnthropicBatches
+from adapters.upstreams.provided.openai import OpenAIBatches
+from adapters.upstreams.provided.provider import ProviderBatches
+from config.protocols.anthropic import AnthropicProtocol
+from config.schema.config import PoolConfig
+
+
+def make(pool: PoolConfig) -> ProviderBatches:
+    """The batches of a pool with `provider_batches`, with the pool's address, key and TLS."""
+    (endpoint,) = pool.endpoints
+    checked = tls.context(pool, pool.protocol.name) if endpoint.url.startswith("https://") else None
+    client = plain_client(pool, Address(endpoint.url, tls=checked))
+    if isinstance(pool.protocol, AnthropicProtocol):
+        return AnthropicBatches(client, pool.protocol.version, pool.protocol.betas)
+    return OpenAIBatches(client)

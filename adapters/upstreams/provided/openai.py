@@ -1,0 +1,176 @@
+"""OpenAI's files and batches, for a pool whose lines are submitted there."""
+
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Raw
+
+from adapters.errors import CallerError, InferenceError
+from adapters.http1.client import Client
+from adapters.upstreams.provided.deferral import DeferredRequest, ProvidedResult
+from adapters.upstreams.provided.exchanges import Exchanges, Missing
+from adapters.upstreams.provided.provider import ProviderLines, ProviderResult, ProviderState
+from adapters.wire import decoding
+
+MARK = "headrace_submission"
+"""The entry of a batch's metadata by which a submission is recognised after a crash."""
+SKEW = 300.0
+"""Seconds by which the provider's clock may differ."""
+_ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded", "rate_limit_exceeded", "too_many_batches"})
+_STOPPED = frozenset({"batch_expired", "batch_cancelled"})
+_encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+class _Error(msgspec.Struct):
+    code: Any = None
+    message: Any = None
+
+
+class _Errors(msgspec.Struct):
+    data: list[_Error] | None = None
+
+
+class _Batch(msgspec.Struct):
+    id: str
+    status: str
+    created_at: float = 0.0
+    metadata: dict[str, str] | None = None
+    input_file_id: str | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    errors: _Errors | None = None
+
+
+class _Page(msgspec.Struct):
+    data: list[_Batch]
+    has_more: bool = False
+
+
+class _File(msgspec.Struct):
+    id: str
+
+
+class _Response(msgspec.Struct):
+    status_code: int
+    body: Raw
+
+
+class _Line(msgspec.Struct):
+    custom_id: str | None = None
+    response: _Response | None = None
+    error: _Error | None = None
+
+
+_line = msgspec.json.Decoder(_Line).decode
+
+
+class OpenAIBatches:
+    """See `ProviderBatches`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._api = Exchanges(client, [("accept", "application/json")])
+
+    def line(self, custom_id: str, request: DeferredRequest) -> bytes:
+        body = Raw(request.body)
+        return _encode({"custom_id": custom_id, "method": "POST", "url": request.url, "body": body})
+
+    async def submit(self, lines: ProviderLines) -> str:
+        boundary = secrets.token_hex(16)
+        form = _form(boundary, f"{lines.id}.jsonl", b"\n".join(lines.lines) + b"\n")
+        kind = f"multipart/form-data; boundary={boundary}"
+        file = _read(await self._api.json("POST", "/files", form, kind), _File)
+        fields = {
+            "input_file_id": file.id, "endpoint": lines.url, "completion_window": "24h",
+            "metadata": {MARK: lines.id},
+        }  # fmt: skip
+        return _read(await self._api.json("POST", "/batches", _encode(fields)), _Batch).id
+
+    async def submitted(self, id_: str, since: float, count: int, others: frozenset[str]) -> str | None:
+        after = ""
+        while True:
+            page = _read(await self._api.json("GET", f"/batches?limit=100{after}"), _Page)
+            for batch in page.data:
+                if (batch.metadata or {}).get(MARK) == id_:
+                    return batch.id
+            if not page.has_more or not page.data or page.data[-1].created_at < since - SKEW:
+                return None
+            after = f"&after={_segment(page.data[-1].id)}"
+
+    async def state(self, batch: str) -> ProviderState:
+        shown = await self._shown(batch)
+        if shown.status != "failed":
+            return ProviderState(shown.status in _ENDED)
+        errors = (shown.errors.data if shown.errors is not None else None) or [_Error()]
+        text = "; ".join(str(error.message or error.code) for error in errors[:3])
+        return ProviderState(True, text or "the provider gave no reason", any(e.code in _FULL for e in errors))
+
+    async def cancel(self, batch: str) -> None:
+        try:
+            await self._api.json("POST", f"/batches/{_segment(batch)}/cancel")
+        except (CallerError, Missing):
+            return  # it has ended
+
+    async def results(self, batch: str) -> AsyncIterator[ProviderResult]:
+        shown = await self._shown(batch)
+        for file in (shown.output_file_id, shown.error_file_id):
+            if file is None:
+                continue
+            async for raw in self._api.lines(f"/files/{_segment(file)}/content"):
+                if (result := result_of(raw)) is not None:
+                    yield result
+
+    async def discard(self, batch: str) -> None:
+        shown = await self._shown(batch)
+        for file in (shown.input_file_id, shown.output_file_id, shown.error_file_id):
+            if file is not None:
+                try:
+                    await self._api.json("DELETE", f"/files/{_segment(file)}")
+                except InferenceError:
+                    continue  # the provider deletes it after its own retention
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _shown(self, batch: str) -> _Batch:
+        return _read(await self._api.json("GET", f"/batches/{_segment(batch)}"), _Batch)
+
+
+def _read(value: Any, kind: type[T]) -> T:
+    with decoding.Checked():
+        return msgspec.convert(value, kind)
+
+
+def result_of(raw: bytes) -> ProviderResult | None:
+    """The result in a line; None for a line that the provider did not run."""
+    with decoding.Checked():
+        line = _line(raw)
+    if line.custom_id is None:
+        return None
+    if line.response is not None:
+        return ProviderResult(line.custom_id, ProvidedResult(line.response.status_code, bytes(line.response.body)))
+    error = line.error or _Error()
+    if error.code in _STOPPED:
+        return None
+    message = f"The provider did not run the request: {error.message or error.code}"
+    body = _encode({"error": {"message": message, "code": error.code, "type": "invalid_request_error"}})
+    return ProviderResult(line.custom_id, ProvidedResult(400, body))
+
+
+def _form(boundary: str, name: str, data: bytes) -> bytes:
+    """A form with the fields `purpose` and `file` (RFC 7578)."""
+    head = (
+        f'--{boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+        f'--{boundary}\r\ncontent-disposition: form-data; name="file"; filename="{name}"\r\n'
+        "content-type: application/jsonl\r\n\r\n"
+    )
+    return head.encode() + data + f"\r\n--{boundary}--\r\n".encode()
+
+
+def _segment(id_: str) -> str:
+    return quote(id_, safe="")

@@ -1,0 +1,5 @@
+"""Lines that providers run in batches of their own.
+
+providers.py    the pools' providers
+submissions.py  the submissions of a shard
+"""

@@ -1,0 +1,6 @@
+"""The storage in a bucket of S3.
+
+storage.py    objects and logs
+client.py     sends requests
+signature.py  signs them
+"""

@@ -1,0 +1,13 @@
+"""Replicas of bundled runtimes as actors of a Ray cluster.
+
+runtime.py   one replica, and its address while a node runs it
+clusters.py  the clusters of the configuration
+cluster.py   one cluster: the driver's process, and the replicas that it places
+commands.py  the command line and the environment of a replica on its node
+driver.py    a program for an interpreter with Ray: places replicas, reports them, leases them
+spreading.py nodes of their own for the replicas of a group
+actor.py     the actor of a replica: runs the server on its node, restarts it, ends without a lease
+
+The gateway never imports Ray. `driver.py`, `spreading.py` and `actor.py` use the standard library and Ray only, and run
+elsewhere. Requests go directly to the replicas: neither the driver nor the cluster's head is on their way.
+"""

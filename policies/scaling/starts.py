@@ -1,0 +1,33 @@
+"""The measured time from the start of a replica to its first request."""
+
+from collections import deque
+
+UNKNOWN = 10.0
+"""Seconds that are assumed before the first measurement."""
+RECENT = 5
+"""Measurements that count: the longest of the last ones, since an estimate that is too short misleads clients."""
+OVERDUE = 0.25
+"""The part of the time so far that a start is assumed to need when it takes longer than every measurement."""
+
+
+class StartTimes:
+    """The start times of one pool's replicas."""
+
+    __slots__ = ("_measured",)
+
+    def __init__(self) -> None:
+        self._measured: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def seconds(self) -> float | None:
+        """The time of a start; None before the first measurement."""
+        return max(self._measured, default=None)
+
+    def measure(self, seconds: float) -> None:
+        """Add the time of a start."""
+        self._measured.append(seconds)
+
+
+def remaining(measured: float | None, elapsed: float) -> float:
+    """The seconds until a replica that started `elapsed` seconds ago serves."""
+    return max((UNKNOWN if measured is None else measured) - elapsed, OVERDUE * elapsed, 0.0)

@@ -1,0 +1,45 @@
+"""The own zone, then the own region, then the world."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.schema.config import BalanceConfig
+from policies.balancing.pickers import picker
+from tests.support.candidates import ANYONE, Candidate
+
+ZONES = ["eu-1a", "eu-1b", "us-1a", None]
+NEAR = frozenset({"eu-1a", "eu-1b"})
+BALANCE = [
+    {"by": by} for by in ("least_request", "round_robin", "random", "peak_ewma", "load", "prefix_affinity")
+]  # every picker that a locality is around
+
+
+def level(zone: str | None) -> int:
+    return 0 if zone == "eu-1a" else 1 if zone in NEAR else 2
+
+
+@given(st.sampled_from(BALANCE), st.lists(st.sampled_from(ZONES), min_size=1, max_size=8), st.integers(0, 99))
+def test_a_pick_is_always_in_the_nearest_locality(by: dict[str, str], zones: list[str | None], seed: int) -> None:
+    candidates = [Candidate(str(number), zone=zone) for number, zone in enumerate(zones)]
+    made = picker(BalanceConfig.model_validate({**by, "locality": "nearest"}), "eu-1a", NEAR)
+    for _ in range(10):
+        picked = made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed))
+        assert level(picked.zone) == min(map(level, zones))
+
+
+@given(st.lists(st.sampled_from(ZONES), min_size=2, max_size=8, unique=True), st.integers(0, 99))
+def test_requests_fail_over_and_return_at_once(zones: list[str | None], seed: int) -> None:
+    candidates = [Candidate(str(number), zone=zone) for number, zone in enumerate(zones)]
+    made = picker(BalanceConfig(locality="nearest"), "eu-1a", NEAR)
+    first = made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed))
+    others = [candidate for candidate in candidates if candidate is not first]
+    assert level(made.pick(others, ANYONE, ANYONE, 0.0, Random(seed)).zone) >= level(first.zone)
+    assert level(made.pick(candidates, ANYONE, ANYONE, 0.0, Random(seed)).zone) == level(first.zone)
+
+
+def test_none_to_pick_from_is_an_error() -> None:
+    with pytest.raises(ValueError, match="candidates"):
+        picker(BalanceConfig(locality="nearest"), "eu-1a", NEAR).pick([], ANYONE, ANYONE, 0.0, Random(1))

@@ -1,0 +1,10 @@
+"""Real brokers of the tests' own, and producers and consumers that share no code with the gateway.
+
+broker.py  the interface; processes on free ports
+kafka.py   tansu
+mqtt.py    mosquitto
+nats.py    nats-server with JetStream
+rabbitmq.py  RabbitMQ
+redis.py   redis-server
+sqs.py     moto
+"""
