@@ -36,7 +36,7 @@ def ensure(
     """
     folder = cache / "peers" / name
     marker, required = folder / "installed.txt", "\n".join(requirements)
-    with _alone(folder):
+    with exclusive(folder):
         if marker.exists() and marker.read_text() == required:
             return folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -55,7 +55,7 @@ def add(folder: Path, requirements: Sequence[str]) -> Path:
         InstallError: as `ensure` does.
     """
     marker, required = folder / "added.txt", "\n".join(requirements)
-    with _alone(folder):
+    with exclusive(folder):
         if not marker.exists() or marker.read_text() != required:
             pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--no-deps"]
             _run(folder.name, [*pip, *requirements])
@@ -64,7 +64,7 @@ def add(folder: Path, requirements: Sequence[str]) -> Path:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path) -> Iterator[None]:
     """Two runs at once do not install into each other."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 from loadtests.gateways.workloads import LoadError
 from loadtests.native import CACHE
 from loadtests.peers import triton
-from loadtests.venvs import InstallError
+from loadtests.venvs import InstallError, exclusive
 from runtimes.wheels import ModelUnavailable, Wheel, WheelMember, fetch
 
 _PROGRAM = "perf_analyzer"
@@ -82,10 +82,11 @@ def install() -> PerfAnalyzer:
         raise InstallError(str(error)) from None
     (folder / _PROGRAM).chmod(0o755)
     source = triton.libraries(triton.install())
-    for name, pattern in _LIBRARIES.items():
-        link = folder / name
-        if not link.is_symlink():
-            link.symlink_to(next(source.glob(pattern)))
+    with exclusive(folder):
+        for name, pattern in _LIBRARIES.items():
+            link = folder / name
+            if not link.is_symlink():
+                link.symlink_to(next(source.glob(pattern)))
     return PerfAnalyzer(folder / _PROGRAM, folder)
 
 

@@ -218,7 +218,11 @@ class RabbitBroker(RealBroker):
     async def unsettled(self, topic: str, group: str = "headrace") -> int:
         queue = topic if group == "headrace" else f"{topic}.{group}"
         query = f"ra:leader_query({{'{self.host}_{queue}', node()}}, fun rabbit_fifo:query_messages_total/1)"
-        return int(await self.server.evaluate(f"{{ok, {{_, N}}, _}} = {query}, N"))
+        count = f"case {query} of {{ok, {{_, N}}, _}} -> N; Other -> {{unknown, Other}} end"
+        async with asyncio.timeout(300):
+            while not (text := await self.server.evaluate(count)).isdecimal():
+                await asyncio.sleep(0.1)  # after a kill, or on a busy machine, the queue's leader answers late
+        return int(text)
 
     async def consumers(self, queue: str) -> int:
         """The number of consumers of a queue."""
