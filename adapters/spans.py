@@ -130,6 +130,8 @@ class SpanLog:
     """Loop time of the decision; 0 before it."""
     request: ModelRequest | None = None
     """The request as it was routed, until the trace is exported or dropped; None for a large one."""
+    described: tuple[ModelRequest, dict[str, Attribute]] | None = None
+    """The attributes of the last request that was described: most attempts send the request of the root."""
     contents: tuple[tuple[Span, SpanContent], ...] = ()
     """The texts of spans, on routes whose traces have texts."""
     dropped = 0
@@ -196,7 +198,7 @@ class SpanLog:
         """Drop the spans of a request that is not exported: they refer to this log, and only a full garbage collection
         would free them."""
         self.spans.clear()
-        self._root, self.request, self.contents = None, None, ()
+        self._root, self.request, self.described, self.contents = None, None, None, ()
 
 
 def new_id() -> bytes:

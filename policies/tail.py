@@ -11,6 +11,9 @@ WINDOW = 512
 FEWEST = 128
 """Durations below which no request counts as slow."""
 SLOWEST = 0.01
+BURST = 8.0
+"""Slow requests that may be selected at once. When a server becomes slow, all of its requests are above the percentile
+of those before: beyond the burst, one in a hundred is selected."""
 MOST_MODELS = 1024
 
 _SPACE = 1 << 56
@@ -20,19 +23,24 @@ _LAST_BITS = _SPACE - 1
 class SlowThreshold:
     """The 99th percentile of the last `WINDOW` durations. It is recomputed at the latest after as many."""
 
-    __slots__ = ("_count", "_durations", "_next", "seconds")
+    __slots__ = ("_count", "_credit", "_durations", "_next", "seconds")
 
     def __init__(self) -> None:
         self._durations: deque[float] = deque(maxlen=WINDOW)
         self._count = 0
         self._next = FEWEST
+        self._credit = 0.0
+        """Requests that may be selected."""
         self.seconds = float("inf")
 
     def add(self, seconds: float) -> bool:
-        """Count a duration. Returns whether it is above the percentile of those before it."""
+        """Count a duration. Returns whether it is selected: it is above the percentile of those before it, and fewer
+        than one in a hundred were selected so far."""
         self._durations.append(seconds)
         self._count += 1
-        slow = seconds > self.seconds
+        credit = self._credit + SLOWEST
+        slow = seconds > self.seconds and credit >= 1.0
+        self._credit = credit - 1.0 if slow else min(credit, BURST)
         if self._count == self._next:
             self._next += min(self._count, WINDOW)
             ordered = sorted(self._durations)

@@ -106,7 +106,7 @@ class RequestStore:
         self._add_to_series(connection, tables, lines, series)
         values = [self._row(line, number) for line, number in zip(lines, series, strict=True)]
         for at in range(0, len(values), _ROWS):
-            connection.execute(insert(tables.rows), values[at : at + _ROWS])
+            _insert(connection, tables.rows, values[at : at + _ROWS])
 
     def _series_of(self, line: RequestLine) -> int:
         labels = (line.at // HOUR_MICROS, *line.labels)
@@ -161,6 +161,17 @@ class RequestStore:
                "first_chunk": line.first_chunk, "picos": line.picos, "billions": line.billions,
                "detail": _encode(line.detail).decode()}  # fmt: skip
         return row | dict(zip(NUMBERS, line.usage, strict=True))
+
+
+def _insert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows with the same columns, in the types of the driver.
+
+    The driver receives the parameters as they are: their processing by SQLAlchemy costs as much as the insertion.
+    """
+    compiled = insert(table).compile(dialect=connection.dialect, column_keys=list(rows[0]))
+    names: Sequence[str] | None = getattr(compiled, "positiontup", None)
+    parameters: Any = list(rows) if names is None else [tuple([row[name] for name in names]) for row in rows]
+    connection.exec_driver_sql(str(compiled), parameters)
 
 
 def _add(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]], names: Sequence[str] = SUMS) -> None:

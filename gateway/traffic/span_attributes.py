@@ -4,6 +4,7 @@ AI; those without a name there begin with `headrace.`."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -149,11 +150,15 @@ def usage_attributes(usage: Usage | None) -> dict[str, Attribute]:
 
 def server_attributes(url: str, endpoint: str) -> dict[str, Attribute]:
     """The address of an endpoint's server; nothing if the endpoint has none. A Unix socket has no port."""
-    if url == endpoint:
-        return {}
+    return {} if url == endpoint else dict(_address(url))
+
+
+@lru_cache(4096)
+def _address(url: str) -> tuple[tuple[str, Attribute], ...]:
     if url.startswith("unix:"):
-        return {"server.address": url.removeprefix("unix:")}
+        return (("server.address", url.removeprefix("unix:")),)
     parts = urlsplit(url)
     if parts.hostname is None:
-        return {}
-    return {"server.address": parts.hostname, "server.port": parts.port or (443 if parts.scheme == "https" else 80)}
+        return ()
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return ("server.address", parts.hostname), ("server.port", port)

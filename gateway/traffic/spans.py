@@ -81,7 +81,7 @@ class AttemptSpan(Span):
         around = None if step is None else step.span
         self.log, self.kind = log, "client"
         self.parent = log.root_id if around is None else around.id
-        self._describe_request()
+        self._describe_request(log)
         if self.begun and self.attributes.get("gen_ai.request.stream"):
             self.attributes["gen_ai.response.time_to_first_chunk"] = self.begun - self.start
         self.attributes |= {
@@ -99,14 +99,21 @@ class AttemptSpan(Span):
         """Describe a large request now: its body is not held until the end of the trace."""
         request = self._request
         if request is not None and (request.size > LARGE or len(request.prompt) > LARGE):
-            self._describe_request()
+            self._describe_request(None)
 
-    def _describe_request(self) -> None:
+    def _describe_request(self, log: SpanLog | None) -> None:
         """Add the name and the attributes of the request, and release it."""
         request, self._request = self._request, None
         if request is not None:
             self.name = f"{request.operation} {request.model}"
-            self.attributes = request_attributes(request)
+            self.attributes = request_attributes(request) if log is None else described(request, log)
+
+
+def described(request: ModelRequest, log: SpanLog) -> dict[str, Attribute]:
+    """The attributes of a request, which are computed once for the spans of a trace that have the same request."""
+    if log.described is None or log.described[0] is not request:
+        log.described = request, request_attributes(request)
+    return log.described[1].copy()
 
 
 def decision_event(decision: Decision, now: float) -> SpanEvent:

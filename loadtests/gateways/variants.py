@@ -9,6 +9,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,17 @@ from loadtests import native
 from loadtests.bench_gateway import UPSTREAM, Bench, progress, two_cores
 from loadtests.figures import rounds
 from loadtests.gateways.headrace import config, create_key
-from loadtests.gateways.workloads import Figure, Generator, Point, Workload, closed
+from loadtests.gateways.workloads import Figure, Generator, Point, Workload, closed, milliseconds, open_loop
 from loadtests.servers import Gateway, Launch, Site, Target, free_port
 
 Change = Callable[[dict[str, Any], Path], None]
 """Changes a configuration; its files are in the folder."""
 CPU = Figure("cpu_us", lambda load, cpu: cpu / load.completed * 1e6)
-WORKLOADS = (closed(1, CPU), closed(16, CPU))
+LATENCIES = (
+    Figure("p50_ms", milliseconds("latency_us", "p50")),
+    Figure("p99_ms", milliseconds("latency_us", "p99")),
+)
+WORKLOADS = (closed(1, CPU), closed(16, CPU), replace(open_loop(200), figures=LATENCIES))
 
 
 def launch(change: Change, site: Site, python: Path) -> Launch:
@@ -46,8 +51,8 @@ def table(workload: Workload, names: Sequence[str], accepted: Sequence[rounds.Ro
             values = [one[name][figure.name] for one in accepted]
             extra = statistics.median(one[name][figure.name] - one[names[0]][figure.name] for one in accepted)
             share = statistics.median(one[name][figure.name] / one[names[0]][figure.name] - 1 for one in accepted)
-            spread = f"{statistics.median(values):9.1f} ({min(values):.1f} to {max(values):.1f})"
-            lines.append(f"  {figure.name:8} {name:22} {spread}, {extra:+.1f}, {share:+.1%}")
+            spread = f"{statistics.median(values):9.2f} ({min(values):.2f} to {max(values):.2f})"
+            lines.append(f"  {figure.name:8} {name:22} {spread}, {extra:+.2f}, {share:+.1%}")
     return "\n".join(lines)
 
 

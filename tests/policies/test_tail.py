@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.tail import FEWEST, MOST_MODELS, TailSampler
+from policies.tail import BURST, FEWEST, MOST_MODELS, SLOWEST, TailSampler
 
 ALL = ("errors", "slowest", "rerouted", "rollouts")
 
@@ -63,6 +63,26 @@ def test_about_one_in_a_hundred_is_slow(seed: int, shape: str) -> None:
     draw = rng.random if shape == "uniform" else lambda: rng.expovariate(1.0)
     selected = sum(FINE._replace(seconds=draw()).selected(sampler) for _ in range(5000))
     assert 15 <= selected <= 130
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.floats(0, 1e3)), min_size=1, max_size=12))
+def test_servers_that_become_slow_do_not_fill_the_collector(periods: list[tuple[int, float]]) -> None:
+    """Each period is slower than all before it."""
+    sampler, level, selected, count = TailSampler(("slowest",), 0), 0.0, 0, 0
+    for length, rise in periods:
+        level += rise
+        for place in range(length):
+            count += 1
+            selected += FINE._replace(seconds=level + place * 1e-6).selected(sampler)
+            assert selected <= count * SLOWEST + BURST
+
+
+def test_a_burst_of_slow_requests_is_selected_at_once() -> None:
+    sampler = TailSampler(("slowest",), 0)
+    for _ in range(2000):
+        FINE.selected(sampler)
+    slow = [FINE._replace(seconds=1.0).selected(sampler) for _ in range(50)]
+    assert slow == [True] * int(BURST) + [False] * (50 - int(BURST))
 
 
 def test_each_model_has_a_threshold_of_its_own() -> None:

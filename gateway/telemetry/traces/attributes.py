@@ -6,7 +6,8 @@ no answer and no credential in them; `content.py` adds texts on routes that opt 
 
 from adapters.spans import Attribute, SpanLog
 from gateway.telemetry.record import Record
-from gateway.traffic.span_attributes import GENERATES, request_attributes, usage_attributes
+from gateway.traffic.span_attributes import GENERATES, usage_attributes
+from gateway.traffic.spans import described
 
 _RESPONSE = ("gen_ai.response.id", "gen_ai.response.model", "gen_ai.response.finish_reasons")
 
@@ -36,7 +37,7 @@ def attributes_of(record: Record, spans: SpanLog) -> dict[str, Attribute]:
         **usage_attributes(record.usage),
     }
     if record.operation in GENERATES:
-        given |= {} if spans.request is None else request_attributes(spans.request)
+        given |= {} if spans.request is None else described(spans.request, spans)
         given |= _of_response(spans)
         given["gen_ai.operation.name"] = record.operation
         given["gen_ai.provider.name"] = "headrace"

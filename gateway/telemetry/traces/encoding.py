@@ -21,6 +21,10 @@ _DOUBLE = Struct("<cd").pack
 _LENGTHS = [bytes([length]) for length in range(128)]
 _TRUE, _FALSE = b"\x10\x01", b"\x10\x00"
 _INT64 = 1 << 64
+_FREQUENT = 64
+"""Characters of the longest text whose encoded pair is cached."""
+_UNIQUE = frozenset({"headrace.request_id", "headrace.cost", "gen_ai.response.id"})
+"""Attributes with a value of their own in each trace."""
 
 
 class EndedTrace(NamedTuple):
@@ -88,16 +92,25 @@ def _nanoseconds(seconds: float) -> int:
 
 def _pairs(tag: bytes, attributes: Mapping[str, Attribute]) -> list[bytes]:
     """Attributes, each in a field with the tag."""
-    pairs: list[bytes] = []
-    for name, value in attributes.items():
-        key = _key(name)
-        if type(value) is str and len(data := value.encode("utf-8", "replace")) + len(key) < 122:
-            size = len(data)  # short texts are most of the attributes: the lengths of all messages are single bytes
-            lengths = _LENGTHS[size + len(key) + 4], _LENGTHS[size + 2], _LENGTHS[size]
-            pairs.append(b"%b%b%b\x12%b\x0a%b%b" % (tag, lengths[0], key, lengths[1], lengths[2], data))
-        else:
-            pairs.append(_field(tag, key + _field(b"\x12", _value(value))))
-    return pairs
+    return [
+        _frequent_pair(tag, name, value)
+        if (type(value) is int or (type(value) is str and len(value) <= _FREQUENT)) and name not in _UNIQUE
+        else _pair(tag, name, value)
+        for name, value in attributes.items()
+    ]
+
+
+def _pair(tag: bytes, name: str, value: Attribute) -> bytes:
+    key = _key(name)
+    if type(value) is str and len(data := value.encode("utf-8", "replace")) + len(key) < 122:
+        size = len(data)  # short texts are most of the attributes: the lengths of all messages are single bytes
+        lengths = _LENGTHS[size + len(key) + 4], _LENGTHS[size + 2], _LENGTHS[size]
+        return b"%b%b%b\x12%b\x0a%b%b" % (tag, lengths[0], key, lengths[1], lengths[2], data)
+    return _field(tag, key + _field(b"\x12", _value(value)))
+
+
+_frequent_pair = lru_cache(4096)(_pair)
+"""Names of models, pools and tenants recur in each trace. Its values are short, so the cache is small."""
 
 
 @lru_cache(1024)

@@ -102,7 +102,7 @@ class RequestTracer:
         if first := record.trace.first_chunk:
             root.event("first_chunk", first)
         root.finish(record.ended, record.error.kind if record.error is not None and _failed(record) else "")
-        spans.request = None
+        spans.request = spans.described = None
         if self.exporter.add(EndedTrace(spans, record.time - record.ended, record.ended)):
             record.exported = spans.trace_id.hex()
             if self._journal is not None:
