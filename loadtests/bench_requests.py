@@ -24,12 +24,10 @@ from gateway.requests.store import RequestStore, SpoolPart
 BATCH = 1000
 PAGES = 40
 """Pages of each search."""
-_DETAIL = {
-    "decision": {"route": 0, "pools": ["main", "spare"], "line": 41, "when": "every request"},
-    "attempts": [["main/http://10.0.0.5:8000", 0.4]],
-    "overhead_ms": 0.41,
-    "client": "10.0.0.7",
-}
+_DETAIL = (
+    '{"decision":{"route":0,"pools":["main","spare"],"line":41,"when":"every request"},'
+    '"attempts":[["main/http://10.0.0.5:8000",0.4]],"overhead_ms":0.41,"client":"10.0.0.7"}'
+)
 
 
 def lines(rows: int, days: int, rng: random.Random) -> Iterator[RequestLine]:

@@ -1,7 +1,6 @@
 """The record of one request, as the spool and the database have it. It has no prompt, no answer and no credential."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -45,8 +44,8 @@ class RequestLine(msgspec.Struct, array_like=True, gc=False):
     picos: int
     usage: tuple[int, ...]
     """In the order of `NUMBERS`."""
-    detail: dict[str, Any]
-    """The decision, the attempts, the steps and the events."""
+    detail: str
+    """The decision, the attempts, the steps and the events, as JSON."""
     team: str = ""
     billions: int = 0
     """Billions of picos beyond `picos`, which has 63 bits."""

@@ -7,11 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+import msgspec
+
 from adapters.types import Usage
 from config.schema.config import Config
 from gateway.requests.lines import MICROS, MOST_TEXT, NUMBERS, PART, RequestLine
 from gateway.requests.reasons import Reasons, detail_of
-from gateway.requests.spool import LARGEST_FILE, ProcessMark, SpoolFile
+from gateway.requests.spool import LARGEST_FILE, ProcessMark, SpoolFile, encode
 from gateway.telemetry.record import Record
 from policies.globs import GlobSet
 
@@ -20,7 +22,8 @@ FLUSH_SECONDS = 0.2
 MOST_WAITING = 20_000
 _NO_USAGE = (0,) * len(NUMBERS)
 _FRAME = 512
-"""Records of one frame. A frame is encoded at once, under the interpreter's lock."""
+"""Records of one frame, which a reader decodes at once, under the interpreter's lock."""
+_json = msgspec.json.Encoder().encode
 
 
 class RequestSink:
@@ -33,7 +36,7 @@ class RequestSink:
         self._mark: ProcessMark | None = None
         self.lost: Counter[str] = Counter()
         """Lost records, by reason: `queue` or `disk`."""
-        self._waiting: list[RequestLine] = []
+        self._waiting: list[bytes] = []
         self._reasons: Reasons
         self._excluded: GlobSet
         self._file: SpoolFile | None = None
@@ -59,7 +62,7 @@ class RequestSink:
             self.lost["queue"] += 1
             return
         # Encoded now: a record holds the body of a recorded request.
-        self._waiting.append(line_of(record, self._reasons))
+        self._waiting.append(encode(line_of(record, self._reasons)))
         if self._flushing is None:
             self._flushing = asyncio.get_running_loop().create_task(self._flush_soon())
 
@@ -90,7 +93,7 @@ class RequestSink:
             for at in range(0, len(waiting), _FRAME):
                 await asyncio.to_thread(self._write_out, waiting[at : at + _FRAME])
 
-    def _write_out(self, lines: list[RequestLine]) -> None:
+    def _write_out(self, lines: list[bytes]) -> None:
         """In a thread: append one frame. The start and the end of a loss are logged."""
         try:
             if self._file is None:
@@ -142,7 +145,7 @@ def line_of(record: Record, reasons: Reasons) -> RequestLine:
         first_chunk=_micros(trace.first_chunk - started) if trace.first_chunk else -1,
         picos=picos,
         usage=_NO_USAGE if usage is None else _numbers(usage),
-        detail=detail_of(record, reasons),
+        detail=_json(detail_of(record, reasons)).decode(),
         team=record.team,
         billions=billions,
         counted=record.counted,

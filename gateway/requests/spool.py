@@ -22,10 +22,14 @@ from gateway.requests.lines import RequestLine
 SUFFIX = ".spool"
 MARK = ".process"
 LARGEST_FILE = 8 * 2**20
-_MAGIC = b"hdrreq01"
+_MAGIC = b"hdrreq02"
 _HEADER = struct.Struct("<II")
-_encode = msgspec.msgpack.Encoder().encode
+_COUNT = struct.Struct(">cI")
+_LIST = b"\xdd"
+"""The tag of a list of MessagePack, before its length in four bytes."""
 _decode = msgspec.msgpack.Decoder(list[RequestLine]).decode
+encode = msgspec.msgpack.Encoder().encode
+"""Encodes a record. Records that wait as bytes cause no garbage collections."""
 
 
 class SpoolFile:
@@ -47,9 +51,9 @@ class SpoolFile:
             new.unlink(missing_ok=True)
             raise
 
-    def append(self, lines: list[RequestLine]) -> None:
-        """Write one frame. Raises `OSError`; the file then has no further frames."""
-        payload = _encode(lines)
+    def append(self, lines: list[bytes]) -> None:
+        """Write one frame of encoded records. Raises `OSError`; the file then has no further frames."""
+        payload = _COUNT.pack(_LIST, len(lines)) + b"".join(lines)
         data = _HEADER.pack(len(payload), zlib.crc32(payload)) + payload
         _write(self._fd, data)
         self.size += len(data)

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 from sqlalchemy import Connection, Table, insert, inspect, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
@@ -19,7 +18,6 @@ from gateway.requests.spool import SpoolFrame
 _MOST_SERIES = 100_000
 _ROWS = 1000
 """Rows of one statement: a database bounds its parameters."""
-_encode = msgspec.json.Encoder().encode
 
 
 class SpoolPart(NamedTuple):
@@ -104,9 +102,9 @@ class RequestStore:
         lines = [line for _, _, line in new]
         series = [self._series_of(line) for line in lines]
         self._add_to_series(connection, tables, lines, series)
-        values = [self._row(line, number) for line, number in zip(lines, series, strict=True)]
-        for at in range(0, len(values), _ROWS):
-            _insert(connection, tables.rows, values[at : at + _ROWS])
+        for at in range(0, len(lines), _ROWS):
+            some = zip(lines[at : at + _ROWS], series[at : at + _ROWS], strict=True)
+            _insert(connection, tables.rows, [self._row(line, number) for line, number in some])
 
     def _series_of(self, line: RequestLine) -> int:
         labels = (line.at // HOUR_MICROS, *line.labels)
@@ -159,7 +157,7 @@ class RequestStore:
         row = {"at": line.at, "number": self._number(), "series": series, "id": line.id, "trace": line.trace,
                "endpoint": line.endpoint, "stream": line.stream, "duration": line.duration,
                "first_chunk": line.first_chunk, "picos": line.picos, "billions": line.billions,
-               "detail": _encode(line.detail).decode()}  # fmt: skip
+               "detail": line.detail}  # fmt: skip
         return row | dict(zip(NUMBERS, line.usage, strict=True))
 
 

@@ -89,7 +89,7 @@ def _line(place: Place, amounts: list[int]) -> RequestLine | None:
         first_chunk=-1,
         picos=picos,
         usage=(prompt, completion, 0, 0, rows, size, device),
-        detail={"unrecorded": requests},
+        detail=f'{{"unrecorded":{requests}}}',
         team=team,
         billions=billions,
         requests=requests,

@@ -24,7 +24,7 @@ def line(at: int = NOVEMBER, **fields: Any) -> RequestLine:
     values: dict[str, Any] = {
         "id": "r1", "tenant": "acme", "key": "k", "model": "m", "operation": "chat", "pool": "p", "arm": "",
         "status": 200, "error": "", "code": "", "currency": "usd", "endpoint": "p/1", "trace": "", "stream": False,
-        "duration": 1500, "first_chunk": 700, "picos": 7, "usage": (3, 2, 1, 0, 0, 10, 0), "detail": {"client": "c"},
+        "duration": 1500, "first_chunk": 700, "picos": 7, "usage": (3, 2, 1, 0, 0, 10, 0), "detail": '{"client":"c"}',
     }  # fmt: skip
     return RequestLine(at=at, **{**values, **fields})
 

@@ -19,7 +19,7 @@ from gateway.requests.lines import MICROS, RequestLine
 from gateway.requests.live import LiveRequests
 from gateway.requests.search import RequestQuery
 from gateway.requests.sink import RequestSink
-from gateway.requests.spool import SpoolFile, frames_of, spooled_files
+from gateway.requests.spool import SpoolFile, encode, frames_of, spooled_files
 from gateway.requests.writer import RequestWriter, prepare_folder, spool_of
 from gateway.telemetry.record import Record
 from tests.gateway.requests.test_search import line
@@ -167,7 +167,7 @@ def test_a_torn_file_has_its_whole_frames(
     file = SpoolFile(folder)
     ends = [file.size]
     for each in written:
-        file.append(each)
+        file.append([encode(one) for one in each])
         ends.append(file.size)
     assert [one.is_final for one in spooled_files(folder)] == [False]
     file.close()
