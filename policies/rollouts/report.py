@@ -22,7 +22,7 @@ def described(config: RolloutConfig, progress: RolloutProgress) -> dict[str, Any
         "reason": progress.reason,
         "from": config.source.label,
         "to": config.to.label,
-        "step": progress.step,
+        "step": min(progress.step, len(config.steps) - 1),  # the file may have fewer steps since the last decision
         "steps": [{"weight": step.weight, "for_seconds": step.least} for step in config.steps],
         "weight": progress.share,
         "elapsed_seconds": round(progress.elapsed, 1),

@@ -234,6 +234,7 @@ def test_an_order_after_a_reload_with_fewer_steps(paused: bool) -> None:
     if paused:
         progress = ordered(three, progress, "pause")
     assert (progress.step, progress.share) == (2, 0.9)
+    assert described(plan(), progress)["step"] == 1
     one = plan(steps=STEPS[:1])
     after = ordered(one, progress, "on")
     if paused:
