@@ -74,6 +74,8 @@ class SqsSubscription:
         await self._each("change_message_visibility_batch", deliveries, VisibilityTimeout=self._hidden)
 
     async def release(self, deliveries: Sequence[BrokerDelivery]) -> None:
+        if self._poll is not None:
+            await asyncio.wait([self._poll])  # it would receive the messages again, which counts as a delivery
         await self._each("change_message_visibility_batch", deliveries, VisibilityTimeout=0)
 
     async def _each(self, operation: str, deliveries: Sequence[BrokerDelivery], **fields: Any) -> None:

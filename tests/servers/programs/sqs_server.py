@@ -1,6 +1,8 @@
 """The SQS of moto with one request at a time: the threads of moto change a queue without a lock.
 
 A poll that waits lets other requests through, and looks for messages that are visible again 20 times a second.
+Messages of a FIFO group that are visible again at the same time are delivered in their order: moto would deliver the
+last of them first.
 """
 
 import sys
@@ -40,5 +42,13 @@ def wait_for_messages(queue: Any, timeout: float) -> None:
     turn.acquire()
 
 
+def visible_messages(queue: Any) -> list[Any]:
+    """The messages that can be received. They block their groups no longer."""
+    visible = [message for message in queue._messages if message.visible and not message.delayed]
+    queue._pending_messages.difference_update(visible)
+    return visible
+
+
 Queue.wait_for_messages = wait_for_messages
+Queue.messages = property(visible_messages)
 run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True, request_handler=Quiet)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,11 +96,28 @@ class SqsBroker(RealBroker):
             queue = name if fifo else name.replace(".", "_")
             self._urls[name] = (await self._sqs.create_queue(QueueName=queue, Attributes=fifo))["QueueUrl"]
 
+    async def redrive(self, topic: str, dead: str, most: int) -> None:
+        """Let SQS move a message that it has delivered `most` times to the queue `dead`."""
+        about = await self._sqs.get_queue_attributes(QueueUrl=self._urls[dead], AttributeNames=["QueueArn"])
+        policy = {"deadLetterTargetArn": about["Attributes"]["QueueArn"], "maxReceiveCount": most}
+        await self._sqs.set_queue_attributes(
+            QueueUrl=self._urls[topic], Attributes={"RedrivePolicy": json.dumps(policy)}
+        )
+
+    async def show(self, topic: str, handles: Sequence[str]) -> None:
+        """Let SQS deliver messages again that a reader has received."""
+        for handle in handles:
+            await self._sqs.change_message_visibility(
+                QueueUrl=self._urls[topic], ReceiptHandle=handle, VisibilityTimeout=0
+            )
+
     async def send(self, topic: str, body: bytes, headers: Mapping[str, str], key: bytes = b"") -> None:
         fields = {**headers, **({"ce_partitionkey": key.decode()} if key else {})}
         attributes = {name: {"DataType": "String", "StringValue": value} for name, value in fields.items()}
+        unique = f"{headers.get('ce_source')} {headers.get('ce_id')}".encode().hex()
+        fifo = {"MessageGroupId": key.decode(), "MessageDeduplicationId": unique} if topic.endswith(".fifo") else {}
         await self._sqs.send_message(
-            QueueUrl=self._urls[topic], MessageBody=body.decode(), MessageAttributes=attributes
+            QueueUrl=self._urls[topic], MessageBody=body.decode(), MessageAttributes=attributes, **fifo
         )
 
     async def messages(self, topic: str) -> list[Seen]:
