@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,9 +87,13 @@ class RealBroker:
         raise NotImplementedError
 
     async def settled(self, topic: str, group: str = "headrace") -> None:
-        """Wait until the group has settled all messages of a topic."""
-        async with asyncio.timeout(300):
-            while await self.unsettled(topic, group):
+        """Wait until the group has settled all messages of a topic, for five minutes after the last progress."""
+        loop, fewest = asyncio.get_running_loop(), inf
+        async with asyncio.timeout(300) as bound:
+            while (count := await self.unsettled(topic, group)) > 0:
+                if count < fewest:
+                    fewest = count
+                    bound.reschedule(loop.time() + 300)
                 await asyncio.sleep(0.05)
 
     async def close(self) -> None:
